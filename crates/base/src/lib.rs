@@ -1,0 +1,12 @@
+//! The words every other room uses: who ([`PeerId`], [`Ticket`]), when ([`Time`], [`Span`]) and by chance ([`Rng`]).
+//!
+//! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
+#![no_std]
+
+mod id;
+mod random;
+mod time;
+
+pub use id::{PeerId, Ticket};
+pub use random::Rng;
+pub use time::{Span, Time};

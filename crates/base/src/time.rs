@@ -1,0 +1,168 @@
+use core::fmt;
+use core::iter::Sum;
+use core::ops::{Add, AddAssign, Div, Mul, Sub};
+
+const NANOS: f64 = 1e9;
+
+/// A moment: whole nanoseconds since the run or the process began.
+///
+/// Sixty-four bits of nanoseconds last 584 years.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(u64);
+
+/// A length of time in whole nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(u64);
+
+impl Time {
+    /// The beginning.
+    pub const ZERO: Self = Self(0);
+
+    /// The moment this many nanoseconds after the beginning.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the beginning.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds since the beginning, for people and plots.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / NANOS
+    }
+
+    /// How long ago `earlier` was; zero if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// This many nanoseconds.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// This many milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000_000)
+    }
+
+    /// This many seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs * 1_000_000_000)
+    }
+
+    /// The nearest span of whole nanoseconds; nothing for a negative number or none, the longest for infinity.
+    pub fn from_secs_f64(secs: f64) -> Self {
+        Self(libm::round(secs * NANOS) as u64)
+    }
+
+    /// The length in nanoseconds.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The length in seconds, for people and plots.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / NANOS
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0 + span.0)
+    }
+}
+
+impl Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for Span {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl Mul<u64> for Span {
+    type Output = Self;
+    fn mul(self, times: u64) -> Self {
+        Self(self.0 * times)
+    }
+}
+
+impl Div<u64> for Span {
+    type Output = Self;
+    fn div(self, parts: u64) -> Self {
+        Self(self.0 / parts)
+    }
+}
+
+impl Sum for Span {
+    fn sum<I: Iterator<Item = Self>>(spans: I) -> Self {
+        Self(spans.map(|span| span.0).sum())
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Span(self.0).fmt(f)
+    }
+}
+
+/// Seconds with as many decimals as it takes: `1.5s`.
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s", self.as_secs_f64())
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_add_up_and_never_go_below_zero() {
+        let start = Time::ZERO + Span::from_secs(2);
+        assert_eq!(start + Span::from_millis(500), Time::from_nanos(2_500_000_000));
+        assert_eq!(start.since(Time::ZERO), Span::from_secs(2));
+        assert_eq!(Time::ZERO.since(start), Span::ZERO);
+    }
+
+    #[test]
+    fn seconds_round_to_the_nearest_nanosecond() {
+        assert_eq!(Span::from_secs_f64(1.5), Span::from_millis(1500));
+        assert_eq!(Span::from_secs_f64(2.6e-9), Span::from_nanos(3));
+        assert_eq!(Span::from_secs_f64(-1.0), Span::ZERO);
+        assert_eq!(Span::from_secs_f64(f64::NAN), Span::ZERO);
+    }
+}
