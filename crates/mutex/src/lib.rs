@@ -1,1 +1,16 @@
-//! x
+//! Mutual exclusion among peers as pure state machines.
+//!
+//! One trait, [`Protocol`], and one file per protocol. A protocol is told what happened (a client asks, a message
+//! arrives, a timer fires) and answers with [`Effect`]s; it never reads a clock, a socket or a random source, so the
+//! simulator, the explorer and the network run the same code.
+#![no_std]
+
+extern crate alloc;
+
+pub mod fair_k;
+mod observe;
+mod protocol;
+
+pub use fair_k::FairK;
+pub use observe::Observe;
+pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};

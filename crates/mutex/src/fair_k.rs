@@ -1,0 +1,457 @@
+//! Fair-K: k-mutual exclusion with a fair order (Reddy, Mittal, Gupta: "Fair K Mutual Exclusion Algorithm for Peer To
+//! Peer Systems").
+//!
+//! There are k tokens, and a client is inside only with one of them. Each token has a queue of its own: whoever leaves
+//! sends the token straight to the next in that queue (`child`). Which queue a newcomer joins is decided by the
+//! *coordinator*, who knows the tails of all k queues (`token_locations`) and fills them in turn. There is no fixed
+//! coordinator: the one who was assigned last becomes it, and assigns the next. So all requests form one *privileged
+//! queue* (`next`), and its end is found by following `parent` pointers that every passing request turns towards
+//! itself (path reversal after Naimi and Tréhel).
+//!
+//! ```text
+//!   4            3 (coordinator)   1 (tail of queue 0, inside)
+//!   │ request(4)   │                 │
+//!   ├─────────────►│ child(4)        │            3 tells the tail who follows it
+//!   │              ├────────────────►│
+//!   │ token_locations                │            4 is coordinator now
+//!   │◄─────────────┤                 │ … leaves
+//!   │              │          token  │
+//!   │◄─────────────┼─────────────────┤            one message from leaving to entering
+//! ```
+//!
+//! *Departure:* the paper allows one request per node at a time. Here any number of clients wait at one peer, each
+//! ticket in its own right: `next` and `child` belong to a [`Place`] in line, not to the peer, and name a [`Claim`]
+//! (peer and ticket). What a peer would send itself, it does at once and no message is counted.
+//!
+//! *Departure:* a waiting ticket may withdraw. Its place stays in line, and passes the token on as soon as it comes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::replace;
+
+use peerlock_base::{PeerId, Ticket};
+
+use crate::{Cx, Grant, Never, Observe, Protocol};
+
+/// A request as the others know it: a ticket and the peer where it waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    /// The peer where the client waits.
+    pub peer: PeerId,
+    /// Which of that peer's clients.
+    pub ticket: Ticket,
+}
+
+/// One of the k tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token {
+    /// Its number, from 0 to k − 1: also the number of its queue, and of the slot it stands for.
+    pub slot: u32,
+    /// The fencing number of its next grant. Steps by k, so that no two tokens ever have the same.
+    pub fencing: u64,
+}
+
+/// What makes a peer the coordinator (Table 1, *token_locations* and *counter_number*).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TokenLocations {
+    /// The tail of each token's queue.
+    pub tails: Vec<Claim>,
+    /// The queue that the next request joins.
+    pub counter_number: u32,
+}
+
+/// The four messages of §3.2.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Message {
+    /// *Message_request(k)*: somebody asks. From a requester to its parent, and on from parent to parent until it
+    /// reaches the root; answered by `Child` to a tail and `TokenLocations` to the requester.
+    Request(Claim),
+    /// *Message_token*: from the one who leaves to the next in the same queue.
+    Token {
+        /// The place in line that it is meant for.
+        to: Ticket,
+        /// The token itself.
+        token: Token,
+    },
+    /// *Message_child(r)*: from the coordinator to the tail of a queue; answered by `Token` when the tail has left.
+    Child {
+        /// Which queue.
+        slot: u32,
+        /// The tail, as the coordinator knows it.
+        tail: Ticket,
+        /// The one who follows the tail.
+        child: Claim,
+    },
+    /// *Message_token_locations(a, b)*: from the coordinator to its successor in the privileged queue.
+    TokenLocations {
+        /// The place in line that it is meant for.
+        to: Ticket,
+        /// The tails and the counter. One box travels for the whole life of the resource.
+        locations: Box<TokenLocations>,
+    },
+}
+
+/// How the protocol is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// §3.2 sets `parent` to the child that a node learns of (*Process_Child*), and to its `next` when the
+    /// coordinator's role passes through it (*Process_Token_Locations*). The paper says that this shortens the way to
+    /// the root. Under load it lengthens it, since both are older requests than the one `parent` points to by then.
+    /// Off by default: our choice, because it takes fewer messages.
+    pub parent_turns_back: bool,
+}
+
+impl Config {
+    /// The form that the paper prints.
+    pub const PRINTED: Self = Self { parent_turns_back: true };
+    /// The form that we use.
+    pub const REPAIRED: Self = Self { parent_turns_back: false };
+}
+
+/// Who has what before the first request.
+///
+/// The paper starts with token i at node i and node 0 as root and coordinator: [`Layout::printed`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The coordinator, and the parent of everybody else.
+    pub root: PeerId,
+    /// For each token the peer that has it. Their number is k.
+    pub tokens: Vec<PeerId>,
+}
+
+impl Layout {
+    /// §3.2, *Initialization*, for peers numbered from 0. With more tokens than peers they go round again.
+    ///
+    /// # Panics
+    /// Without peers or without tokens there is nothing to lay out.
+    pub fn printed(peers: u64, slots: u32) -> Self {
+        assert!(peers > 0 && slots > 0, "a layout needs at least one peer and one token");
+        let tokens = (0..u64::from(slots)).map(|slot| PeerId::new(slot % peers)).collect();
+        Self { root: PeerId::new(0), tokens }
+    }
+
+    fn slots(&self) -> u32 {
+        u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
+    }
+}
+
+/// One request's place in line (Table 1's *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    ticket: Ticket,
+    phase: Phase,
+    /// *next*: who follows in the privileged queue.
+    next: Option<Claim>,
+    /// *child*: who follows in the token's queue.
+    child: Option<Claim>,
+    /// *in_child_queue*: the coordinator's role has come here, so the privileged queue is behind us. (The paper sets
+    /// this variable and never reads it; here the place without it is the one that `next` is attached to.)
+    in_child_queue: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// *requesting_cs*, without a token.
+    Waiting,
+    /// Withdrawn: waits for a token only to pass it on.
+    Withdrawn,
+    /// *requesting_cs* and *token_present*.
+    Inside(Token),
+    /// Left, but the coordinator's role is still on its way here.
+    Left,
+}
+
+/// One peer's part in Fair-K, for one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FairK {
+    me: PeerId,
+    config: Config,
+    slots: u32,
+    /// *parent*: where requests are forwarded to; `None` at a root.
+    parent: Option<PeerId>,
+    /// *token_locations* and *counter_number*; *is_coordinator* is `is_some`.
+    token_locations: Option<Box<TokenLocations>>,
+    /// *token_present* while no client here wants in.
+    idle: Vec<Token>,
+    /// Our clients' places in line, by ticket.
+    places: Vec<Place>,
+    /// The newest ticket of ours that stands or stood in line.
+    last: Ticket,
+}
+
+impl FairK {
+    /// §3.2, *Initialization*.
+    pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
+        let slots = layout.slots();
+        let tails = || layout.tokens.iter().map(|&peer| Claim { peer, ticket: Ticket::NONE }).collect();
+        let is_root = me == layout.root;
+        Self {
+            me,
+            config,
+            slots,
+            parent: (!is_root).then_some(layout.root),
+            token_locations: is_root.then(|| Box::new(TokenLocations { tails: tails(), counter_number: 0 })),
+            idle: (0..slots)
+                .filter(|&slot| layout.tokens[slot as usize] == me)
+                .map(|slot| Token { slot, fencing: u64::from(slot) + 1 })
+                .collect(),
+            places: Vec::new(),
+            last: Ticket::NONE,
+        }
+    }
+
+    fn place(&mut self, ticket: Ticket) -> Option<usize> {
+        self.places.binary_search_by_key(&ticket, |place| place.ticket).ok()
+    }
+
+    /// Lets the client of a place in.
+    fn enter(&mut self, at: usize, token: Token, cx: &mut Cx<'_, Self>) {
+        let place = &mut self.places[at];
+        place.phase = Phase::Inside(Token { fencing: token.fencing + u64::from(self.slots), ..token });
+        cx.grant(place.ticket, Grant { slot: token.slot, fencing: token.fencing });
+    }
+
+    /// §3.2, *Process_Request(r)*.
+    fn process_request(&mut self, r: Claim, cx: &mut Cx<'_, Self>) {
+        if let Some(parent) = self.parent {
+            cx.send(parent, Message::Request(r));
+        } else if let Some(locations) = self.token_locations.take() {
+            self.assign(r, locations, cx);
+        } else {
+            let waiting = self.places.iter_mut().rev().find(|place| !place.in_child_queue);
+            let waiting = waiting.expect("a root is the coordinator, or one of its clients will be");
+            debug_assert!(waiting.next.is_none(), "the end of the privileged queue has nobody behind it");
+            waiting.next = Some(r);
+        }
+        if r.peer != self.me {
+            self.parent = Some(r.peer); // Path reversal.
+        }
+    }
+
+    /// The coordinator puts `r` behind a tail and makes it the next coordinator (printed twice, in §3.2's
+    /// *Process_Request* and *Process_Token_Locations*). Where `r` is a client of ours with somebody behind it, we go
+    /// on with that one, which is why this is a loop.
+    fn assign(&mut self, mut r: Claim, mut locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
+        loop {
+            let slot = locations.counter_number;
+            let tail = replace(&mut locations.tails[slot as usize], r);
+            locations.counter_number = (slot + 1) % self.slots;
+            if tail.peer == self.me {
+                self.process_child(slot, tail.ticket, r, cx);
+            } else {
+                cx.send(tail.peer, Message::Child { slot, tail: tail.ticket, child: r });
+            }
+            if r.peer != self.me {
+                return cx.send(r.peer, Message::TokenLocations { to: r.ticket, locations });
+            }
+            match self.end_of_privileged_queue(r.ticket, cx) {
+                Some(next) => r = next,
+                None => return self.token_locations = Some(locations),
+            }
+        }
+    }
+
+    /// The coordinator's role has come to a place of ours: who is behind it?
+    fn end_of_privileged_queue(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) -> Option<Claim> {
+        let Some(at) = self.place(ticket) else {
+            cx.strange("the coordinator's role for a ticket that does not wait here");
+            return None;
+        };
+        let place = &mut self.places[at];
+        place.in_child_queue = true;
+        let next = place.next.take();
+        if place.phase == Phase::Left {
+            self.places.remove(at);
+        }
+        next
+    }
+
+    /// §3.2, *Process_Token*; entering is only in the paper's prose. A place whose client has withdrawn passes the
+    /// token on, which is why this is a loop.
+    fn process_token(&mut self, mut to: Claim, token: Token, cx: &mut Cx<'_, Self>) {
+        while to.peer == self.me {
+            let Some(at) = self.place(to.ticket) else {
+                cx.strange("a token for a ticket that does not wait here");
+                return self.idle.push(token); // Better kept than lost.
+            };
+            if self.places[at].phase == Phase::Waiting {
+                return self.enter(at, token, cx);
+            }
+            match self.leave(at) {
+                Some(child) => to = child,
+                None => return self.idle.push(token),
+            }
+        }
+        cx.send(to.peer, Message::Token { to: to.ticket, token });
+    }
+
+    /// The place has no more use for a token: who gets it? The place itself goes once it has been coordinator.
+    fn leave(&mut self, at: usize) -> Option<Claim> {
+        let place = &mut self.places[at];
+        place.phase = Phase::Left;
+        let child = place.child.take();
+        if place.in_child_queue {
+            self.places.remove(at);
+        }
+        child
+    }
+
+    /// §3.2, *Process_Child(r)*.
+    fn process_child(&mut self, slot: u32, tail: Ticket, r: Claim, cx: &mut Cx<'_, Self>) {
+        if tail == self.last {
+            self.turn_back(r);
+        }
+        let waiting = self.place(tail).filter(|&at| self.places[at].phase != Phase::Left);
+        // The tail has left and nobody was behind it, so its token is here still; perhaps in use again.
+        let holds = |place: &Place| matches!(place.phase, Phase::Inside(token) if token.slot == slot);
+        if let Some(at) = waiting.or_else(|| self.places.iter().position(holds)) {
+            debug_assert!(self.places[at].child.is_none(), "a tail has nobody behind it");
+            self.places[at].child = Some(r);
+        } else if let Some(at) = self.idle.iter().position(|token| token.slot == slot) {
+            let token = self.idle.remove(at);
+            self.process_token(r, token, cx);
+        } else {
+            cx.strange("a child for a queue whose tail is not here");
+        }
+    }
+
+    /// §3.2, *Process_Token_Locations(a, b)*: `to` becomes coordinator, and stays it while nobody is behind it.
+    fn process_token_locations(&mut self, to: Ticket, locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
+        match self.end_of_privileged_queue(to, cx) {
+            Some(next) => {
+                if to == self.last {
+                    self.turn_back(next);
+                }
+                self.assign(next, locations, cx);
+            }
+            None => self.token_locations = Some(locations),
+        }
+    }
+
+    /// Makes a request behind our newest one our parent, as the paper prints. Behind an older one of ours it would
+    /// close a cycle.
+    fn turn_back(&mut self, behind: Claim) {
+        if self.config.parent_turns_back && behind.peer != self.me {
+            self.parent = Some(behind.peer);
+        }
+    }
+}
+
+impl Protocol for FairK {
+    type Message = Message;
+    type Timer = Never;
+
+    /// §3.2, *Request_CS*.
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are asked for in order");
+        let token = self.idle.pop();
+        let in_child_queue = token.is_some(); // With a token at hand it enters past the privileged queue.
+        self.places.push(Place { ticket, phase: Phase::Waiting, next: None, child: None, in_child_queue });
+        if let Some(token) = token {
+            return self.enter(self.places.len() - 1, token, cx);
+        }
+        self.last = ticket;
+        let claim = Claim { peer: self.me, ticket };
+        match self.parent.take() {
+            Some(parent) => cx.send(parent, Message::Request(claim)),
+            None => self.process_request(claim, cx),
+        }
+    }
+
+    /// §3.2, *Release_CS*.
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let Some(at) = self.place(ticket) else { return };
+        match self.places[at].phase {
+            Phase::Inside(token) => match self.leave(at) {
+                Some(child) => self.process_token(child, token, cx),
+                None => self.idle.push(token),
+            },
+            Phase::Waiting => self.places[at].phase = Phase::Withdrawn,
+            Phase::Withdrawn | Phase::Left => {}
+        }
+    }
+
+    fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Request(r) => self.process_request(r, cx),
+            Message::Token { to, token } => self.process_token(Claim { peer: self.me, ticket: to }, token, cx),
+            Message::Child { slot, tail, child } => self.process_child(slot, tail, child, cx),
+            Message::TokenLocations { to, locations } => self.process_token_locations(to, locations, cx),
+        }
+    }
+}
+
+impl Observe for FairK {
+    const KINDS: &'static [&'static str] = &["request", "token", "child", "token_locations"];
+    const HAS_COORDINATOR: bool = true;
+
+    fn kind(message: &Message) -> usize {
+        match message {
+            Message::Request(_) => 0,
+            Message::Token { .. } => 1,
+            Message::Child { .. } => 2,
+            Message::TokenLocations { .. } => 3,
+        }
+    }
+
+    fn tokens_in_all(&self) -> Option<usize> {
+        Some(self.slots as usize)
+    }
+
+    fn tokens(&self) -> usize {
+        self.idle.len() + self.places.iter().filter(|place| matches!(place.phase, Phase::Inside(_))).count()
+    }
+
+    fn tokens_in(message: &Message) -> usize {
+        usize::from(matches!(message, Message::Token { .. }))
+    }
+
+    fn is_coordinator(&self) -> bool {
+        self.token_locations.is_some()
+    }
+
+    fn carries_coordinator(message: &Message) -> bool {
+        matches!(message, Message::TokenLocations { .. })
+    }
+
+    fn parent(&self) -> Option<PeerId> {
+        self.parent
+    }
+}
+
+/// The peer's number as the paper writes it; from its second ticket on, the ticket's, too: `4`, `4#2`.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ticket.get() {
+            0 | 1 => write!(f, "{}", self.peer),
+            ticket => write!(f, "{}#{ticket}", self.peer),
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for TokenLocations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} counter {}", self.tails, self.counter_number)
+    }
+}
+
+/// The paper's notation: `request(4)`, `child(4)`, `token`, `token_locations([4, 2, 3], 1)`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(r) => write!(f, "request({r})"),
+            Self::Token { token, .. } => write!(f, "token {}", token.slot),
+            Self::Child { slot, child, .. } => write!(f, "child({child}) of queue {slot}"),
+            Self::TokenLocations { locations, .. } => {
+                write!(f, "token_locations({:?}, {})", locations.tails, locations.counter_number)
+            }
+        }
+    }
+}

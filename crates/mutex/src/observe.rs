@@ -1,0 +1,49 @@
+//! What a watcher, a trace or a table may ask of a protocol without knowing which one it is.
+
+use peerlock_base::PeerId;
+
+use crate::Protocol;
+
+/// A window into a protocol's state and messages, for watchers. Nothing here may change a run.
+///
+/// The answers' defaults fit a protocol that has no such thing; a watcher then has nothing to check.
+pub trait Observe: Protocol {
+    /// The names of the message types, in the order of [`Observe::kind`].
+    const KINDS: &'static [&'static str];
+
+    /// The place of `message`'s type in [`Observe::KINDS`].
+    fn kind(message: &Self::Message) -> usize;
+
+    /// How many tokens there are in the whole system, held or under way; `None` if the protocol has no tokens.
+    fn tokens_in_all(&self) -> Option<usize> {
+        None
+    }
+
+    /// How many tokens this peer has, in use or idle.
+    fn tokens(&self) -> usize {
+        0
+    }
+
+    /// How many tokens travel in `message`.
+    fn tokens_in(_message: &Self::Message) -> usize {
+        0
+    }
+
+    /// Whether the protocol has a role that exactly one peer has, or one message carries.
+    const HAS_COORDINATOR: bool = false;
+
+    /// Whether this peer has that role.
+    fn is_coordinator(&self) -> bool {
+        false
+    }
+
+    /// Whether `message` carries it.
+    fn carries_coordinator(_message: &Self::Message) -> bool {
+        false
+    }
+
+    /// Where this peer forwards requests to, in a protocol whose pointers must never form a cycle.
+    fn parent(&self) -> Option<PeerId> {
+        None
+    }
+}

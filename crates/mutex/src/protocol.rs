@@ -1,0 +1,173 @@
+//! The one form of every protocol: events in, effects out.
+//!
+//! ```text
+//!   application          peer            network
+//!       │ request(ticket) │                 │
+//!       ├────────────────►│ cx.send(…)      │
+//!       │                 ├────────────────►│
+//!       │                 │      on_message │
+//!       │ cx.grant(…)     │◄────────────────┤
+//!       │◄────────────────┤                 │
+//!       │ release(ticket) │                 │
+//!       ├────────────────►│                 │
+//! ```
+
+use alloc::vec::Vec;
+use core::fmt::Debug;
+
+use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+
+/// One peer's part in a mutual-exclusion protocol, for one resource.
+///
+/// Plain verbs come down from the application, `on_*` comes up from the network, `cx.verb()` goes out.
+pub trait Protocol: Sized {
+    /// What peers say to each other.
+    type Message: Clone + Debug;
+    /// The names of the timers; at most one of each name is pending at a peer. [`Never`] if there are none.
+    type Timer: Clone + Debug + Ord;
+
+    /// A client wants in. Each ticket is asked for once.
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
+
+    /// A client leaves, or withdraws while it is still waiting: then it will not be granted any more.
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>);
+
+    /// A message arrived.
+    fn on_message(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>);
+
+    /// A timer that was set and not cancelled has run out.
+    fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
+}
+
+/// The timer of protocols that have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Never {}
+
+/// The right to be inside, given to one ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Grant {
+    /// Which of the resource's slots, counted from 0.
+    pub slot: u32,
+    /// The fencing number: strictly increasing per slot and unique within the resource.
+    pub fencing: u64,
+}
+
+/// What a peer wants done. The driver carries effects out in the order they were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<M, T> {
+    /// Send `message` to another peer. Never to oneself: what a peer tells itself is a call.
+    Send {
+        /// Who shall get it.
+        to: PeerId,
+        /// What is said.
+        message: M,
+    },
+    /// The client with this ticket is inside from now on.
+    Grant {
+        /// Whose turn it is.
+        ticket: Ticket,
+        /// Which slot, and under which fencing number.
+        grant: Grant,
+    },
+    /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
+    SetTimer {
+        /// The timer's name.
+        timer: T,
+        /// How long from now.
+        after: Span,
+    },
+    /// Forget the timer if it is pending.
+    CancelTimer {
+        /// The timer's name.
+        timer: T,
+    },
+    /// A message made no sense here and was dropped, or kept in the safest way there is. Drivers count and trace it.
+    Strange {
+        /// What was strange, in words.
+        why: &'static str,
+    },
+}
+
+/// What a handler may know and do: the time, chance, and a list of effects to add to.
+pub struct Cx<'a, P: Protocol> {
+    me: PeerId,
+    now: Time,
+    rng: &'a mut Rng,
+    effects: &'a mut Vec<Effect<P::Message, P::Timer>>,
+}
+
+impl<'a, P: Protocol> Cx<'a, P> {
+    /// A context for one step of peer `me` at `now`; effects are appended to `effects`.
+    pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<P::Message, P::Timer>>) -> Self {
+        Self { me, now, rng, effects }
+    }
+
+    /// The peer whose step this is.
+    pub fn me(&self) -> PeerId {
+        self.me
+    }
+
+    /// The time of this step.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Random numbers of this run.
+    pub fn rng(&mut self) -> &mut Rng {
+        self.rng
+    }
+
+    /// Sends `message` to another peer.
+    pub fn send(&mut self, to: PeerId, message: P::Message) {
+        debug_assert!(to != self.me, "{to:?} sends itself {message:?}: what a peer tells itself is a call");
+        self.effects.push(Effect::Send { to, message });
+    }
+
+    /// Lets the client with `ticket` in.
+    pub fn grant(&mut self, ticket: Ticket, grant: Grant) {
+        self.effects.push(Effect::Grant { ticket, grant });
+    }
+
+    /// Asks for [`Protocol::on_timer`] after `after`, instead of any earlier wish for the same `timer`.
+    pub fn set_timer(&mut self, timer: P::Timer, after: Span) {
+        self.effects.push(Effect::SetTimer { timer, after });
+    }
+
+    /// Takes the wish for `timer` back.
+    pub fn cancel_timer(&mut self, timer: P::Timer) {
+        self.effects.push(Effect::CancelTimer { timer });
+    }
+
+    /// Reports a message that made no sense here.
+    pub fn strange(&mut self, why: &'static str) {
+        self.effects.push(Effect::Strange { why });
+    }
+}
+
+/// Everything that can happen to a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input<M, T> {
+    /// A client asks.
+    Request(Ticket),
+    /// A client leaves or withdraws.
+    Release(Ticket),
+    /// A message arrived.
+    Message {
+        /// Who sent it.
+        from: PeerId,
+        /// What it says.
+        message: M,
+    },
+    /// A timer ran out.
+    Timer(T),
+}
+
+/// Hands one input to `peer`. Drivers need no other call.
+pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, P>) {
+    match input {
+        Input::Request(ticket) => peer.request(ticket, cx),
+        Input::Release(ticket) => peer.release(ticket, cx),
+        Input::Message { from, message } => peer.on_message(from, message, cx),
+        Input::Timer(timer) => peer.on_timer(timer, cx),
+    }
+}
