@@ -95,18 +95,17 @@ pub enum Message {
 /// How the protocol is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// §3.2 sets `parent` to the child that a node learns of (*Process_Child*), and to its `next` when the
-    /// coordinator's role passes through it (*Process_Token_Locations*). The paper says that this shortens the way to
-    /// the root. Under load it lengthens it, since both are older requests than the one `parent` points to by then.
-    /// Off by default: our choice, because it takes fewer messages.
-    pub parent_turns_back: bool,
+    /// §3.2, *Process_Child*: a node that learns its child makes it its parent, too. The paper says that this shortens
+    /// the way to the root. Under load it lengthens it, since the child is an older request than the one that `parent`
+    /// points to by then. Off by default: our choice, because it takes fewer messages.
+    pub child_sets_parent: bool,
 }
 
 impl Config {
     /// The form that the paper prints.
-    pub const PRINTED: Self = Self { parent_turns_back: true };
+    pub const PRINTED: Self = Self { child_sets_parent: true };
     /// The form that we use.
-    pub const REPAIRED: Self = Self { parent_turns_back: false };
+    pub const REPAIRED: Self = Self { child_sets_parent: false };
 }
 
 /// Who has what before the first request.
@@ -299,8 +298,8 @@ impl FairK {
 
     /// §3.2, *Process_Child(r)*.
     fn process_child(&mut self, slot: u32, tail: Ticket, r: Claim, cx: &mut Cx<'_, Self>) {
-        if tail == self.last {
-            self.turn_back(r);
+        if self.config.child_sets_parent {
+            self.point_to(r, tail);
         }
         let waiting = self.place(tail).filter(|&at| self.places[at].phase != Phase::Left);
         // The tail has left and nobody was behind it, so its token is here still; perhaps in use again.
@@ -320,19 +319,17 @@ impl FairK {
     fn process_token_locations(&mut self, to: Ticket, locations: Box<TokenLocations>, cx: &mut Cx<'_, Self>) {
         match self.end_of_privileged_queue(to, cx) {
             Some(next) => {
-                if to == self.last {
-                    self.turn_back(next);
-                }
+                self.point_to(next, to);
                 self.assign(next, locations, cx);
             }
             None => self.token_locations = Some(locations),
         }
     }
 
-    /// Makes a request behind our newest one our parent, as the paper prints. Behind an older one of ours it would
-    /// close a cycle.
-    fn turn_back(&mut self, behind: Claim) {
-        if self.config.parent_turns_back && behind.peer != self.me {
+    /// Makes the request `behind` our own `ticket` our parent, if that is our newest: the one behind an older ticket
+    /// leads back to us by way of the newer, and would close a cycle.
+    fn point_to(&mut self, behind: Claim, ticket: Ticket) {
+        if ticket == self.last && behind.peer != self.me {
             self.parent = Some(behind.peer);
         }
     }
