@@ -1,1 +1,3 @@
-//! x
+//! The simulator.
+
+pub mod text;
