@@ -8,5 +8,5 @@ mod random;
 mod time;
 
 pub use id::{PeerId, Ticket};
-pub use random::Rng;
+pub use random::{Rng, mix};
 pub use time::{Span, Time};

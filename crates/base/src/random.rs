@@ -74,7 +74,9 @@ impl Rng {
 }
 
 /// SplitMix64's finaliser: spreads every bit of `x` over all of the result.
-fn mix(x: u64) -> u64 {
+///
+/// A number for a thing without remembering it: mix a seed with the thing's name.
+pub const fn mix(x: u64) -> u64 {
     let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,0 +1,325 @@
+//! How long messages take: the same for all, drawn per pair or per message, measured, or made like the Internet.
+//!
+//! A [`Model`] is what a person asked for; [`Model::build`] turns it into a [`Latency`] for a number of peers, and only
+//! then reads files and draws hosts. Nothing here remembers a pair: what belongs to a pair is hashed from the seed and
+//! its two numbers, so that a million peers cost no more per message than ten.
+
+mod king;
+mod matrix;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use peerlock_base::{PeerId, Rng, Span, mix};
+use thiserror::Error;
+
+pub use king::King;
+pub use matrix::{Matrix, MatrixError};
+
+use crate::text::{self, SpanError};
+
+/// How long a message takes from one peer to another. Peers are numbered from 0; a clone shares the tables.
+#[derive(Clone, Debug)]
+pub enum Latency {
+    /// Every message takes this long.
+    Constant(Span),
+    /// Each pair of peers has a delay of its own, the same both ways and for ever.
+    PerPair(PerPair),
+    /// Each message has a delay of its own.
+    PerMessage {
+        /// The shortest delay.
+        low: Span,
+        /// The longest delay.
+        high: Span,
+    },
+    /// Measured delays.
+    Matrix(Matrix),
+    /// Delays like those between the hosts of the King data set.
+    King(King),
+}
+
+impl Latency {
+    /// The one-way delay of one message. What a peer's delay to itself would be is left open: no link goes there.
+    ///
+    /// # Panics
+    /// If a peer is not among those a [`Latency::Matrix`] or [`Latency::King`] was built for.
+    #[inline]
+    pub fn sample(&self, from: PeerId, to: PeerId, rng: &mut Rng) -> Span {
+        match self {
+            Self::Constant(delay) => *delay,
+            Self::PerPair(pairs) => pairs.delay(from, to),
+            Self::PerMessage { low, high } => rng.between(*low, *high),
+            Self::Matrix(matrix) => matrix.delay(from, to),
+            Self::King(king) => king.delay(from, to),
+        }
+    }
+
+    /// True if two messages on one link may take different times, so that an ordered link needs a clock of its own.
+    pub fn varies(&self) -> bool {
+        matches!(self, Self::PerMessage { low, high } if low < high)
+    }
+}
+
+/// A delay per unordered pair of peers, uniform between two bounds and never stored.
+#[derive(Clone, Copy, Debug)]
+pub struct PerPair {
+    low: Span,
+    /// How many nanoseconds there are to choose from.
+    choices: u64,
+    salt: u64,
+}
+
+impl PerPair {
+    fn new(low: Span, high: Span, seed: u64) -> Self {
+        Self { low, choices: (high - low).as_nanos() + 1, salt: mix(seed) }
+    }
+
+    #[inline]
+    fn delay(&self, from: PeerId, to: PeerId) -> Span {
+        let hash = pair_hash(self.salt, from, to);
+        self.low + Span::from_nanos(((u128::from(hash) * u128::from(self.choices)) >> 64) as u64)
+    }
+}
+
+/// Sixty-four bits that belong to an unordered pair of peers. `salt` is a mixed seed, so that near seeds are strangers.
+#[inline]
+fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
+    let (low, high) = (one.get().min(other.get()), one.get().max(other.get()));
+    mix(salt ^ low ^ high.rotate_left(32))
+}
+
+/// A latency model as it is asked for on the command line.
+///
+/// ```
+/// use peerlock_base::Span;
+/// use peerlock_sim::latency::Model;
+/// let model: Model = "uniform:0s..200ms".parse()?;
+/// assert_eq!(model, Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
+/// let latency = model.build(100, 1)?;
+/// assert!(!latency.varies());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// `constant:1s`: every one-way delay is this long.
+    Constant(Span),
+    /// `uniform:0s..200ms`: uniform, drawn once per pair.
+    Uniform {
+        /// The shortest delay.
+        low: Span,
+        /// The longest delay.
+        high: Span,
+    },
+    /// `jitter:0s..200ms`: uniform, drawn for every message.
+    Jitter {
+        /// The shortest delay.
+        low: Span,
+        /// The longest delay.
+        high: Span,
+    },
+    /// `king`: made to look like the King data set, see [`King`].
+    King,
+    /// `matrix:FILE`: measured, see [`Matrix`].
+    Matrix(PathBuf),
+}
+
+impl Model {
+    /// The model for peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
+    ///
+    /// # Errors
+    /// Only a matrix can fail: its file cannot be read, is no matrix, or has fewer hosts than there are peers.
+    pub fn build(&self, peers: usize, seed: u64) -> Result<Latency, MatrixError> {
+        Ok(match self {
+            Self::Constant(delay) => Latency::Constant(*delay),
+            Self::Uniform { low, high } => Latency::PerPair(PerPair::new(*low, *high, seed)),
+            Self::Jitter { low, high } => Latency::PerMessage { low: *low, high: *high },
+            Self::King => Latency::King(King::new(peers, seed)),
+            Self::Matrix(file) => Latency::Matrix(Matrix::read(file, peers, seed)?),
+        })
+    }
+}
+
+/// Why a text names no latency model.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ModelError {
+    /// No such model.
+    #[error("unknown latency {0:?}: use constant:1s, uniform:0s..200ms, jitter:0s..200ms, king or matrix:FILE")]
+    Unknown(String),
+    /// A duration in it cannot be read.
+    #[error("in latency {latency:?}, {reason}")]
+    Span {
+        /// The whole text.
+        latency: String,
+        /// What is wrong with the duration.
+        reason: SpanError,
+    },
+    /// Not two durations.
+    #[error("latency {0:?} needs a range: write the shortest and the longest delay, such as 0s..200ms")]
+    NoRange(String),
+    /// The first duration is longer than the second.
+    #[error("latency {0:?} has its range backwards: write the shorter delay first, such as 0s..200ms")]
+    Backwards(String),
+    /// No message would take any time.
+    #[error("latency {0:?} is zero: the longest delay must be more than 0s")]
+    Zero(String),
+    /// A matrix without a file.
+    #[error("latency {0:?} names no file: write matrix:FILE")]
+    NoFile(String),
+}
+
+impl FromStr for Model {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text.split_once(':') {
+            None if text == "king" => Ok(Self::King),
+            Some(("constant", delay)) => Ok(Self::Constant(longest(text, delay)?)),
+            Some(("uniform", bounds)) => range(text, bounds).map(|(low, high)| Self::Uniform { low, high }),
+            Some(("jitter", bounds)) => range(text, bounds).map(|(low, high)| Self::Jitter { low, high }),
+            Some(("matrix", "")) => Err(ModelError::NoFile(text.into())),
+            Some(("matrix", file)) => Ok(Self::Matrix(file.into())),
+            _ => Err(ModelError::Unknown(text.into())),
+        }
+    }
+}
+
+fn range(latency: &str, bounds: &str) -> Result<(Span, Span), ModelError> {
+    let (low, high) = bounds.split_once("..").ok_or_else(|| ModelError::NoRange(latency.into()))?;
+    let (low, high) = (span(latency, low)?, longest(latency, high)?);
+    if low > high { Err(ModelError::Backwards(latency.into())) } else { Ok((low, high)) }
+}
+
+/// The longest delay of a model. With none at all, a run could go round for ever at one moment.
+fn longest(latency: &str, delay: &str) -> Result<Span, ModelError> {
+    match span(latency, delay)? {
+        Span::ZERO => Err(ModelError::Zero(latency.into())),
+        delay => Ok(delay),
+    }
+}
+
+fn span(latency: &str, delay: &str) -> Result<Span, ModelError> {
+    text::span(delay).map_err(|reason| ModelError::Span { latency: latency.into(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Span {
+        Span::from_millis(millis)
+    }
+
+    fn peer(number: u64) -> PeerId {
+        PeerId::new(number)
+    }
+
+    fn build(model: &str, peers: usize, seed: u64) -> Latency {
+        model.parse::<Model>().unwrap().build(peers, seed).unwrap()
+    }
+
+    #[test]
+    fn models_that_are_read() {
+        for (text, model) in [
+            ("constant:1s", Model::Constant(ms(1000))),
+            ("uniform:0s..200ms", Model::Uniform { low: ms(0), high: ms(200) }),
+            ("uniform:5ms..5ms", Model::Uniform { low: ms(5), high: ms(5) }),
+            ("jitter:0.5s..1.5s", Model::Jitter { low: ms(500), high: ms(1500) }),
+            ("king", Model::King),
+            ("matrix:a:b c.txt", Model::Matrix("a:b c.txt".into())),
+        ] {
+            assert_eq!(text.parse(), Ok(model), "{text}");
+        }
+    }
+
+    #[test]
+    fn models_that_are_refused_and_the_sentence_that_says_why() {
+        for (text, sentence) in [
+            ("", "unknown latency \"\""),
+            ("fast", "unknown latency \"fast\": use constant:1s, uniform:"),
+            ("Constant:1s", "unknown latency"),
+            ("king:1", "unknown latency"),
+            ("king:", "unknown latency"),
+            ("constant", "unknown latency"),
+            ("constant:", "in latency \"constant:\", \"\" is not a duration"),
+            ("constant:-1s", "in latency \"constant:-1s\", the duration \"-1s\" is negative"),
+            ("constant:NaN", "\"NaN\" is not a duration"),
+            ("constant:99999999999s", "is too long"),
+            ("constant:0s", "is zero"),
+            ("uniform:1s", "needs a range"),
+            ("uniform:0s-1s", "needs a range"),
+            ("uniform:0s..0s", "is zero"),
+            ("uniform:..1s", "\"\" is not a duration"),
+            ("uniform:0s...1s", "\".1s\" is not a duration"),
+            ("jitter:2s..1s", "backwards"),
+            ("jitter:0s..", "\"\" is not a duration"),
+            ("matrix:", "names no file"),
+            ("matrix", "unknown latency"),
+        ] {
+            let said = text.parse::<Model>().unwrap_err().to_string();
+            assert!(said.contains(sentence), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_pair_has_one_delay_both_ways_and_for_ever() {
+        let mut rng = Rng::new(1);
+        for model in ["uniform:10ms..200ms", "king"] {
+            let (latency, again) = (build(model, 60, 7), build(model, 60, 7));
+            let other = build(model, 60, 8);
+            let mut same_as_other = 0;
+            for (a, b) in (0..60).flat_map(|a| (0..a).map(move |b| (peer(a), peer(b)))) {
+                let delay = latency.sample(a, b, &mut rng);
+                assert_eq!(delay, latency.sample(b, a, &mut rng), "{model} {a} {b}");
+                assert_eq!(delay, latency.sample(a, b, &mut rng), "{model} {a} {b}");
+                assert_eq!(delay, again.sample(a, b, &mut rng), "{model} {a} {b}");
+                same_as_other += usize::from(delay == other.sample(a, b, &mut rng));
+            }
+            assert!(same_as_other < 5, "{model}: another seed, the same delays");
+            assert!(!latency.varies());
+        }
+        assert_eq!(rng, Rng::new(1), "what belongs to a pair takes no random number");
+    }
+
+    #[test]
+    fn delays_per_pair_fill_their_range_evenly() {
+        let latency = build("uniform:100ms..200ms", 0, 3);
+        let mut tenths = [0u32; 10];
+        for (a, b) in (0..300).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let delay = latency.sample(peer(a), peer(b), &mut Rng::new(0));
+            assert!((ms(100)..=ms(200)).contains(&delay), "{delay}");
+            tenths[((delay - ms(100)).as_nanos() / 10_000_000).min(9) as usize] += 1;
+        }
+        // 44,850 pairs: 4,485 a tenth, with a standard deviation of 64.
+        assert!(tenths.iter().all(|n| (4_200..4_770).contains(n)), "{tenths:?}");
+    }
+
+    #[test]
+    fn the_ends_of_a_range_are_reached() {
+        let latency = build("uniform:3ns..5ns", 0, 3);
+        let mut seen: Vec<u64> =
+            (1..200).map(|b| latency.sample(peer(0), peer(b), &mut Rng::new(0)).as_nanos()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, [3, 4, 5]);
+    }
+
+    #[test]
+    fn jitter_is_drawn_for_every_message() {
+        let latency = build("jitter:10ms..20ms", 2, 1);
+        assert!(latency.varies());
+        assert!(!build("jitter:10ms..10ms", 2, 1).varies());
+        let mut rng = Rng::new(1);
+        let delays: Vec<Span> = (0..1000).map(|_| latency.sample(peer(0), peer(1), &mut rng)).collect();
+        assert!(delays.iter().all(|delay| (ms(10)..=ms(20)).contains(delay)));
+        assert!(delays.windows(2).all(|two| two[0] != two[1]));
+        let mean = delays.iter().copied().sum::<Span>() / 1000;
+        assert!((Span::from_nanos(14_700_000)..Span::from_nanos(15_300_000)).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn a_constant_is_constant() {
+        let latency = build("constant:1s", 2, 1);
+        assert_eq!(latency.sample(peer(0), peer(1), &mut Rng::new(1)), ms(1000));
+        assert!(!latency.varies());
+    }
+}

@@ -1,0 +1,426 @@
+//! Measured delays from a file, in one of two formats.
+//!
+//! **A topology of p2psim**, such as `mking-t` or `uking-t` of its King data set, if the first word of the file is
+//! `topology` or `failure_model`:
+//!
+//! ```text
+//! topology E2EGraph 1740
+//! failure_model NullFailureModel
+//!
+//! node 1
+//! node 2
+//! 1,2 89
+//! ```
+//!
+//! Hosts are numbered from 1. A line `i,j t` is the delay of one message between two hosts, *one way*, in whole
+//! milliseconds in `mking-t` and microseconds in `uking-t`. As p2psim's own reader (`e2egraph.C`) has it, a negative
+//! delay was not measured and a delay of 0 counts as 1. Lines that begin with `node`, `failure_model`, `noise` or
+//! `loss_rate` are passed over: they say nothing of delays, or what the simulator has models of its own for.
+//!
+//! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
+//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other negative
+//! number is a mistake. The diagonal is not used.
+//!
+//! In both, empty lines and lines that begin with `#` are passed over.
+//!
+//! **Units.** No file says its own. If the median round trip is above 10,000 the file is in microseconds (as
+//! milliseconds these would be 10 s; King's median is 160 ms, which is 160,000 µs), otherwise in milliseconds. So
+//! `matrix` and `uking-t` are read as microseconds, `mking-t` and the usual tables as milliseconds, and a matrix of a
+//! fast local network has to be given in milliseconds, with decimals.
+//!
+//! *What this rests on.* The files were not at hand. That `matrix` holds round trips in microseconds and `mking-t`
+//! one-way milliseconds is inferred from p2psim's reader (a delay is that of one message), from a script written for it
+//! (which halves round trips), and from the published sizes, 19 and 17 MiB: files with King's statistics come to 19.3
+//! and 17.4 MiB in these units, and to 18.3 and 17.9 MiB with one-way and round-trip times the other way about.
+//! `uking-t` (23 MiB published, 21.8 by this count) is taken for microseconds by its name.
+//!
+//! **Gaps.** What was not measured takes the delay of the other direction, or else the median of all that were.
+//!
+//! **More hosts than peers.** As many as needed are drawn by the seed and keep the order of the file; so a matrix of
+//! just the right size is used as it stands.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use peerlock_base::{PeerId, Rng, Span};
+use thiserror::Error;
+
+/// Above this median, numbers are microseconds.
+const MICROSECONDS_ABOVE: f64 = 10_000.0;
+
+/// The largest number a file may hold: an hour in microseconds.
+const LARGEST: f64 = 3.6e9;
+
+/// The most hosts of a file; their matrix takes 800 MB while it is read.
+const MOST_HOSTS: usize = 10_000;
+
+/// What stands in a [`Table`] for a round trip that was not measured.
+const GAP: f64 = 0.0;
+
+/// The stream from which hosts are drawn.
+const STREAM: u64 = u64::from_be_bytes(*b"mtxhosts");
+
+/// Why a latency matrix cannot be used.
+#[derive(Debug, Error)]
+pub enum MatrixError {
+    /// The file cannot be read.
+    #[error("cannot read the latency matrix {file}: {reason}")]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// The file is no matrix.
+    #[error("the latency matrix {file} is wrong in line {line}: {what}")]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        what: String,
+    },
+    /// There are not enough hosts.
+    #[error(
+        "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
+    )]
+    TooSmall {
+        /// The file.
+        file: PathBuf,
+        /// How many hosts it has.
+        hosts: usize,
+        /// How many were asked for.
+        peers: usize,
+    },
+}
+
+/// Measured delays between peers, read from a file: an all-pairs matrix of round trips (the King data set's `matrix`,
+/// or any other) or a topology of p2psim (`mking-t`).
+///
+/// A file that begins with `topology` or `failure_model` holds one-way delays, any other one line of round trips per
+/// host. Numbers are milliseconds, unless the median round trip is above 10,000: then microseconds. What was not
+/// measured (−1, or 0 between two hosts) takes the delay of the other direction or else the median. If there are more
+/// hosts than peers, the seed draws which ones are used.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    peers: usize,
+    /// One way, row by row.
+    delays: Arc<[Span]>,
+}
+
+impl Matrix {
+    /// The delays between `peers` hosts of this file, drawn by the seed.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no matrix or has too few hosts.
+    pub fn read(file: &Path, peers: usize, seed: u64) -> Result<Self, MatrixError> {
+        let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
+        let table = Table::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
+            file: file.into(),
+            line,
+            what,
+        })?;
+        if table.hosts < peers {
+            return Err(MatrixError::TooSmall { file: file.into(), hosts: table.hosts, peers });
+        }
+        let hosts = choose(table.hosts, peers, &mut Rng::stream(seed, STREAM));
+        Ok(Self { peers, delays: table.delays(&hosts) })
+    }
+
+    #[inline]
+    pub(super) fn delay(&self, from: PeerId, to: PeerId) -> Span {
+        self.delays[from.index() * self.peers + to.index()]
+    }
+}
+
+/// This many of the hosts, in the order of the file.
+fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..hosts).collect();
+    for i in 0..wanted {
+        all.swap(i, i + rng.below((hosts - i) as u64) as usize);
+    }
+    all.truncate(wanted);
+    all.sort_unstable();
+    all
+}
+
+/// What a file says: round trips in its own unit, row by row, with gaps.
+#[derive(Debug)]
+struct Table {
+    hosts: usize,
+    round_trips: Vec<f64>,
+}
+
+/// What is wrong with a file, and where.
+#[derive(Debug)]
+struct Fault {
+    line: usize,
+    what: String,
+}
+
+fn fault<T>(line: usize, what: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault { line, what: what.into() })
+}
+
+impl Table {
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
+        let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).peekable();
+        let table = match lines.peek() {
+            None => return fault(1, "the file is empty"),
+            Some((_, first)) if matches!(first_word(first), "topology" | "failure_model") => Self::topology(lines)?,
+            Some(_) => Self::square(lines)?,
+        };
+        if table.hosts > 1 && table.round_trips.iter().all(|&x| x == GAP) {
+            return fault(1, "no delay between two hosts was measured");
+        }
+        Ok(table)
+    }
+
+    /// One line of round trips per host.
+    fn square<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
+        let (mut hosts, mut rows, mut last) = (0, 0, 0);
+        let mut round_trips = Vec::new();
+        for (line, row) in lines {
+            let before = round_trips.len();
+            for (column, word) in row.split([' ', '\t', ',']).filter(|word| !word.is_empty()).enumerate() {
+                let number = number(line, word)?;
+                if number < 0.0 && number != -1.0 {
+                    return fault(line, format!("a round trip cannot be {word}; -1 says that it was not measured"));
+                }
+                round_trips.push(if column == rows { GAP } else { number.max(GAP) });
+            }
+            let found = round_trips.len() - before;
+            if rows == 0 {
+                hosts = at_most(line, found)?;
+            }
+            if found != hosts {
+                return fault(line, format!("it has {found} numbers, where the first line has {hosts}"));
+            }
+            (rows, last) = (rows + 1, line);
+            if rows > hosts {
+                return fault(line, format!("there are more than {hosts} lines, the number of columns"));
+            }
+        }
+        if rows < hosts {
+            return fault(last, format!("the file ends after {rows} lines, but there are {hosts} columns"));
+        }
+        Ok(Self { hosts, round_trips })
+    }
+
+    /// p2psim's `E2EGraph`: one line per pair.
+    fn topology<'a>(lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Self, Fault> {
+        let passed_over = |row| matches!(first_word(row), "node" | "failure_model" | "noise" | "loss_rate");
+        let mut lines = lines.filter(|(_, row)| !passed_over(row));
+        let (line, header) = lines.next().unwrap_or((1, ""));
+        let hosts = match header.split_whitespace().collect::<Vec<_>>()[..] {
+            ["topology", "E2EGraph", hosts] => hosts.parse().ok().filter(|&hosts| hosts > 0),
+            _ => None,
+        };
+        let Some(hosts) = hosts else {
+            return fault(line, "a topology must begin with `topology E2EGraph` and the number of hosts");
+        };
+        let hosts = at_most(line, hosts)?;
+        let mut round_trips = vec![GAP; hosts * hosts];
+        for (line, row) in lines {
+            let mut words = row.split_whitespace();
+            let pair = words.next().and_then(|pair| pair.split_once(','));
+            let (Some((from, to)), Some(delay), None) = (pair, words.next(), words.next()) else {
+                return fault(line, format!("{row:?} is not of the form `1,2 89`, two hosts and a delay"));
+            };
+            let (from, to) = (host(line, from, hosts)?, host(line, to, hosts)?);
+            let delay = number(line, delay)?;
+            if from != to {
+                // Negative: not measured. Zero: too short for the unit, and p2psim takes it for 1.
+                round_trips[from * hosts + to] = if delay < 0.0 { GAP } else { 2.0 * delay.max(1.0) };
+            }
+        }
+        Ok(Self { hosts, round_trips })
+    }
+
+    /// The one-way delays between these hosts, without gaps.
+    fn delays(&self, hosts: &[usize]) -> Arc<[Span]> {
+        let mut measured: Vec<f64> = self.round_trips.iter().copied().filter(|&x| x != GAP).collect();
+        let middle = measured.len() / 2;
+        // A table of one host has no round trips, and needs none.
+        let median = if measured.is_empty() { GAP } else { *measured.select_nth_unstable_by(middle, f64::total_cmp).1 };
+        let half_unit = if median > MICROSECONDS_ABOVE { 0.5e-6 } else { 0.5e-3 };
+        let round_trip = |a: usize, b: usize| {
+            let both = [self.round_trips[a * self.hosts + b], self.round_trips[b * self.hosts + a]];
+            both.into_iter().find(|&x| x != GAP).unwrap_or(if a == b { GAP } else { median })
+        };
+        let pairs = hosts.iter().flat_map(|&a| hosts.iter().map(move |&b| (a, b)));
+        pairs.map(|(a, b)| Span::from_secs_f64(round_trip(a, b) * half_unit)).collect()
+    }
+}
+
+fn first_word(line: &str) -> &str {
+    line.split_whitespace().next().unwrap_or_default()
+}
+
+fn at_most(line: usize, hosts: usize) -> Result<usize, Fault> {
+    if hosts > MOST_HOSTS { fault(line, format!("{hosts} hosts are more than {MOST_HOSTS}")) } else { Ok(hosts) }
+}
+
+fn number(line: usize, word: &str) -> Result<f64, Fault> {
+    match word.parse::<f64>() {
+        Ok(number) if number.abs() <= LARGEST => Ok(number),
+        Ok(number) if !number.is_nan() => fault(line, format!("{word} is longer than an hour")),
+        _ => fault(line, format!("{word:?} is not a number")),
+    }
+}
+
+/// The place of a host that p2psim numbers from 1.
+fn host(line: usize, word: &str, hosts: usize) -> Result<usize, Fault> {
+    match word.parse::<usize>() {
+        Ok(number) if (1..=hosts).contains(&number) => Ok(number - 1),
+        _ => fault(line, format!("{word:?} is not one of the hosts 1 to {hosts}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use tempfile::NamedTempFile;
+
+    use super::*;
+
+    fn file(text: &str) -> NamedTempFile {
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn read(text: &str, peers: usize, seed: u64) -> Result<Matrix, MatrixError> {
+        Matrix::read(file(text).path(), peers, seed)
+    }
+
+    /// Every delay in microseconds, row by row.
+    fn micros(matrix: &Matrix) -> Vec<u64> {
+        matrix.delays.iter().map(|delay| delay.as_nanos() / 1000).collect()
+    }
+
+    #[test]
+    fn files_that_are_read() {
+        for (name, text, peers, wanted) in [
+            ("one host", "0\n", 1, vec![0]),
+            ("blanks", "0 10\n10 0\n", 2, vec![0, 5_000, 5_000, 0]),
+            ("tabs, no last line end", "0\t1.5\r\n1.5\t0", 2, vec![0, 750, 750, 0]),
+            ("commas and blanks", "0, 10\n10, 0\n", 2, vec![0, 5_000, 5_000, 0]),
+            ("remarks and empty lines", "# ms\n\n0 10\n\n10 0\n\n", 2, vec![0, 5_000, 5_000, 0]),
+            ("each direction its own", "0 10\n30 0\n", 2, vec![0, 5_000, 15_000, 0]),
+            ("the diagonal is not used", "7 10\n10 -1\n", 2, vec![0, 5_000, 5_000, 0]),
+            ("a gap takes the other direction", "0 -1\n30 0\n", 2, vec![0, 15_000, 15_000, 0]),
+            ("so does 0", "0 30\n0 0\n", 2, vec![0, 15_000, 15_000, 0]),
+            (
+                "or else the median",
+                "0 -1 20\n-1.0 0 8\n30 8 0\n",
+                3,
+                vec![0, 10_000, 10_000, 10_000, 0, 4_000, 15_000, 4_000, 0],
+            ),
+            ("milliseconds up to a median of 10,000", "0 10000\n10000 0\n", 2, vec![0, 5_000_000, 5_000_000, 0]),
+            ("microseconds above", "0 10001\n160000 0\n", 2, vec![0, 5_000, 80_000, 0]),
+            (
+                "a topology is one way",
+                "topology E2EGraph 2\nfailure_model NullFailureModel\n\nnode 1\nnode 2 x\n1,2 89\n",
+                2,
+                vec![0, 89_000, 89_000, 0],
+            ),
+            (
+                "a topology with another order of its header",
+                "# x\nfailure_model F\ntopology E2EGraph 2\nnoise 0.1\n\n2,1 89\n",
+                2,
+                vec![0, 89_000, 89_000, 0],
+            ),
+            ("a topology in microseconds", "topology E2EGraph 2\n1,2 89000\n", 2, vec![0, 89_000, 89_000, 0]),
+            (
+                "a topology with a gap and a 0",
+                "topology E2EGraph 3\n1,2 -1\n1,3 0\n2,3 40\n",
+                3,
+                vec![0, 40_000, 1_000, 40_000, 0, 40_000, 1_000, 40_000, 0],
+            ),
+        ] {
+            let matrix = read(text, peers, 1).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(micros(&matrix), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_that_are_refused_and_the_sentence_that_says_why() {
+        for (text, sentence) in [
+            ("", "wrong in line 1: the file is empty"),
+            ("# nothing\n", "the file is empty"),
+            ("0 10\n10\n", "wrong in line 2: it has 1 numbers, where the first line has 2"),
+            ("0 10\n10 0 3\n", "line 2: it has 3 numbers"),
+            ("0 10 20\n10 0 20\n", "line 2: the file ends after 2 lines, but there are 3 columns"),
+            ("0 10\n10 0\n10 0\n", "line 3: there are more than 2 lines"),
+            ("a b\n0 1\n", "line 1: \"a\" is not a number"),
+            ("0 10\n\nten 0\n", "line 3: \"ten\" is not a number"),
+            ("0 NaN\n10 0\n", "line 1: \"NaN\" is not a number"),
+            ("0 inf\n10 0\n", "line 1: inf is longer than an hour"),
+            ("0 1e99\n10 0\n", "line 1: 1e99 is longer than an hour"),
+            ("0 -2\n10 0\n", "line 1: a round trip cannot be -2"),
+            ("0 -1\n-1 0\n", "no delay between two hosts was measured"),
+            ("topology E2EGraph\n", "line 1: a topology must begin with"),
+            ("topology G2Graph 2\n", "line 1: a topology must begin with"),
+            ("topology_E2EGraph 2\n", "line 1: \"topology_E2EGraph\" is not a number"),
+            ("failure_model F\n", "line 1: a topology must begin with"),
+            ("topology E2EGraph 0\n", "line 1: a topology must begin with"),
+            ("topology E2EGraph 1000000\n", "line 1: 1000000 hosts are more than 10000"),
+            ("topology E2EGraph 2\n1,3 5\n", "line 2: \"3\" is not one of the hosts 1 to 2"),
+            ("topology E2EGraph 2\n0,1 5\n", "line 2: \"0\" is not one of the hosts 1 to 2"),
+            ("topology E2EGraph 2\n1,2 x\n", "line 2: \"x\" is not a number"),
+            ("topology E2EGraph 2\n1 2 5\n", "line 2: \"1 2 5\" is not of the form"),
+            ("topology E2EGraph 2\nnode 1\n", "no delay between two hosts was measured"),
+            ("0 10\n10 0\n", "has 2 hosts, too few for 3 peers"),
+        ] {
+            let said = read(text, 3, 1).unwrap_err().to_string();
+            assert!(said.contains(sentence), "{text:?}: {said}");
+            assert!(!said.contains('\n'), "one sentence: {said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = NamedTempFile::new().unwrap();
+        fs::write(binary.path(), [0xff, 0xfe, 0x00]).unwrap();
+        for path in [folder.path().join("missing"), folder.path().into(), binary.path().into()] {
+            let error = Matrix::read(&path, 1, 1).unwrap_err();
+            assert!(matches!(error, MatrixError::Unreadable { .. }), "{error}");
+            assert!(error.to_string().starts_with(&format!("cannot read the latency matrix {}: ", path.display())));
+        }
+    }
+
+    /// Host i is 1000 + i ms from all before it, so that a delay names its host.
+    #[test]
+    fn the_seed_draws_the_hosts_and_the_file_gives_their_order() {
+        let row = |a: u64| (0..50).map(|b| (1000 + a.max(b)).to_string()).collect::<Vec<_>>().join(" ");
+        let text = (0..50).map(row).collect::<Vec<_>>().join("\n");
+        let hosts = |seed| -> Vec<u64> {
+            let matrix = read(&text, 10, seed).unwrap();
+            (1..10).map(|b| matrix.delay(PeerId::new(0), PeerId::new(b)).as_nanos() / 500_000 - 1000).collect()
+        };
+        assert_eq!(hosts(1), hosts(1));
+        assert_ne!(hosts(1), hosts(2));
+        assert!(hosts(1).is_sorted() && hosts(2).is_sorted());
+        let whole = read(&text, 50, 9).unwrap();
+        assert_eq!(whole.delay(PeerId::new(3), PeerId::new(41)), Span::from_nanos(1041 * 500_000));
+        assert_eq!(whole.delay(PeerId::new(41), PeerId::new(3)), Span::from_nanos(1041 * 500_000));
+    }
+
+    #[test]
+    fn every_host_is_drawn_about_equally_often() {
+        let mut seen = [0u32; 10];
+        for seed in 0..2_000 {
+            for host in choose(10, 3, &mut Rng::new(seed)) {
+                seen[host] += 1;
+            }
+        }
+        assert!(seen.iter().all(|n| (500..700).contains(n)), "{seen:?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! What people type, read into the types of the simulator.
+
+use peerlock_base::Span;
+use thiserror::Error;
+
+/// The longest duration that is read: half of what [`Time`](peerlock_base::Time) can count, so that a sum of two fits.
+const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
+
+/// Why a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SpanError {
+    /// Not a number with a unit.
+    #[error("{0:?} is not a duration: write a number and a unit (ns, us, ms or s), such as 200ms or 1.5s")]
+    Malformed(String),
+    /// Below zero.
+    #[error("the duration {0:?} is negative: it must be 0s or more")]
+    Negative(String),
+    /// More nanoseconds than the simulator counts.
+    #[error("the duration {0:?} is too long: the longest is 292 years")]
+    TooLong(String),
+}
+
+/// Reads a duration: a decimal number followed, without a space, by `ns`, `us`, `ms` or `s`.
+///
+/// ```
+/// use peerlock_base::Span;
+/// use peerlock_sim::text::span;
+/// assert_eq!(span("1.5s"), Ok(Span::from_millis(1500)));
+/// assert!(span("1.5").is_err());
+/// ```
+pub fn span(text: &str) -> Result<Span, SpanError> {
+    let malformed = || SpanError::Malformed(text.into());
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text),
+    };
+    let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
+    let (number, unit) = rest.split_at(unit_at);
+    let unit_nanos = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(malformed()),
+    };
+    if number.starts_with('.') || number.ends_with('.') {
+        return Err(malformed());
+    }
+    // Only digits and points are left, so that the words and exponents which Rust reads as numbers cannot get here.
+    let nanos = number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
+    match nanos.round() {
+        nanos if nanos > 0.0 && sign < 0.0 => Err(SpanError::Negative(text.into())),
+        nanos if nanos >= LONGEST_NANOS => Err(SpanError::TooLong(text.into())),
+        nanos => Ok(Span::from_nanos(nanos as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_that_are_read() {
+        for (text, nanos) in [
+            ("1s", 1_000_000_000),
+            ("200ms", 200_000_000),
+            ("1.5s", 1_500_000_000),
+            ("1.1s", 1_100_000_000),
+            ("10us", 10_000),
+            ("0.1us", 100),
+            ("7ns", 7),
+            ("0s", 0),
+            ("-0s", 0),
+            ("123456.789012345s", 123_456_789_012_345),
+            ("9000000000s", 9_000_000_000_000_000_000),
+        ] {
+            assert_eq!(span(text), Ok(Span::from_nanos(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_that_are_refused_and_why() {
+        for text in [
+            "", "s", "1", "1.5", ".s", ".5s", "1.s", "1.2.3s", "NaN", "NaNs", "infs", "1e3s", "+1s", "1 s", " 1s",
+            "1m", "1ß", "--1s",
+        ] {
+            assert_eq!(span(text), Err(SpanError::Malformed(text.into())), "{text}");
+        }
+        for text in ["-1s", "-0.5ms"] {
+            assert_eq!(span(text), Err(SpanError::Negative(text.into())), "{text}");
+        }
+        for text in ["9223372037s", "18446744073709551616ns", &format!("1{}s", "0".repeat(400))] {
+            assert_eq!(span(text), Err(SpanError::TooLong(text.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read() {
+        for nanos in [0, 1, 999, 1_500_000_000, 86_400_000_000_001] {
+            let original = Span::from_nanos(nanos);
+            assert_eq!(span(&original.to_string()), Ok(original));
+        }
+    }
+}
