@@ -18,6 +18,9 @@ impl Time {
     /// The beginning.
     pub const ZERO: Self = Self(0);
 
+    /// The last moment there is. Whatever would come later comes then.
+    pub const END: Self = Self(u64::MAX);
+
     /// The moment this many nanoseconds after the beginning.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -77,7 +80,7 @@ impl Span {
 impl Add<Span> for Time {
     type Output = Self;
     fn add(self, span: Span) -> Self {
-        Self(self.0 + span.0)
+        Self(self.0.saturating_add(span.0))
     }
 }
 
@@ -156,6 +159,7 @@ mod tests {
         assert_eq!(start + Span::from_millis(500), Time::from_nanos(2_500_000_000));
         assert_eq!(start.since(Time::ZERO), Span::from_secs(2));
         assert_eq!(Time::ZERO.since(start), Span::ZERO);
+        assert_eq!(Time::END + Span::from_secs(1), Time::END);
     }
 
     #[test]

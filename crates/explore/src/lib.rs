@@ -1,1 +1,1 @@
-//! x
+//! Exploration.

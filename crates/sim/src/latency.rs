@@ -1,7 +1,7 @@
 //! How long messages take: the same for all, drawn per pair or per message, measured, or made like the Internet.
 //!
-//! A [`Model`] is what a person asked for; [`Model::build`] turns it into a [`Latency`] for a number of peers, and only
-//! then reads files and draws hosts. Nothing here remembers a pair: what belongs to a pair is hashed from the seed and
+//! A [`Model`] is what a person asked for; [`Model::load`] reads its file, if it has one, and from the [`Network`] each
+//! trial draws its [`Latency`]. Nothing here remembers a pair: what belongs to a pair is hashed from the seed and
 //! its two numbers, so that a million peers cost no more per message than ten.
 
 mod king;
@@ -9,12 +9,13 @@ mod matrix;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use peerlock_base::{PeerId, Rng, Span, mix};
 use thiserror::Error;
 
 pub use king::King;
-pub use matrix::{Matrix, MatrixError};
+pub use matrix::{Matrix, MatrixError, Table};
 
 use crate::text::{self, SpanError};
 
@@ -95,7 +96,7 @@ fn pair_hash(salt: u64, one: PeerId, other: PeerId) -> u64 {
 /// use peerlock_sim::latency::Model;
 /// let model: Model = "uniform:0s..200ms".parse()?;
 /// assert_eq!(model, Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
-/// let latency = model.build(100, 1)?;
+/// let latency = model.load(100)?.latency(100, 1);
 /// assert!(!latency.varies());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -124,18 +125,44 @@ pub enum Model {
 }
 
 impl Model {
-    /// The model for peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
+    /// Reads what has to be read for up to `peers` peers.
     ///
     /// # Errors
     /// Only a matrix can fail: its file cannot be read, is no matrix, or has fewer hosts than there are peers.
-    pub fn build(&self, peers: usize, seed: u64) -> Result<Latency, MatrixError> {
-        Ok(match self {
-            Self::Constant(delay) => Latency::Constant(*delay),
-            Self::Uniform { low, high } => Latency::PerPair(PerPair::new(*low, *high, seed)),
-            Self::Jitter { low, high } => Latency::PerMessage { low: *low, high: *high },
-            Self::King => Latency::King(King::new(peers, seed)),
-            Self::Matrix(file) => Latency::Matrix(Matrix::read(file, peers, seed)?),
-        })
+    pub fn load(&self, peers: usize) -> Result<Network, MatrixError> {
+        Ok(Network(match self {
+            Self::Constant(delay) => Source::Constant(*delay),
+            Self::Uniform { low, high } => Source::Uniform { low: *low, high: *high },
+            Self::Jitter { low, high } => Source::Jitter { low: *low, high: *high },
+            Self::King => Source::King,
+            Self::Matrix(file) => Source::Matrix(Arc::new(Table::read(file, peers)?)),
+        }))
+    }
+}
+
+/// A latency model with everything it needs; each trial draws its own hosts and pairs from it.
+#[derive(Clone, Debug)]
+pub struct Network(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Constant(Span),
+    Uniform { low: Span, high: Span },
+    Jitter { low: Span, high: Span },
+    King,
+    Matrix(Arc<Table>),
+}
+
+impl Network {
+    /// The delays between peers 0 to `peers` − 1. The same seed gives the same hosts and pairs.
+    pub fn latency(&self, peers: usize, seed: u64) -> Latency {
+        match &self.0 {
+            Source::Constant(delay) => Latency::Constant(*delay),
+            Source::Uniform { low, high } => Latency::PerPair(PerPair::new(*low, *high, seed)),
+            Source::Jitter { low, high } => Latency::PerMessage { low: *low, high: *high },
+            Source::King => Latency::King(King::new(peers, seed)),
+            Source::Matrix(table) => Latency::Matrix(table.draw(peers, seed)),
+        }
     }
 }
 
@@ -214,7 +241,7 @@ mod tests {
     }
 
     fn build(model: &str, peers: usize, seed: u64) -> Latency {
-        model.parse::<Model>().unwrap().build(peers, seed).unwrap()
+        model.parse::<Model>().unwrap().load(peers).unwrap().latency(peers, seed)
     }
 
     #[test]

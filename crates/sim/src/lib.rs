@@ -1,4 +1,20 @@
-//! The simulator: virtual time, and the models of the network that messages cross.
+//! The bench: protocols in virtual time.
+//!
+//! [`Experiment`] runs many trials of one setting and puts a [`Report`] together; [`Simulation`] is one trial, a loop
+//! over a [`queue::Queue`] of events. [`watch`] has the watchers that check every event. The same seed gives the same
+//! bytes on any number of threads.
 
+mod engine;
+mod experiment;
 pub mod latency;
+mod ledger;
+pub mod queue;
+pub mod statistics;
 pub mod text;
+pub mod watch;
+mod workload;
+
+pub use engine::{Links, Simulation, Violation};
+pub use experiment::{Experiment, Failure, PerPeerMax, Report, WaitSummary};
+pub use ledger::{Ledger, Request};
+pub use workload::{Closed, Hold, HoldError};

@@ -112,24 +112,6 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The delays between `peers` hosts of this file, drawn by the seed.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is no matrix or has too few hosts.
-    pub fn read(file: &Path, peers: usize, seed: u64) -> Result<Self, MatrixError> {
-        let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
-        let table = Table::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
-            file: file.into(),
-            line,
-            what,
-        })?;
-        if table.hosts < peers {
-            return Err(MatrixError::TooSmall { file: file.into(), hosts: table.hosts, peers });
-        }
-        let hosts = choose(table.hosts, peers, &mut Rng::stream(seed, STREAM));
-        Ok(Self { peers, delays: table.delays(&hosts) })
-    }
-
     #[inline]
     pub(super) fn delay(&self, from: PeerId, to: PeerId) -> Span {
         self.delays[from.index() * self.peers + to.index()]
@@ -149,7 +131,7 @@ fn choose(hosts: usize, wanted: usize, rng: &mut Rng) -> Vec<usize> {
 
 /// What a file says: round trips in its own unit, row by row, with gaps.
 #[derive(Debug)]
-struct Table {
+pub struct Table {
     hosts: usize,
     round_trips: Vec<f64>,
 }
@@ -166,6 +148,29 @@ fn fault<T>(line: usize, what: impl Into<String>) -> Result<T, Fault> {
 }
 
 impl Table {
+    /// Reads a file that shall serve at least `peers` peers.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is no matrix or has too few hosts.
+    pub fn read(file: &Path, peers: usize) -> Result<Self, MatrixError> {
+        let text = fs::read_to_string(file).map_err(|reason| MatrixError::Unreadable { file: file.into(), reason })?;
+        let table = Self::parse(&text).map_err(|Fault { line, what }| MatrixError::Malformed {
+            file: file.into(),
+            line,
+            what,
+        })?;
+        if table.hosts < peers {
+            return Err(MatrixError::TooSmall { file: file.into(), hosts: table.hosts, peers });
+        }
+        Ok(table)
+    }
+
+    /// The delays between `peers` of the hosts, drawn by the seed.
+    pub fn draw(&self, peers: usize, seed: u64) -> Matrix {
+        let hosts = choose(self.hosts, peers, &mut Rng::stream(seed, STREAM));
+        Matrix { peers, delays: self.delays(&hosts) }
+    }
+
     fn parse(text: &str) -> Result<Self, Fault> {
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim()));
         let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')).peekable();
@@ -296,7 +301,7 @@ mod tests {
     }
 
     fn read(text: &str, peers: usize, seed: u64) -> Result<Matrix, MatrixError> {
-        Matrix::read(file(text).path(), peers, seed)
+        Table::read(file(text).path(), peers).map(|table| table.draw(peers, seed))
     }
 
     /// Every delay in microseconds, row by row.
@@ -390,7 +395,7 @@ mod tests {
         let binary = NamedTempFile::new().unwrap();
         fs::write(binary.path(), [0xff, 0xfe, 0x00]).unwrap();
         for path in [folder.path().join("missing"), folder.path().into(), binary.path().into()] {
-            let error = Matrix::read(&path, 1, 1).unwrap_err();
+            let error = Table::read(&path, 1).unwrap_err();
             assert!(matches!(error, MatrixError::Unreadable { .. }), "{error}");
             assert!(error.to_string().starts_with(&format!("cannot read the latency matrix {}: ", path.display())));
         }

@@ -1,0 +1,40 @@
+//! `peerlock`: at most k at a time, in fair order, across any number of machines, with no lock server.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod error;
+mod simulate;
+
+use error::{Error, exit};
+
+/// At most k at a time, in fair order, across any number of machines, with no lock server.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a protocol in virtual time: waits, fairness, messages
+    Simulate(simulate::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::after_parsing(&error),
+    };
+    let done = match cli.command {
+        Command::Simulate(options) => simulate::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::after(&error),
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;

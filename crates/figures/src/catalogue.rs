@@ -1,0 +1,113 @@
+//! Every protocol by the name a person types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerlock_mutex::fair_k::{self, FairK};
+use peerlock_sim::{Experiment, Failure, Report};
+use thiserror::Error;
+
+/// A protocol of the bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// `fair-k`: the algorithm of the Fair-K paper.
+    FairK,
+}
+
+/// Which form of a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As its paper prints it.
+    Printed,
+    /// With what we mended.
+    Repaired,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::FairK];
+
+    /// Runs an experiment with this protocol. `progress` is told of every trial that has ended.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run(
+        self,
+        form: Form,
+        experiment: &Experiment,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        match self {
+            Self::FairK => {
+                let layout = fair_k::Layout::printed(experiment.peers as u64, experiment.slots);
+                let config = match form {
+                    Form::Printed => fair_k::Config::PRINTED,
+                    Form::Repaired => fair_k::Config::REPAIRED,
+                };
+                experiment.run(|me| FairK::new(me, &layout, config), progress)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FairK => "fair-k",
+        })
+    }
+}
+
+/// No protocol has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown protocol {0:?}: use {known}", known = Protocol::ALL.iter().map(Protocol::to_string).collect::<Vec<_>>().join(", "))]
+pub struct UnknownProtocol(String);
+
+impl FromStr for Protocol {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let named = Self::ALL.iter().copied().find(|protocol| protocol.to_string() == name);
+        named.ok_or_else(|| UnknownProtocol(name.into()))
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Printed => "printed",
+            Self::Repaired => "repaired",
+        })
+    }
+}
+
+/// No form has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown form {0:?}: use printed or repaired")]
+pub struct UnknownForm(String);
+
+impl FromStr for Form {
+    type Err = UnknownForm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownForm> {
+        match name {
+            "printed" => Ok(Self::Printed),
+            "repaired" => Ok(Self::Repaired),
+            _ => Err(UnknownForm(name.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protocol_is_found_by_its_name() {
+        for &protocol in Protocol::ALL {
+            assert_eq!(protocol.to_string().parse(), Ok(protocol));
+        }
+        let error = "fair".parse::<Protocol>().unwrap_err().to_string();
+        assert!(error.starts_with("unknown protocol \"fair\": use fair-k"), "{error}");
+    }
+}

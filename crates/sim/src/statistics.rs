@@ -1,0 +1,97 @@
+//! Means, exact quantiles and spreads, in integers as long as possible so that no order of summing shows.
+
+use peerlock_base::Span;
+
+/// What a set of waiting times looks like, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// How many there are.
+    pub count: u64,
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+    /// The longest less the mean: the paper's *access time spread* (§1).
+    pub spread: f64,
+}
+
+impl Summary {
+    /// Summarises `spans`, which are brought into another order; `None` if there are none.
+    pub fn of(spans: &mut [Span]) -> Option<Self> {
+        let mean = mean(spans)?;
+        let max = spans.iter().max()?.as_secs_f64();
+        let [p50, p90, p99] = [50, 90, 99].map(|percent| quantile(spans, percent));
+        Some(Self { count: spans.len() as u64, mean, p50, p90, p99, max, spread: max - mean })
+    }
+}
+
+/// The arithmetic mean in seconds; `None` of nothing.
+pub fn mean(spans: &[Span]) -> Option<f64> {
+    let total: u128 = spans.iter().map(|span| u128::from(span.as_nanos())).sum();
+    (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
+}
+
+/// The smallest of `spans` that at least `percent` of 100 do not exceed (nearest rank: always one of them), in
+/// seconds. Brings `spans` into another order.
+///
+/// # Panics
+/// Nothing has no quantile.
+pub fn quantile(spans: &mut [Span], percent: usize) -> f64 {
+    let rank = (spans.len() * percent).div_ceil(100).max(1) - 1;
+    spans.select_nth_unstable(rank).1.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(secs: &[u64]) -> Vec<Span> {
+        secs.iter().map(|&secs| Span::from_secs(secs)).collect()
+    }
+
+    #[test]
+    fn a_summary_of_known_numbers() {
+        let mut one_to_hundred = spans(&(1..=100).rev().collect::<Vec<_>>());
+        let summary = Summary::of(&mut one_to_hundred).unwrap();
+        assert_eq!(summary.count, 100);
+        assert_eq!((summary.mean, summary.max, summary.spread), (50.5, 100.0, 49.5));
+        assert_eq!((summary.p50, summary.p90, summary.p99), (50.0, 90.0, 99.0));
+    }
+
+    #[test]
+    fn quantiles_are_observed_values_of_the_nearest_rank() {
+        for (values, percent, expected) in [
+            (&[7][..], 50, 7.0),
+            (&[7], 1, 7.0),
+            (&[1, 2], 50, 1.0),
+            (&[1, 2], 51, 2.0),
+            (&[3, 1, 2], 50, 2.0),
+            (&[4, 1, 3, 2], 0, 1.0),
+            (&[4, 1, 3, 2], 75, 3.0),
+            (&[4, 1, 3, 2], 76, 4.0),
+            (&[4, 1, 3, 2], 100, 4.0),
+            (&[5, 5, 5, 9], 75, 5.0),
+        ] {
+            assert_eq!(quantile(&mut spans(values), percent), expected, "{percent} % of {values:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_has_no_summary() {
+        assert_eq!(Summary::of(&mut []), None);
+        assert_eq!(mean(&[]), None);
+    }
+
+    #[test]
+    fn a_mean_does_not_depend_on_the_order() {
+        let values: Vec<Span> = (0..1000).map(|n| Span::from_nanos(n * n * 7919 % 1_000_003)).collect();
+        let reversed: Vec<Span> = values.iter().rev().copied().collect();
+        assert_eq!(mean(&values), mean(&reversed));
+    }
+}

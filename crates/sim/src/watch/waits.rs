@@ -1,0 +1,82 @@
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_mutex::Observe;
+
+use super::{Broken, Entry, Watch};
+use crate::ledger::Ledger;
+
+/// How long everybody waited, in the whole run and in its steady state.
+///
+/// The steady state leaves out each peer's first entries, while the queue builds up, and everything after the first
+/// peer's last entry, while it runs dry.
+#[derive(Debug)]
+pub struct Waits {
+    warm_up: u32,
+    entries: u32,
+    /// How often each peer has been inside.
+    been: Vec<u32>,
+    over: bool,
+    steady: Vec<Span>,
+    unsteady: Vec<Span>,
+    /// Each peer's longest wait in steady state.
+    longest: Vec<Option<Span>>,
+}
+
+impl Waits {
+    /// For `peers` peers that go inside `entries` times each, of which the first `warm_up` are left out of the steady
+    /// state.
+    pub fn new(peers: usize, entries: u32, warm_up: u32) -> Self {
+        Self {
+            warm_up,
+            entries,
+            been: vec![0; peers],
+            over: false,
+            steady: Vec::new(),
+            unsteady: Vec::new(),
+            longest: vec![None; peers],
+        }
+    }
+
+    /// Waits in steady state, waits outside it, and the longest in steady state of each peer that had one.
+    pub fn into_parts(self) -> (Vec<Span>, Vec<Span>, Vec<Span>) {
+        (self.steady, self.unsteady, self.longest.into_iter().flatten().collect())
+    }
+
+    fn note(&mut self, peer: PeerId, wait: Span) {
+        let been = &mut self.been[peer.index()];
+        *been += 1;
+        if *been <= self.warm_up || self.over {
+            self.unsteady.push(wait);
+        } else {
+            self.steady.push(wait);
+            let longest = &mut self.longest[peer.index()];
+            *longest = (*longest).max(Some(wait));
+        }
+        self.over |= *been == self.entries;
+    }
+}
+
+impl<P: Observe> Watch<P> for Waits {
+    fn on_grant(&mut self, now: Time, entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
+        self.note(entry.peer, now.since(entry.request.at));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steady_state_has_a_beginning_and_an_end() {
+        let mut waits = Waits::new(2, 3, 1);
+        // Peer 0 is first through with its three entries; what peer 1 does after that is not steady any more.
+        for (peer, secs) in [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5), (1, 6)] {
+            waits.note(PeerId::new(peer), Span::from_secs(secs));
+        }
+        let secs = |spans: Vec<Span>| spans.into_iter().map(|span| span.as_secs_f64()).collect::<Vec<_>>();
+        let (steady, unsteady, longest) = waits.into_parts();
+        assert_eq!(secs(steady), [3.0, 4.0, 5.0]);
+        assert_eq!(secs(unsteady), [1.0, 2.0, 6.0]);
+        assert_eq!(secs(longest), [5.0, 4.0]);
+    }
+}
