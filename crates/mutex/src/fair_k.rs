@@ -20,7 +20,7 @@
 //! ```
 //!
 //! *Departure:* the paper allows one request per node at a time. Here any number of clients wait at one peer, each
-//! ticket in its own right: `next` and `child` belong to a [`Place`] in line, not to the peer, and name a [`Claim`]
+//! ticket in its own right: `next` and `child` belong to a place in line, not to the peer, and name a [`Claim`]
 //! (peer and ticket). What a peer would send itself, it does at once and no message is counted.
 //!
 //! *Departure:* a waiting ticket may withdraw. Its place stays in line, and passes the token on as soon as it comes.
@@ -32,25 +32,8 @@ use core::mem::replace;
 
 use peerlock_base::{PeerId, Ticket};
 
-use crate::{Cx, Grant, Never, Observe, Protocol};
-
-/// A request as the others know it: a ticket and the peer where it waits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Claim {
-    /// The peer where the client waits.
-    pub peer: PeerId,
-    /// Which of that peer's clients.
-    pub ticket: Ticket,
-}
-
-/// One of the k tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token {
-    /// Its number, from 0 to k − 1: also the number of its queue, and of the slot it stands for.
-    pub slot: u32,
-    /// The fencing number of its next grant. Steps by k, so that no two tokens ever have the same.
-    pub fencing: u64,
-}
+pub use crate::token::{Claim, Layout, Token};
+use crate::{Cx, Never, Observe, Protocol};
 
 /// What makes a peer the coordinator (Table 1, *token_locations* and *counter_number*).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,33 +89,6 @@ impl Config {
     pub const PRINTED: Self = Self { child_sets_parent: true };
     /// The form that we use.
     pub const REPAIRED: Self = Self { child_sets_parent: false };
-}
-
-/// Who has what before the first request.
-///
-/// The paper starts with token i at node i and node 0 as root and coordinator: [`Layout::printed`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
-    /// The coordinator, and the parent of everybody else.
-    pub root: PeerId,
-    /// For each token the peer that has it. Their number is k.
-    pub tokens: Vec<PeerId>,
-}
-
-impl Layout {
-    /// §3.2, *Initialization*, for peers numbered from 0. With more tokens than peers they go round again.
-    ///
-    /// # Panics
-    /// Without peers or without tokens there is nothing to lay out.
-    pub fn printed(peers: u64, slots: u32) -> Self {
-        assert!(peers > 0 && slots > 0, "a layout needs at least one peer and one token");
-        let tokens = (0..u64::from(slots)).map(|slot| PeerId::new(slot % peers)).collect();
-        Self { root: PeerId::new(0), tokens }
-    }
-
-    fn slots(&self) -> u32 {
-        u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
-    }
 }
 
 /// One request's place in line (Table 1's *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
@@ -191,10 +147,7 @@ impl FairK {
             slots,
             parent: (!is_root).then_some(layout.root),
             token_locations: is_root.then(|| Box::new(TokenLocations { tails: tails(), counter_number: 0 })),
-            idle: (0..slots)
-                .filter(|&slot| layout.tokens[slot as usize] == me)
-                .map(|slot| Token { slot, fencing: u64::from(slot) + 1 })
-                .collect(),
+            idle: (0..slots).filter(|&slot| layout.tokens[slot as usize] == me).map(Token::new).collect(),
             places: Vec::new(),
             last: Ticket::NONE,
         }
@@ -205,10 +158,10 @@ impl FairK {
     }
 
     /// Lets the client of a place in.
-    fn enter(&mut self, at: usize, token: Token, cx: &mut Cx<'_, Self>) {
+    fn enter(&mut self, at: usize, mut token: Token, cx: &mut Cx<'_, Self>) {
         let place = &mut self.places[at];
-        place.phase = Phase::Inside(Token { fencing: token.fencing + u64::from(self.slots), ..token });
-        cx.grant(place.ticket, Grant { slot: token.slot, fencing: token.fencing });
+        cx.grant(place.ticket, token.grant(self.slots));
+        place.phase = Phase::Inside(token);
     }
 
     /// §3.2, *Process_Request(r)*.
@@ -414,22 +367,6 @@ impl Observe for FairK {
 
     fn parent(&self) -> Option<PeerId> {
         self.parent
-    }
-}
-
-/// The peer's number as the paper writes it; from its second ticket on, the ticket's, too: `4`, `4#2`.
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ticket.get() {
-            0 | 1 => write!(f, "{}", self.peer),
-            ticket => write!(f, "{}#{ticket}", self.peer),
-        }
-    }
-}
-
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
     }
 }
 

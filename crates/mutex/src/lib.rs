@@ -10,6 +10,7 @@ extern crate alloc;
 pub mod fair_k;
 mod observe;
 mod protocol;
+mod token;
 
 pub use fair_k::FairK;
 pub use observe::Observe;

@@ -42,8 +42,18 @@ pub trait Observe: Protocol {
         false
     }
 
-    /// Where this peer forwards requests to, in a protocol whose pointers must never form a cycle.
+    /// Where this peer forwards requests to, in a protocol with one tree, whose pointers must never form a cycle.
     fn parent(&self) -> Option<PeerId> {
         None
+    }
+
+    /// How many trees of such pointers there are. Each must be free of cycles, but not all of them together.
+    fn trees(&self) -> usize {
+        1
+    }
+
+    /// The pointer in one of the trees, counted from 0. Who has to do with any protocol asks this.
+    fn parent_in(&self, _tree: usize) -> Option<PeerId> {
+        self.parent()
     }
 }
