@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_mutex::fair_k::{self, FairK};
-use peerlock_sim::{Experiment, Failure, Report};
+use peerlock_base::PeerId;
+use peerlock_mutex::token::Layout;
+use peerlock_mutex::{FairK, FairKLate, fair_k, fair_k_late};
+use peerlock_sim::{Experiment, Failure, Ideal, Report};
 use thiserror::Error;
 
 /// A protocol of the bench.
@@ -12,6 +14,10 @@ use thiserror::Error;
 pub enum Protocol {
     /// `fair-k`: the algorithm of the Fair-K paper.
     FairK,
+    /// `fair-k-late`: our own form of it, one line for all tokens.
+    FairKLate,
+    /// `ideal`: one line kept by somebody who knows everything. A bound, not a protocol.
+    Ideal,
 }
 
 /// Which form of a protocol.
@@ -25,7 +31,7 @@ pub enum Form {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::FairK];
+    pub const ALL: &[Self] = &[Self::FairK, Self::FairKLate, Self::Ideal];
 
     /// Runs an experiment with this protocol. `progress` is told of every trial that has ended.
     ///
@@ -37,15 +43,22 @@ impl Protocol {
         experiment: &Experiment,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
+        let Experiment { peers, slots, .. } = *experiment;
+        let layout = Layout::printed(peers as u64, slots);
+        let ids = || (0..peers as u64).map(PeerId::new);
         match self {
             Self::FairK => {
-                let layout = fair_k::Layout::printed(experiment.peers as u64, experiment.slots);
                 let config = match form {
                     Form::Printed => fair_k::Config::PRINTED,
                     Form::Repaired => fair_k::Config::REPAIRED,
                 };
-                experiment.run(|me| FairK::new(me, &layout, config), progress)
+                experiment.run(|_| ids().map(|me| FairK::new(me, &layout, config)).collect(), progress)
             }
+            Self::FairKLate => {
+                let config = fair_k_late::Config::default();
+                experiment.run(|_| ids().map(|me| FairKLate::new(me, &layout, config)).collect(), progress)
+            }
+            Self::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
         }
     }
 }
@@ -54,6 +67,8 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FairK => "fair-k",
+            Self::FairKLate => "fair-k-late",
+            Self::Ideal => "ideal",
         })
     }
 }

@@ -8,10 +8,12 @@
 extern crate alloc;
 
 pub mod fair_k;
+pub mod fair_k_late;
 mod observe;
 mod protocol;
-mod token;
+pub mod token;
 
 pub use fair_k::FairK;
+pub use fair_k_late::FairKLate;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};

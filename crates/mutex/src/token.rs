@@ -27,12 +27,12 @@ pub struct Token {
 
 impl Token {
     /// The token of this slot before its first grant.
-    pub(crate) fn new(slot: u32) -> Self {
+    pub fn new(slot: u32) -> Self {
         Self { slot, fencing: u64::from(slot) + 1 }
     }
 
     /// Spends the fencing number on one grant.
-    pub(crate) fn grant(&mut self, slots: u32) -> Grant {
+    pub fn grant(&mut self, slots: u32) -> Grant {
         let grant = Grant { slot: self.slot, fencing: self.fencing };
         self.fencing += u64::from(slots);
         grant
@@ -62,7 +62,8 @@ impl Layout {
         Self { root: PeerId::new(0), tokens }
     }
 
-    pub(crate) fn slots(&self) -> u32 {
+    /// How many tokens there are: k.
+    pub fn slots(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
     }
 }

@@ -1,12 +1,12 @@
 //! Many trials of one setting: run in parallel, put together in order.
 
-use peerlock_base::{PeerId, Rng, Span};
+use peerlock_base::{Rng, Span};
 use peerlock_mutex::Observe;
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::engine::{Links, Simulation, Violation};
-use crate::latency::Network;
+use crate::latency::{Latency, Network};
 use crate::statistics::{self, Summary};
 use crate::watch::{Acyclic, Exclusion, Fencing, Idle, Messages, OneCoordinator, Order, Tokens, Trace, Waits};
 use crate::workload::Closed;
@@ -121,16 +121,17 @@ type Counts = (Messages, Idle, Order, Waits);
 impl Experiment {
     /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
     ///
-    /// `peer` makes one peer of the protocol. `progress` is told how many trials have ended since it was told last.
+    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it was
+    /// told last.
     pub fn run<P: Observe<Timer: std::hash::Hash>>(
         &self,
-        peer: impl Fn(PeerId) -> P + Sync,
+        peers: impl Fn(&Latency) -> Vec<P> + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
         let trials: Vec<Trial> = (0..self.trials)
             .into_par_iter()
             .map(|number| {
-                let trial = self.run_trial(number, &peer);
+                let trial = self.run_trial(number, &peers);
                 progress(1);
                 trial
             })
@@ -141,11 +142,11 @@ impl Experiment {
     fn run_trial<P: Observe<Timer: std::hash::Hash>>(
         &self,
         number: u32,
-        peer: &impl Fn(PeerId) -> P,
+        peers: &impl Fn(&Latency) -> Vec<P>,
     ) -> Result<Trial, Box<Failure>> {
-        let mut simulation = self.simulation(number, peer, |rules, counts| (rules, counts));
+        let mut simulation = self.simulation(number, peers, |rules, counts| (rules, counts));
         if let Err(violation) = simulation.run() {
-            return Err(self.explain(number, peer, violation));
+            return Err(self.explain(number, peers, violation));
         }
         let events = simulation.events();
         let (_, (messages, idle, order, waits)) = simulation.watch;
@@ -165,10 +166,10 @@ impl Experiment {
     fn explain<P: Observe<Timer: std::hash::Hash>>(
         &self,
         number: u32,
-        peer: &impl Fn(PeerId) -> P,
+        peers: &impl Fn(&Latency) -> Vec<P>,
         violation: Violation,
     ) -> Box<Failure> {
-        let mut again = self.simulation(number, peer, |rules, _| (Trace::of_last(SHOWN), rules));
+        let mut again = self.simulation(number, peers, |rules, _| (Trace::of_last(SHOWN), rules));
         let same = again.run();
         debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
         let events = again.watch.0.lines().map(String::from).collect();
@@ -178,16 +179,16 @@ impl Experiment {
     fn simulation<P: Observe<Timer: std::hash::Hash>, W: crate::watch::Watch<P>>(
         &self,
         number: u32,
-        peer: &impl Fn(PeerId) -> P,
+        peers: &impl Fn(&Latency) -> Vec<P>,
         watch: impl Fn(Rules, Counts) -> W,
     ) -> Simulation<P, W> {
         let seed = Rng::stream(self.seed, number.into()).bits();
-        let peers: Vec<P> = (0..self.peers).map(|number| peer(PeerId::new(number as u64))).collect();
+        let latency = self.network.latency(self.peers, seed);
+        let peers = peers(&latency);
         let structure = (Tokens::of(&peers), OneCoordinator::of(&peers), Acyclic::of(&peers));
         let rules = (Exclusion::new(self.slots), Fencing::new(self.slots), structure);
         let waits = Waits::new(self.peers, self.workload.entries, self.warm_up);
         let counts = (Messages::of::<P>(), Idle::new(self.slots), Order::default(), waits);
-        let latency = self.network.latency(self.peers, seed);
         Simulation::new(peers, self.workload.clone(), latency, self.links, seed, watch(rules, counts))
     }
 }

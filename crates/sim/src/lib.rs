@@ -6,6 +6,7 @@
 
 mod engine;
 mod experiment;
+mod ideal;
 pub mod latency;
 mod ledger;
 pub mod queue;
@@ -16,5 +17,6 @@ mod workload;
 
 pub use engine::{Links, Simulation, Violation};
 pub use experiment::{Experiment, Failure, PerPeerMax, Report, WaitSummary};
+pub use ideal::Ideal;
 pub use ledger::{Ledger, Request};
 pub use workload::{Closed, Hold, HoldError};
