@@ -7,11 +7,13 @@
 
 extern crate alloc;
 
+pub mod bv95;
 pub mod fair_k;
 mod observe;
 mod protocol;
 mod token;
 
+pub use bv95::Bv95;
 pub use fair_k::FairK;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};

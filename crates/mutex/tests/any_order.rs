@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
-use peerlock_mutex::fair_k::{Config, Layout};
-use peerlock_mutex::{Cx, Effect, FairK, Grant, Input, Observe, step};
+use peerlock_mutex::bv95::{Bv95, Config, Heuristic, Layout, Organisation};
+use peerlock_mutex::{Cx, Effect, FairK, Grant, Input, Observe, fair_k, step};
 
 type Client = (PeerId, Ticket);
 
@@ -171,8 +171,18 @@ fn any_order<P: Observe>(name: &str, seeds: u64, peer: impl Fn(PeerId, &Layout) 
 }
 
 #[test]
+fn bv95_is_safe_and_live() {
+    for organisation in [Organisation::Plain, Organisation::Caching] {
+        for heuristic in [Heuristic::Random, Heuristic::LastHeld, Heuristic::RoundRobin] {
+            let config = Config { organisation, heuristic };
+            any_order(&format!("{config:?}"), 200, |me, layout| Bv95::new(me, layout, config));
+        }
+    }
+}
+
+#[test]
 fn fair_k_is_safe_and_live() {
-    for config in [Config::PRINTED, Config::REPAIRED] {
+    for config in [fair_k::Config::PRINTED, fair_k::Config::REPAIRED] {
         any_order(&format!("{config:?}"), 200, |me, layout| FairK::new(me, layout, config));
     }
 }
