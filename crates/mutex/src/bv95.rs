@@ -6,7 +6,7 @@
 //! `parent` pointers to it, and every pointer on the way is turned towards the requester. A newcomer picks one tree by
 //! a [`Heuristic`], knowing nothing of the queues, and stays there. That is what makes it unfair.
 //!
-//! We have it second-hand, from the Fair-K paper's §2 and §4 (cited here in the margin), which says that requests are
+//! We have it second-hand, from the Fair-K paper (the sections in the margin are its), which says that requests are
 //! *cached* and does not say how. So there are two [`Organisation`]s; `docs/papers/bv95.md` says why ours caches thus:
 //!
 //! ```text
@@ -32,7 +32,8 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
-use crate::{Claim, Cx, Layout, Never, Observe, Protocol, Token};
+pub use crate::token::{Claim, Layout, Token};
+use crate::{Cx, Never, Observe, Protocol};
 
 /// The two messages, each of one tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,16 +64,16 @@ pub enum Organisation {
     /// tree.
     Plain,
     /// The token carries its queue. A waiting peer keeps the requests that reach it, and puts them at the end of the
-    /// queue when the token comes: fewer messages, but they wait twice (§4: *To preserve the fairness properties, we
-    /// do not cache requests*, says Fair-K of itself).
+    /// queue when the token comes: fewer messages, but they wait twice (§4, where Fair-K gives fairness as its reason
+    /// not to cache).
     #[default]
     Caching,
 }
 
-/// Which tree a request goes to (§2: *heuristics for choosing a tree*).
+/// Which tree a request goes to (§2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Heuristic {
-    /// Each with the same probability (§3.2: *picks one of the k counters randomly*).
+    /// Each with the same probability (§3.2, the cinema without a moderator).
     #[default]
     Random,
     /// The tree whose token this peer had last; before its first, the one of its number modulo k.
@@ -148,7 +149,7 @@ impl Bv95 {
         self.trees.len() as u32 // As many as `Layout::slots` counted in 32 bits.
     }
 
-    /// §2: *heuristics for choosing a tree among k*.
+    /// §2: a request goes to one tree of the k.
     fn choose_tree(&mut self, cx: &mut Cx<'_, Self>) -> u32 {
         let slots = self.slots();
         match self.config.heuristic {
@@ -218,8 +219,8 @@ impl Bv95 {
         }
     }
 
-    /// The token has come to a place of ours, with whom nobody stands in line any longer: the ones behind it follow the
-    /// token from now on. Says whether its client went in.
+    /// The token has come to a place of ours, which ends here: the ones behind it follow the token from now on. Says
+    /// whether its client went in.
     fn arrive(&mut self, slot: u32, ticket: Ticket, cx: &mut Cx<'_, Self>) -> bool {
         let tree = &mut self.trees[slot as usize];
         let at = tree.places.iter().position(|place| place.ticket == ticket);
@@ -337,7 +338,7 @@ impl Observe for Bv95 {
         self.trees.len()
     }
 
-    fn parent(&self, tree: usize) -> Option<PeerId> {
+    fn parent_in(&self, tree: usize) -> Option<PeerId> {
         self.trees[tree].parent
     }
 }
@@ -416,7 +417,7 @@ mod tests {
     }
 
     fn parent(peer: &Bv95, tree: usize) -> Option<u64> {
-        peer.parent(tree).map(PeerId::get)
+        peer.parent_in(tree).map(PeerId::get)
     }
 
     #[test]
@@ -427,7 +428,7 @@ mod tests {
         assert_eq!(ask(&mut holder, 2), granted(2, 1, 5));
     }
 
-    /// Fair-K §3.2: *node i becomes the parent of each node on the forwarding path*.
+    /// §3.2, path reversal.
     #[test]
     fn who_forwards_a_request_points_to_the_requester() {
         for config in [PLAIN, CACHING] {
@@ -437,8 +438,7 @@ mod tests {
         }
     }
 
-    /// Fair-K §3.2: *all the requests form a single distributed queue which is defined by the next pointer and the end of
-    /// the queue is the root*.
+    /// §3.2: `next` makes the queue, and its end is the root.
     #[test]
     fn plain_the_end_of_the_line_learns_who_is_next_and_sends_the_others_on() {
         let mut root = peer(5, 1, PLAIN);

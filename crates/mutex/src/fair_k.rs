@@ -171,7 +171,10 @@ impl FairK {
         } else if let Some(locations) = self.token_locations.take() {
             self.assign(r, locations, cx);
         } else {
-            let waiting = self.places.iter_mut().rev().find(|place| !place.in_child_queue);
+            // Where `r` is a client of ours, it has a place already, which is not the one it stands behind.
+            let ours = (r.peer == self.me).then_some(r.ticket);
+            let in_line = |place: &&mut Place| !place.in_child_queue && Some(place.ticket) != ours;
+            let waiting = self.places.iter_mut().rev().find(in_line);
             let waiting = waiting.expect("a root is the coordinator, or one of its clients will be");
             debug_assert!(waiting.next.is_none(), "the end of the privileged queue has nobody behind it");
             waiting.next = Some(r);

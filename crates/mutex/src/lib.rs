@@ -7,12 +7,14 @@
 
 extern crate alloc;
 
+pub mod bv95;
 pub mod fair_k;
 pub mod fair_k_late;
 mod observe;
 mod protocol;
 pub mod token;
 
+pub use bv95::Bv95;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use observe::Observe;
