@@ -17,7 +17,7 @@ use crate::{Error, Result};
 #[derive(Args)]
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 pub struct Options {
-    /// Which protocol: fair-k
+    /// Which protocol: fair-k, fair-k-late, bv95 or ideal
     #[arg(long, default_value = "fair-k")]
     protocol: Protocol,
     /// As its paper prints it, or with what we mended: printed, repaired

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use peerlock_base::PeerId;
 use peerlock_mutex::token::Layout;
-use peerlock_mutex::{FairK, FairKLate, fair_k, fair_k_late};
+use peerlock_mutex::{Bv95, FairK, FairKLate, bv95, fair_k, fair_k_late};
 use peerlock_sim::{Experiment, Failure, Ideal, Report};
 use thiserror::Error;
 
@@ -16,6 +16,8 @@ pub enum Protocol {
     FairK,
     /// `fair-k-late`: our own form of it, one line for all tokens.
     FairKLate,
+    /// `bv95`: the baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees.
+    Bv95,
     /// `ideal`: one line kept by somebody who knows everything. A bound, not a protocol.
     Ideal,
 }
@@ -31,7 +33,7 @@ pub enum Form {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::FairK, Self::FairKLate, Self::Ideal];
+    pub const ALL: &[Self] = &[Self::FairK, Self::FairKLate, Self::Bv95, Self::Ideal];
 
     /// Runs an experiment with this protocol. `progress` is told of every trial that has ended.
     ///
@@ -58,6 +60,10 @@ impl Protocol {
                 let config = fair_k_late::Config::default();
                 experiment.run(|_| ids().map(|me| FairKLate::new(me, &layout, config)).collect(), progress)
             }
+            Self::Bv95 => {
+                let config = bv95::Config::default();
+                experiment.run(|_| ids().map(|me| Bv95::new(me, &layout, config)).collect(), progress)
+            }
             Self::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
         }
     }
@@ -68,6 +74,7 @@ impl fmt::Display for Protocol {
         f.write_str(match self {
             Self::FairK => "fair-k",
             Self::FairKLate => "fair-k-late",
+            Self::Bv95 => "bv95",
             Self::Ideal => "ideal",
         })
     }

@@ -97,33 +97,38 @@ impl<P: Observe> Watch<P> for OneCoordinator {
     }
 }
 
-/// Parent pointers form no cycle.
+/// Parent pointers form no cycle, in any of a protocol's trees.
 #[derive(Debug)]
 pub struct Acyclic {
-    parents: Vec<Option<PeerId>>,
+    /// By tree, then by peer.
+    parents: Vec<Vec<Option<PeerId>>>,
 }
 
 impl Acyclic {
     /// For these peers, before the first event.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
-        Self { parents: peers.iter().map(P::parent).collect() }
+        let trees = peers.first().map_or(0, P::trees);
+        let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();
+        Self { parents: (0..trees).map(parents).collect() }
     }
 }
 
 impl<P: Observe> Watch<P> for Acyclic {
     fn after_step(&mut self, _now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
-        let (before, now) = (&mut self.parents[peer.index()], peers[peer.index()].parent());
-        if *before == now {
-            return Ok(());
-        }
-        *before = now;
-        // Only this pointer has moved, so any new cycle goes through it.
-        let mut above = now;
-        while let Some(at) = above {
-            if at == peer {
-                return Err(format!("the parent pointers of peer {peer} lead back to it"));
+        for (tree, parents) in self.parents.iter_mut().enumerate() {
+            let (before, now) = (&mut parents[peer.index()], peers[peer.index()].parent_in(tree));
+            if *before == now {
+                continue;
             }
-            above = self.parents[at.index()];
+            *before = now;
+            // Only this pointer has moved, so any new cycle goes through it.
+            let mut above = now;
+            while let Some(at) = above {
+                if at == peer {
+                    return Err(format!("the parent pointers of peer {peer} lead back to it"));
+                }
+                above = parents[at.index()];
+            }
         }
         Ok(())
     }
