@@ -77,6 +77,9 @@ pub struct Entry {
     pub grant: Grant,
 }
 
+/// Nobody watches.
+impl<P: Observe> Watch<P> for () {}
+
 /// Several watchers are one: each is told in turn.
 macro_rules! watch_together {
     ($($name:ident)*) => {

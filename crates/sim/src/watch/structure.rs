@@ -5,6 +5,7 @@ use peerlock_base::{PeerId, Time};
 use peerlock_mutex::Observe;
 
 use super::{Broken, Watch};
+use crate::ledger::Ledger;
 
 /// Exactly k tokens, held or under way.
 #[derive(Debug)]
@@ -98,10 +99,23 @@ impl<P: Observe> Watch<P> for OneCoordinator {
 }
 
 /// Parent pointers form no cycle, in any of a protocol's trees.
+///
+/// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
+/// the queue is long, so beyond [`FOLLOWED`] peers the walk stops, and the whole tree is looked over once for every as
+/// many moves as there are peers, and at the end.
 #[derive(Debug)]
 pub struct Acyclic {
-    /// By tree, then by peer.
-    parents: Vec<Vec<Option<PeerId>>>,
+    trees: Vec<Tree>,
+}
+
+/// How far a moved pointer is followed at once.
+const FOLLOWED: usize = 128;
+
+#[derive(Debug)]
+struct Tree {
+    parents: Vec<Option<PeerId>>,
+    /// How many pointers have moved since the whole tree was looked over.
+    moved: usize,
 }
 
 impl Acyclic {
@@ -109,27 +123,86 @@ impl Acyclic {
     pub fn of<P: Observe>(peers: &[P]) -> Self {
         let trees = peers.first().map_or(0, P::trees);
         let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();
-        Self { parents: (0..trees).map(parents).collect() }
+        Self { trees: (0..trees).map(|tree| Tree { parents: parents(tree), moved: 0 }).collect() }
     }
 }
 
 impl<P: Observe> Watch<P> for Acyclic {
     fn after_step(&mut self, _now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
-        for (tree, parents) in self.parents.iter_mut().enumerate() {
-            let (before, now) = (&mut parents[peer.index()], peers[peer.index()].parent_in(tree));
-            if *before == now {
-                continue;
+        for (number, tree) in self.trees.iter_mut().enumerate() {
+            tree.turn(peer, peers[peer.index()].parent_in(number))?;
+        }
+        Ok(())
+    }
+
+    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
+        self.trees.iter_mut().try_for_each(Tree::look_over)
+    }
+}
+
+impl Tree {
+    fn turn(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
+        if self.parents[peer.index()] == parent {
+            return Ok(());
+        }
+        self.parents[peer.index()] = parent;
+        self.moved += 1;
+        let mut above = parent;
+        for _ in 0..FOLLOWED.min(self.parents.len()) {
+            match above {
+                None => return Ok(()),
+                Some(at) if at == peer => return Err(lead_back(peer)),
+                Some(at) => above = self.parents[at.index()],
             }
-            *before = now;
-            // Only this pointer has moved, so any new cycle goes through it.
-            let mut above = now;
-            while let Some(at) = above {
-                if at == peer {
-                    return Err(format!("the parent pointers of peer {peer} lead back to it"));
+        }
+        if self.moved < self.parents.len() { Ok(()) } else { self.look_over() }
+    }
+
+    /// Follows every pointer once: a walk that meets its own trail goes in a circle.
+    fn look_over(&mut self) -> Result<(), Broken> {
+        self.moved = 0;
+        let mut trail_of: Vec<usize> = vec![usize::MAX; self.parents.len()];
+        for start in 0..self.parents.len() {
+            let mut at = start;
+            while trail_of[at] == usize::MAX {
+                trail_of[at] = start;
+                match self.parents[at] {
+                    Some(parent) if trail_of[parent.index()] == start => return Err(lead_back(parent)),
+                    Some(parent) => at = parent.index(),
+                    None => break,
                 }
-                above = parents[at.index()];
             }
         }
         Ok(())
+    }
+}
+
+fn lead_back(peer: PeerId) -> Broken {
+    format!("the parent pointers of peer {peer} lead back to it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chain(peers: usize) -> Tree {
+        let parents = (0..peers).map(|number| (number > 0).then(|| PeerId::new(number as u64 - 1))).collect();
+        Tree { parents, moved: 0 }
+    }
+
+    #[test]
+    fn a_short_cycle_is_seen_at_once() {
+        let mut tree = chain(5);
+        assert_eq!(tree.turn(PeerId::new(1), None), Ok(()));
+        assert_eq!(tree.turn(PeerId::new(1), Some(PeerId::new(4))), Err(lead_back(PeerId::new(1))));
+    }
+
+    #[test]
+    fn a_long_cycle_is_seen_when_the_tree_is_looked_over() {
+        let peers = 10 * FOLLOWED;
+        let mut tree = chain(peers);
+        assert_eq!(tree.look_over(), Ok(()));
+        assert_eq!(tree.turn(PeerId::new(0), Some(PeerId::new(peers as u64 - 1))), Ok(()), "too long to see at once");
+        assert!(tree.look_over().is_err());
     }
 }

@@ -1,0 +1,30 @@
+//! Links the inner crates into a library without std.
+#![no_std]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::panic::PanicInfo;
+
+use peerlock_base as _;
+use peerlock_mutex as _;
+
+#[cfg(feature = "with-std")]
+extern crate std;
+
+/// Nothing is ever run here, so nothing is ever allocated.
+struct NoMemory;
+
+// SAFETY: every request is refused, which is always allowed.
+unsafe impl GlobalAlloc for NoMemory {
+    unsafe fn alloc(&self, _layout: Layout) -> *mut u8 {
+        core::ptr::null_mut()
+    }
+    unsafe fn dealloc(&self, _memory: *mut u8, _layout: Layout) {}
+}
+
+#[global_allocator]
+static NO_MEMORY: NoMemory = NoMemory;
+
+#[panic_handler]
+fn panic(_info: &PanicInfo<'_>) -> ! {
+    loop {}
+}
