@@ -21,7 +21,7 @@
 //! ```
 //!
 //! **Order.** Each holder has a different next, so whoever leaves first lets *its* next in, who need not be the oldest
-//! of them. One who was passed again and again is told to further holders as well ([`Line::patience`]), so that it
+//! of them. One who was passed again and again is told to further holders as well (`Line::patience`), so that it
 //! cannot be passed for long. If two of those leave at once, the second token finds its client served; it goes on to that
 //! client's own next, one message later.
 //!
@@ -254,7 +254,8 @@ impl FairKLate {
                     line.note(news, cx);
                     self.bind(line, cx);
                 }
-                None if epoch > self.role.epoch => self.early.push(news),
+                // Ours is still to come: word of it can be faster than the line itself.
+                None if epoch > self.role.epoch || self.role.peer == self.me => self.early.push(news),
                 None => self.tell(news, cx),
             },
             Message::Next { slot, stay, turn, next, role } => {
