@@ -3,8 +3,9 @@
 //! - [`World`] is one state of all that, and the list of [`Action`]s that may come next.
 //! - [`explore`] tries all of them, in every order, and proves that no order breaks a promise, or shows the shortest
 //!   that does.
+//! - [`Scenario`] plays one chosen order from a text file and keeps its trace.
 //!
-//! Both share one set of checks ([`Violation`]) and one way to write down what happened:
+//! The three share one set of checks ([`Violation`]) and one way to write down what happened:
 //!
 //! ```text
 //! 4: request
@@ -18,11 +19,13 @@
 
 mod check;
 mod graph;
+mod scenario;
 mod search;
 mod trace;
 mod world;
 
 pub use check::Violation;
+pub use scenario::Scenario;
 pub use search::{Counterexample, Explored, explore};
 pub use trace::Trace;
 pub use world::{Action, Explorable, Letter, Limits, World};
