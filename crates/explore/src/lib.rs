@@ -1,1 +1,31 @@
-//! Exploration.
+//! Every protocol in a small world: a few peers, their clients, and a network that delivers when it likes.
+//!
+//! - [`World`] is one state of all that, and the list of [`Action`]s that may come next.
+//! - [`explore`] tries all of them, in every order, and proves that no order breaks a promise, or shows the shortest
+//!   that does.
+//! - [`Scenario`] plays one chosen order from a text file and keeps its trace.
+//!
+//! The three share one set of checks ([`Violation`]) and one way to write down what happened:
+//!
+//! ```text
+//! 4: request
+//! 4 → 3  request(4)                         what 4 sent has arrived at 3
+//! 3 → 1  child(4) of queue 0
+//! 3 → 4  token_locations([4, 2, 3], 1)
+//! 1: leave
+//! 1 → 4  token 0
+//! 4: enter slot 0, fencing 4
+//! ```
+
+mod check;
+mod graph;
+mod scenario;
+mod search;
+mod trace;
+mod world;
+
+pub use check::Violation;
+pub use scenario::Scenario;
+pub use search::{Counterexample, Explored, explore};
+pub use trace::Trace;
+pub use world::{Action, Explorable, Letter, Limits, World};

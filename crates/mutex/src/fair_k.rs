@@ -373,6 +373,49 @@ impl Observe for FairK {
     }
 }
 
+/// Table 1 in one line: `parent nil; token_locations [4, 2, 3], counter_number 1; waiting, in a token queue, child 7`.
+impl fmt::Display for FairK {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parent {
+            Some(parent) => write!(f, "parent {parent}")?,
+            None => write!(f, "parent nil")?,
+        }
+        if let Some(TokenLocations { tails, counter_number }) = self.token_locations.as_deref() {
+            write!(f, "; token_locations {tails:?}, counter_number {counter_number}")?;
+        }
+        for token in &self.idle {
+            write!(f, "; token {} idle", token.slot)?;
+        }
+        self.places.iter().try_for_each(|place| write!(f, "; {place}"))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.ticket > Ticket::new(1) {
+            write!(f, "#{} ", self.ticket)?;
+        }
+        match self.phase {
+            Phase::Waiting => write!(f, "waiting")?,
+            Phase::Withdrawn => write!(f, "withdrawn")?,
+            Phase::Inside(token) => write!(f, "inside with token {}", token.slot)?,
+            Phase::Left => write!(f, "left")?,
+        }
+        match (self.in_child_queue, self.phase) {
+            (false, _) => write!(f, ", in the privileged queue")?,
+            (true, Phase::Waiting | Phase::Withdrawn) => write!(f, ", in a token queue")?,
+            (true, _) => {}
+        }
+        if let Some(next) = self.next {
+            write!(f, ", next {next}")?;
+        }
+        if let Some(child) = self.child {
+            write!(f, ", child {child}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for TokenLocations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} counter {}", self.tails, self.counter_number)

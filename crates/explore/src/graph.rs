@@ -1,0 +1,147 @@
+//! The states seen in a search, and the steps between them. Of a state only the fingerprint is kept.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::iter::successors;
+
+/// States by number, in the order of finding them; the start is 0. They are dealt with in the same order.
+pub(crate) struct Graph {
+    numbers: HashMap<u64, u32>,
+    fingerprints: Vec<u64>,
+    /// Where each state was found from.
+    from: Vec<u32>,
+    /// Where the steps of each state begin in `steps`.
+    first_step: Vec<usize>,
+    steps: Vec<u32>,
+}
+
+impl Graph {
+    pub(crate) fn new(start: u64) -> Self {
+        let numbers = HashMap::from([(start, 0)]);
+        Self { numbers, fingerprints: vec![start], from: vec![0], first_step: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Goes on to the next state, which is the one that steps lead from now.
+    pub(crate) fn next(&mut self) -> u32 {
+        self.first_step.push(self.steps.len());
+        self.first_step.len() as u32 - 1
+    }
+
+    /// Notes a step to a state; true if the state is new.
+    pub(crate) fn step_to(&mut self, fingerprint: u64) -> bool {
+        let new = u32::try_from(self.states()).expect("four billion states would not have fit in memory");
+        let entry = self.numbers.entry(fingerprint);
+        let is_new = matches!(entry, Entry::Vacant(_));
+        self.steps.push(*entry.or_insert(new));
+        if is_new {
+            self.fingerprints.push(fingerprint);
+            self.from.push(self.first_step.len() as u32 - 1);
+        }
+        is_new
+    }
+
+    pub(crate) fn states(&self) -> usize {
+        self.fingerprints.len()
+    }
+
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub(crate) fn fingerprint(&self, at: u32) -> u64 {
+        self.fingerprints[at as usize]
+    }
+
+    /// The states on a shortest way from the start to `at`.
+    pub(crate) fn path_to(&self, at: u32) -> Vec<u32> {
+        let mut path: Vec<u32> = successors(Some(at), |&at| (at != 0).then(|| self.from[at as usize])).collect();
+        path.reverse();
+        path
+    }
+
+    fn steps_from(&self, at: u32) -> &[u32] {
+        let end = self.first_step.get(at as usize + 1).copied().unwrap_or(self.steps.len());
+        &self.steps[self.first_step[at as usize]..end]
+    }
+
+    /// A shortest cycle through some state, if there is any cycle: first and last state are the same.
+    pub(crate) fn cycle(&self) -> Option<Vec<u32>> {
+        let start = self.state_on_cycle()?;
+        let mut from = HashMap::new();
+        let mut queue = VecDeque::from([start]);
+        while let Some(at) = queue.pop_front()
+            && !from.contains_key(&start)
+        {
+            for &next in self.steps_from(at) {
+                if let Entry::Vacant(entry) = from.entry(next) {
+                    entry.insert(at);
+                    queue.push_back(next);
+                }
+            }
+        }
+        let back = successors(Some(from[&start]), |at| (*at != start).then(|| from[at]));
+        let mut cycle: Vec<u32> = [start].into_iter().chain(back).collect();
+        cycle.reverse();
+        Some(cycle)
+    }
+
+    /// Takes away states to which no step leads, again and again: what remains lies on a cycle or behind one. A walk
+    /// back along the remaining states must then come to a cycle, whose state nearest to the start it gives.
+    fn state_on_cycle(&self) -> Option<u32> {
+        let mut steps_to = vec![0_u32; self.states()];
+        self.steps.iter().for_each(|&next| steps_to[next as usize] += 1);
+        let numbers = 0..self.states() as u32;
+        let mut free: Vec<u32> = numbers.clone().filter(|&at| steps_to[at as usize] == 0).collect();
+        while let Some(at) = free.pop() {
+            for &next in self.steps_from(at) {
+                steps_to[next as usize] -= 1;
+                if steps_to[next as usize] == 0 {
+                    free.push(next);
+                }
+            }
+        }
+        let mut back = HashMap::new();
+        for at in numbers.filter(|&at| steps_to[at as usize] > 0) {
+            self.steps_from(at).iter().for_each(|&next| _ = back.entry(next).or_insert(at));
+        }
+        let first = *back.keys().min()?;
+        let on_cycle = (0..back.len()).fold(first, |at, _| back[&at]);
+        successors(Some(back[&on_cycle]), |at| (*at != on_cycle).then(|| back[at])).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The graph with these steps from each state, and the states' numbers as fingerprints.
+    fn graph(steps: &[&[u64]]) -> Graph {
+        let mut graph = Graph::new(0);
+        for steps in steps {
+            graph.next();
+            steps.iter().for_each(|&next| _ = graph.step_to(next));
+        }
+        graph
+    }
+
+    #[test]
+    fn cycles_are_found_where_there_are_any() {
+        type Case = (&'static str, &'static [&'static [u64]], Option<&'static [u32]>);
+        let table: [Case; 6] = [
+            ("nothing happens", &[&[]], None),
+            ("ways that join again", &[&[1, 2], &[3], &[3], &[]], None),
+            ("a short and a long way to one state", &[&[1, 2], &[2], &[3], &[]], None),
+            ("a step to where it began", &[&[1], &[1]], Some(&[1, 1])),
+            ("two states", &[&[1], &[2], &[1, 3], &[]], Some(&[1, 2, 1])),
+            ("a cycle with a short cut", &[&[1], &[2, 3], &[3], &[1]], Some(&[1, 3, 1])),
+        ];
+        for (what, steps, cycle) in table {
+            assert_eq!(graph(steps).cycle().as_deref(), cycle, "{what}");
+        }
+    }
+
+    #[test]
+    fn the_way_back_to_the_start_is_a_shortest() {
+        assert_eq!(graph(&[&[1, 2], &[3], &[4], &[4], &[]]).path_to(4), [0, 2, 4]);
+    }
+}

@@ -1,0 +1,178 @@
+//! One chosen run, written down in a text file with the trace that it must produce.
+//!
+//! A scenario is a [goldenscript](goldenscript): commands, `---`, and what they print.
+//!
+//! | command | meaning |
+//! | --- | --- |
+//! | `peers …` | who is there; the words after it are the protocol's own |
+//! | `request P` | a client of peer P asks |
+//! | `leave P [T]` | the client with ticket T, or the first that is inside at P, leaves |
+//! | `withdraw P [T]` | the client with ticket T, or the first that waits at P, does not want to any more |
+//! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
+//! | `stabilize` | messages arrive, the oldest first, until none is under way |
+//! | `state [P…]` | each peer's state in one line, or those of some peers |
+//! | `network` | the messages under way, the oldest first |
+//!
+//! The checks of the exploration run after every event. Where one fails, the scenario fails *before* its trace is
+//! compared, or written: with `UPDATE_GOLDENFILES=1`, which takes the new traces over, a wrong one cannot become the
+//! expected one. For the same reason no command can be marked as expected to fail.
+
+use std::error::Error;
+use std::fmt::Display;
+
+use goldenscript::{Argument, Command, Context};
+use peerlock_base::{PeerId, Ticket};
+use peerlock_mutex::Effect;
+
+use crate::{Action, Explorable, Letter, Trace, World};
+
+type Failure = Box<dyn Error>;
+
+/// Plays the scenarios of one protocol.
+///
+/// ```no_run
+/// # use peerlock_explore::{Scenario, World};
+/// # use peerlock_mutex::FairK;
+/// # fn world_of(words: &[&str]) -> Result<World<FairK>, String> { unimplemented!() }
+/// goldenscript::run(&mut Scenario::new(world_of), "scenarios/fair_k/figure_1.scn")?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Scenario<P: Explorable> {
+    world_of: fn(&[&str]) -> Result<World<P>, String>,
+    world: Option<World<P>>,
+    /// The messages under way, in the order of sending, which a world does not know.
+    sent: Vec<Letter<P::Message>>,
+}
+
+impl<P: Explorable + Display> Scenario<P> {
+    /// `world_of` makes a world from the words after `peers`.
+    pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
+        Self { world_of, world: None, sent: Vec::new() }
+    }
+
+    fn world(&self) -> Result<&World<P>, Failure> {
+        Ok(self.world.as_ref().ok_or("a scenario begins with `peers …`")?)
+    }
+
+    fn place(&self, word: Option<&&str>) -> Result<usize, Failure> {
+        let word = word.ok_or("which peer?")?;
+        let id = PeerId::new(word.parse().map_err(|_| format!("{word} is not a peer's number"))?);
+        Ok(self.world()?.ids().binary_search(&id).map_err(|_| format!("there is no peer {id}"))?)
+    }
+
+    /// Makes one event happen.
+    fn step(&mut self, action: &Action<P::Timer>, trace: &mut Trace) -> Result<(), Failure> {
+        let world = self.world.as_mut().ok_or("a scenario begins with `peers …`")?;
+        if let Action::Deliver(at) = *action {
+            let letter = world.letter(at);
+            let sent = self.sent.iter().position(|sent| sent == letter).ok_or("a message that nobody sent")?;
+            self.sent.remove(sent);
+        }
+        let from = world.actor(action);
+        let mut effects = Vec::new();
+        let violation = trace.step(world, action, &mut effects);
+        self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { to, message } => Some(Letter { from, to, message }),
+            _ => None,
+        }));
+        match violation {
+            Some(violation) => Err(format!("violation: {violation}, after\n{trace}").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Delivers the oldest message that `wanted` says yes to and that the network may deliver now; false if none is.
+    fn deliver(&mut self, wanted: impl Fn(&Letter<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+        let world = self.world()?;
+        let mut actions = Vec::new();
+        world.actions(&mut actions);
+        let age = |letter| self.sent.iter().position(|sent| sent == letter);
+        let deliverable = actions.into_iter().filter_map(|action| match action {
+            Action::Deliver(at) if wanted(world.letter(at)) => Some((age(world.letter(at)), action)),
+            _ => None,
+        });
+        match deliverable.min_by_key(|(age, _)| *age) {
+            Some((_, action)) => self.step(&action, trace).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn command(&mut self, name: &str, words: &[&str]) -> Result<Trace, Failure> {
+        let mut trace = Trace::default();
+        match name {
+            "peers" => {
+                self.world = Some((self.world_of)(words)?);
+                self.sent.clear();
+            }
+            "request" => {
+                let at = self.place(words.first())?;
+                self.step(&Action::Request(at), &mut trace)?;
+            }
+            "leave" => {
+                let at = self.place(words.first())?;
+                let inside = self.world()?.inside(at).iter().map(|&(ticket, _)| ticket);
+                let ticket = pick(inside, words.get(1)).ok_or("no such client is inside there")?;
+                self.step(&Action::Leave(at, ticket), &mut trace)?;
+            }
+            "withdraw" => {
+                let at = self.place(words.first())?;
+                let waiting = self.world()?.waiting(at).iter().copied();
+                let ticket = pick(waiting, words.get(1)).ok_or("no such client waits there")?;
+                self.step(&Action::Withdraw(at, ticket), &mut trace)?;
+            }
+            "deliver" => {
+                let world = self.world()?;
+                let from = world.ids()[self.place(words.first())?];
+                let to = world.ids()[self.place(words.get(1))?];
+                let kind = words.get(2).copied();
+                let is_kind = |message: &P::Message| kind.is_none_or(|kind| P::KINDS[P::kind(message)] == kind);
+                let wanted =
+                    |letter: &Letter<P::Message>| letter.from == from && letter.to == to && is_kind(&letter.message);
+                if !self.deliver(wanted, &mut trace)? {
+                    return Err(format!("no such message from {from} to {to} can be delivered now").into());
+                }
+            }
+            "stabilize" => while self.deliver(|_| true, &mut trace)? {},
+            "state" => {
+                let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
+                let world = self.world()?;
+                let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
+                all.for_each(|at| trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))));
+            }
+            "network" => self.sent.iter().for_each(|letter| trace.line(letter)),
+            _ => return Err("there is no such command".into()),
+        }
+        Ok(trace)
+    }
+}
+
+/// The client with the ticket that `word` names, or without one the first.
+fn pick(mut tickets: impl Iterator<Item = Ticket>, word: Option<&&str>) -> Option<Ticket> {
+    match word {
+        Some(word) => tickets.find(|ticket| ticket.to_string() == **word),
+        None => tickets.next(),
+    }
+}
+
+fn word(argument: &Argument) -> Result<&str, String> {
+    match argument {
+        Argument::Positional(word) => Ok(word),
+        other => Err(format!("{other} is not a word")),
+    }
+}
+
+impl<P: Explorable + Display> goldenscript::Runner for Scenario<P> {
+    type Command = Command;
+
+    fn start_command(&mut self, _: &Command, context: &Context) -> Result<String, Failure> {
+        if context.fail {
+            return Err("in a scenario nothing is expected to fail: `!` could hide a violation".into());
+        }
+        Ok(String::new())
+    }
+
+    fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {
+        let words = command.args.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.command(&command.name, &words)?.to_string())
+    }
+}

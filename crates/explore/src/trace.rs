@@ -1,0 +1,72 @@
+//! What happened, in words: one line per event.
+
+use std::fmt;
+
+use peerlock_base::{PeerId, Ticket};
+use peerlock_mutex::Effect;
+
+use crate::{Action, Explorable, Letter, Violation, World};
+
+/// A run as one would tell it: arrows are messages that arrived, everything else is what a client saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace(String);
+
+impl Trace {
+    /// Makes `action` happen in `world` and writes it down.
+    pub fn step<P: Explorable>(
+        &mut self,
+        world: &mut World<P>,
+        action: &Action<P::Timer>,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        self.action(world, action);
+        let peer = world.actor(action);
+        let violation = world.apply(action, effects);
+        for effect in effects {
+            match effect {
+                Effect::Grant { ticket, grant } => {
+                    let client = name(peer, *ticket);
+                    self.line(format_args!("{client}: enter slot {}, fencing {}", grant.slot, grant.fencing));
+                }
+                Effect::Strange { why } => self.line(format_args!("{peer}: strange, {why}")),
+                Effect::Send { .. } | Effect::SetTimer { .. } | Effect::CancelTimer { .. } => {}
+            }
+        }
+        violation
+    }
+
+    fn action<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>) {
+        let client = |ticket: Ticket| name(world.actor(action), ticket);
+        match *action {
+            Action::Request(at) => self.line(format_args!("{}: request", client(world.newest(at).next()))),
+            Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
+            Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
+            Action::Deliver(at) => self.line(world.letter(at)),
+            Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
+            Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
+            Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
+        }
+    }
+
+    /// Adds a line of other text.
+    pub fn line(&mut self, line: impl fmt::Display) {
+        self.0 += &format!("{line}\n");
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<M: fmt::Display> fmt::Display for Letter<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {}  {}", self.from, self.to, self.message)
+    }
+}
+
+/// A client: the peer's number, and from its second ticket on, the ticket's, too.
+fn name(peer: PeerId, ticket: Ticket) -> String {
+    if ticket <= Ticket::new(1) { peer.to_string() } else { format!("{peer}#{ticket}") }
+}

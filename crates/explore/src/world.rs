@@ -1,0 +1,439 @@
+//! One state of a small world, and what may happen next in it.
+
+use std::fmt::Display;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use peerlock_base::{PeerId, Rng, Ticket, Time, mix};
+use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, step};
+
+use crate::Violation;
+use crate::check::{Facts, invariants};
+
+/// A protocol whose states can be told apart, and whose messages can be put in order and in words.
+pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
+
+impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
+
+/// What clients and network may do: the borders of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many may be inside at once.
+    pub slots: usize,
+    /// How many requests the clients of each peer make.
+    pub requests: u64,
+    /// How many of them may wait or be inside at a time, at one peer.
+    pub clients: usize,
+    /// How many waiting clients may withdraw, in all.
+    pub withdrawals: u32,
+    /// How many messages may get lost, in all.
+    pub losses: u32,
+    /// How many messages may be delivered twice, in all.
+    pub duplications: u32,
+    /// How often timers may run out, in all.
+    pub timeouts: u32,
+    /// Whether a message stays behind those that its sender sent to the same peer before.
+    pub ordered: bool,
+}
+
+impl Limits {
+    /// One request of one client at each peer, and a network that reorders and is reliable otherwise.
+    pub fn new(slots: usize) -> Self {
+        let (withdrawals, losses, duplications, timeouts) = (0, 0, 0, 0);
+        Self { slots, requests: 1, clients: 1, withdrawals, losses, duplications, timeouts, ordered: false }
+    }
+}
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Letter<M> {
+    /// Who sent it.
+    pub from: PeerId,
+    /// Who shall get it.
+    pub to: PeerId,
+    /// What it says.
+    pub message: M,
+}
+
+/// Something that may happen next. Peers and letters are named by their place in the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action<T> {
+    /// A client of this peer asks.
+    Request(usize),
+    /// A client that is inside leaves.
+    Leave(usize, Ticket),
+    /// A client that waits does not want to any more.
+    Withdraw(usize, Ticket),
+    /// A letter arrives.
+    Deliver(usize),
+    /// A letter gets lost.
+    Lose(usize),
+    /// A letter will arrive twice.
+    Duplicate(usize),
+    /// A timer of this peer runs out.
+    Fire(usize, T),
+}
+
+/// A peer with all that is local to it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Local<P: Explorable> {
+    peer: P,
+    timers: Vec<P::Timer>,
+    /// How many requests have been made here, which is also the newest ticket.
+    asked: u64,
+    waiting: Vec<Ticket>,
+    inside: Vec<(Ticket, Grant)>,
+}
+
+/// Shared between all worlds in which it is the same, with what would be worked out again and again.
+#[derive(PartialEq)]
+struct Node<P: Explorable> {
+    local: Local<P>,
+    hash: u64,
+    facts: Facts,
+}
+
+#[derive(PartialEq)]
+struct Sealed<M> {
+    letter: Letter<M>,
+    hash: u64,
+}
+
+/// Which peer is told what, and the peer itself with its clients already up to date.
+type Told<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
+
+/// What may still happen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Left {
+    withdrawals: u32,
+    losses: u32,
+    duplications: u32,
+    timeouts: u32,
+}
+
+/// What never changes in a world.
+#[derive(PartialEq)]
+struct Rules {
+    ids: Vec<PeerId>,
+    limits: Limits,
+}
+
+/// Some peers, their clients and the messages between them, at one moment.
+///
+/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]), since any
+/// order of events is tried and a protocol's promises must not depend on how long things take; a pending timer may run
+/// out at any moment, as long as the limits allow. Every step is given the same random numbers.
+#[derive(PartialEq)]
+pub struct World<P: Explorable> {
+    rules: Arc<Rules>,
+    nodes: Vec<Arc<Node<P>>>,
+    /// In the order of sending per pair where the network is ordered, and sorted where it is not: then worlds that
+    /// differ only in the order of sending are one.
+    letters: Vec<Arc<Sealed<P::Message>>>,
+    /// What is left of the limits.
+    left: Left,
+    /// All grants so far, sorted.
+    grants: Vec<Grant>,
+}
+
+impl<P: Explorable> World<P> {
+    /// A world of these peers, in which nothing has happened yet.
+    ///
+    /// # Panics
+    /// If two peers have the same id.
+    pub fn new(limits: Limits, peers: impl IntoIterator<Item = (PeerId, P)>) -> Self {
+        let mut peers: Vec<_> = peers.into_iter().collect();
+        peers.sort_by_key(|(id, _)| *id);
+        assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");
+        let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
+        let local = |peer| Local { peer, timers: Vec::new(), asked: 0, waiting: Vec::new(), inside: Vec::new() };
+        let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids))).collect();
+        let Limits { withdrawals, losses, duplications, timeouts, .. } = limits;
+        let left = Left { withdrawals, losses, duplications, timeouts };
+        Self { rules: Arc::new(Rules { ids, limits }), nodes, letters: Vec::new(), left, grants: Vec::new() }
+    }
+
+    /// All peers' ids, in order.
+    pub fn ids(&self) -> &[PeerId] {
+        &self.rules.ids
+    }
+
+    /// The borders of this world.
+    pub fn limits(&self) -> &Limits {
+        &self.rules.limits
+    }
+
+    /// The peer at this place in [`World::ids`].
+    pub fn peer(&self, at: usize) -> &P {
+        &self.nodes[at].local.peer
+    }
+
+    /// The newest ticket of a peer.
+    pub fn newest(&self, at: usize) -> Ticket {
+        Ticket::new(self.nodes[at].local.asked)
+    }
+
+    /// The peer that an action happens to: with a letter, the one it is for.
+    pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
+        match *action {
+            Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) | Action::Fire(at, _) => {
+                self.ids()[at]
+            }
+            Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
+        }
+    }
+
+    /// The message at this place among those under way.
+    pub fn letter(&self, at: usize) -> &Letter<P::Message> {
+        &self.letters[at].letter
+    }
+
+    /// The messages under way.
+    pub fn letters(&self) -> impl ExactSizeIterator<Item = &Letter<P::Message>> {
+        self.letters.iter().map(|sealed| &sealed.letter)
+    }
+
+    /// The clients that wait at a peer, by ticket.
+    pub fn waiting(&self, at: usize) -> &[Ticket] {
+        &self.nodes[at].local.waiting
+    }
+
+    /// The clients that are inside at a peer, with their grants.
+    pub fn inside(&self, at: usize) -> &[(Ticket, Grant)] {
+        &self.nodes[at].local.inside
+    }
+
+    /// Everybody who waits.
+    pub fn all_waiting(&self) -> Vec<(PeerId, Ticket)> {
+        let at =
+            |(id, node): (&PeerId, &Arc<Node<P>>)| node.local.waiting.iter().map(|&t| (*id, t)).collect::<Vec<_>>();
+        self.ids().iter().zip(&self.nodes).flat_map(at).collect()
+    }
+
+    /// Whether timers are pending: where [`World::actions`] has nothing more, this world was cut off, not finished.
+    pub fn has_timers(&self) -> bool {
+        self.nodes.iter().any(|node| !node.local.timers.is_empty())
+    }
+
+    /// Adds everything that may happen next to `actions`, always in the same order.
+    pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let Limits { requests, clients, ordered, .. } = self.rules.limits;
+        let Left { withdrawals, losses, duplications, timeouts } = self.left;
+        for (at, node) in self.nodes.iter().enumerate() {
+            let local = &node.local;
+            if local.asked < requests && local.waiting.len() + local.inside.len() < clients {
+                actions.push(Action::Request(at));
+            }
+            actions.extend(local.inside.iter().map(|&(ticket, _)| Action::Leave(at, ticket)));
+            if withdrawals > 0 {
+                actions.extend(local.waiting.iter().map(|&ticket| Action::Withdraw(at, ticket)));
+            }
+            if timeouts > 0 {
+                actions.extend(local.timers.iter().map(|timer| Action::Fire(at, timer.clone())));
+            }
+        }
+        let mut before: Option<&Letter<P::Message>> = None;
+        for (at, letter) in self.letters().enumerate() {
+            let repeats = |before: &Letter<P::Message>| match ordered {
+                true => (before.from, before.to) == (letter.from, letter.to),
+                false => before == letter,
+            };
+            if !before.is_some_and(repeats) {
+                actions.push(Action::Deliver(at));
+                actions.extend((losses > 0).then_some(Action::Lose(at)));
+                actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
+            }
+            before = Some(letter);
+        }
+    }
+
+    /// Makes `action` happen, and checks what must hold in every state. What the peer wanted done is left in `effects`.
+    pub fn apply(
+        &mut self,
+        action: &Action<P::Timer>,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        effects.clear();
+        let violation = match self.input(action) {
+            Some((at, local, input)) => self.step(at, local, input, effects),
+            None => None,
+        };
+        violation.or_else(|| self.check())
+    }
+
+    /// The action's own part, and what it tells which peer.
+    fn input(&mut self, action: &Action<P::Timer>) -> Option<Told<P>> {
+        let local = |at: usize| self.nodes[at].local.clone();
+        match *action {
+            Action::Request(at) => {
+                let mut local = local(at);
+                local.asked += 1;
+                let ticket = Ticket::new(local.asked);
+                local.waiting.push(ticket);
+                Some((at, local, Input::Request(ticket)))
+            }
+            Action::Leave(at, ticket) => {
+                let mut local = local(at);
+                local.inside.retain(|&(inside, _)| inside != ticket);
+                Some((at, local, Input::Release(ticket)))
+            }
+            Action::Withdraw(at, ticket) => {
+                let mut local = local(at);
+                local.waiting.retain(|&waiting| waiting != ticket);
+                self.left.withdrawals -= 1;
+                Some((at, local, Input::Release(ticket)))
+            }
+            Action::Deliver(letter) => {
+                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+                let at = self.place(to);
+                Some((at, self.nodes[at].local.clone(), Input::Message { from, message }))
+            }
+            Action::Lose(letter) => {
+                self.left.losses -= 1;
+                self.letters.remove(letter);
+                None
+            }
+            Action::Duplicate(letter) => {
+                self.left.duplications -= 1;
+                self.letters.insert(letter, self.letters[letter].clone());
+                None
+            }
+            Action::Fire(at, ref timer) => {
+                let mut local = local(at);
+                local.timers.retain(|pending| pending != timer);
+                self.left.timeouts -= 1;
+                Some((at, local, Input::Timer(timer.clone())))
+            }
+        }
+    }
+
+    /// One step of one peer, and its effects on the world.
+    fn step(
+        &mut self,
+        at: usize,
+        mut local: Local<P>,
+        input: Input<P::Message, P::Timer>,
+        effects: &mut Vec<Effect<P::Message, P::Timer>>,
+    ) -> Option<Violation> {
+        let me = self.rules.ids[at];
+        let mut rng = Rng::new(0);
+        let stepped =
+            AssertUnwindSafe(|| step(&mut local.peer, input, &mut Cx::new(me, Time::ZERO, &mut rng, effects)));
+        if let Err(panic) = catch_unwind(stepped) {
+            let why = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            return Some(Violation::Panic(me, why.unwrap_or("without words").into()));
+        }
+        let mut violation = None;
+        for effect in effects.iter() {
+            let found = match effect {
+                Effect::Send { to, message } => {
+                    self.send(Letter { from: me, to: *to, message: message.clone() });
+                    None
+                }
+                Effect::Grant { ticket, grant } => self.enter(me, &mut local, *ticket, *grant),
+                Effect::SetTimer { timer, .. } => {
+                    if let Err(place) = local.timers.binary_search(timer) {
+                        local.timers.insert(place, timer.clone());
+                    }
+                    None
+                }
+                Effect::CancelTimer { timer } => {
+                    local.timers.retain(|pending| pending != timer);
+                    None
+                }
+                Effect::Strange { why } => Some(Violation::Strange(me, why)),
+            };
+            violation = violation.or(found);
+        }
+        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids));
+        violation
+    }
+
+    fn send(&mut self, letter: Letter<P::Message>) {
+        let before = |sealed: &Arc<Sealed<P::Message>>| match self.rules.limits.ordered {
+            true => (sealed.letter.from, sealed.letter.to) <= (letter.from, letter.to),
+            false => sealed.letter <= letter,
+        };
+        let place = self.letters.partition_point(before);
+        self.letters.insert(place, Arc::new(Sealed { hash: hash_of(&letter), letter }));
+    }
+
+    /// A client enters; `local` is the new state of its peer, which is not yet in the table.
+    fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
+        let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
+            return Some(Violation::NotWaiting(me, ticket));
+        };
+        local.waiting.remove(waiting);
+        local.inside.push((ticket, grant));
+        let slots = self.rules.limits.slots;
+        let others = self.ids().iter().zip(&self.nodes).filter(|(id, _)| **id != me).map(|(_, node)| &node.local);
+        let inside = local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
+        if inside > slots {
+            return Some(Violation::TooManyInside { inside, slots });
+        }
+        let all = others.flat_map(|local| &local.inside).chain(&local.inside);
+        let same = all.filter(|(_, other)| other.slot == grant.slot).count();
+        if same > 1 || grant.slot as usize >= slots {
+            return Some(Violation::WrongSlot(me, grant));
+        }
+        let stale = |old: &Grant| old.fencing == grant.fencing || old.slot == grant.slot && old.fencing > grant.fencing;
+        if self.grants.iter().any(stale) {
+            return Some(Violation::Fencing(me, grant));
+        }
+        let place = self.grants.partition_point(|old| *old < grant);
+        self.grants.insert(place, grant);
+        None
+    }
+
+    fn check(&self) -> Option<Violation> {
+        let messages = self.letters.iter().map(|sealed| &sealed.letter.message);
+        invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages)
+    }
+
+    /// The place of a peer in the table.
+    ///
+    /// # Panics
+    /// If a protocol sends to somebody who is not in this world.
+    pub fn place(&self, peer: PeerId) -> usize {
+        self.ids().binary_search(&peer).expect("messages go to peers of this world")
+    }
+
+    /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
+    /// 300,000 for ten million.
+    pub fn fingerprint(&self) -> u64 {
+        let rest = hash_of(&(self.left, &self.grants, self.letters.len()));
+        let parts = self.nodes.iter().map(|node| node.hash).chain(self.letters.iter().map(|sealed| sealed.hash));
+        parts.fold(rest, |sum, part| mix(sum ^ part))
+    }
+}
+
+impl<P: Explorable> Node<P> {
+    fn new(local: Local<P>, ids: &[PeerId]) -> Self {
+        Self { hash: hash_of(&local), facts: Facts::of(&local.peer, ids), local }
+    }
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl<P: Explorable> Clone for World<P> {
+    fn clone(&self) -> Self {
+        let Self { rules, nodes, letters, left, grants } = self;
+        let (nodes, letters, grants) = (nodes.clone(), letters.clone(), grants.clone());
+        Self { rules: rules.clone(), nodes, letters, left: *left, grants }
+    }
+}
+
+/// Everything that can change. [`World::fingerprint`] stands for the same and is faster.
+impl<P: Explorable> Hash for World<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.nodes.iter().for_each(|node| node.local.hash(state));
+        self.letters().for_each(|letter| letter.hash(state));
+        self.left.hash(state);
+        self.grants.hash(state);
+    }
+}

@@ -1,0 +1,135 @@
+//! The scenarios of every protocol, and the promise that a wrong trace cannot become the expected one.
+//!
+//! After a change that is meant to change traces: `UPDATE_GOLDENFILES=1 cargo test -p peerlock-explore --test
+//! scenarios`, then read the difference.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use peerlock_base::PeerId;
+use peerlock_explore::{Limits, Scenario, World};
+use peerlock_mutex::FairK;
+use peerlock_mutex::fair_k::{Config, Layout};
+
+/// `peers 1..8 tokens 1 2 3 root 3`, and after that `printed` for the paper's form, `ordered` for FIFO links.
+fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
+    let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [printed] [ordered], not {words:?}");
+    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
+    let [range, "tokens", rest @ ..] = words else { return Err(usage()) };
+    let (first, last) = range.split_once("..").ok_or_else(usage)?;
+    let peers = (number(first)?..=number(last)?).map(PeerId::new);
+    let end = rest.iter().position(|&word| word == "root").ok_or_else(usage)?;
+    let tokens = rest[..end].iter().map(|word| number(word).map(PeerId::new)).collect::<Result<Vec<_>, _>>()?;
+    let [root, switches @ ..] = &rest[end + 1..] else { return Err(usage()) };
+    if switches.iter().any(|switch| !["printed", "ordered"].contains(switch)) {
+        return Err(usage());
+    }
+
+    let config = if switches.contains(&"printed") { Config::PRINTED } else { Config::REPAIRED };
+    let limits = Limits {
+        requests: u64::MAX,
+        clients: usize::MAX,
+        withdrawals: u32::MAX,
+        ordered: switches.contains(&"ordered"),
+        ..Limits::new(tokens.len())
+    };
+    let layout = Layout { root: PeerId::new(number(root)?), tokens };
+    Ok(World::new(limits, peers.map(|peer| (peer, FairK::new(peer, &layout, config)))))
+}
+
+/// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
+fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
+    let world = fair_k(words)?;
+    let limits = Limits { slots: world.limits().slots - 1, ..*world.limits() };
+    Ok(World::new(limits, (0..world.ids().len()).map(|at| (world.ids()[at], world.peer(at).clone()))))
+}
+
+#[test]
+fn fair_k_scenarios() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/fair_k");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        println!("{}", file.display());
+        goldenscript::run(&mut Scenario::new(fair_k), file).unwrap();
+    }
+}
+
+const FILE: &str = "PEERLOCK_SCENARIO_FILE";
+const TWO_INSIDE: &str = "peers 1..2 tokens 1 2 root 1\nrequest 1\nrequest 2\n---\n";
+
+/// Not a test of its own: the next two run it in a process that may rewrite expected traces.
+#[test]
+#[ignore = "started by the tests that rewrite a file"]
+fn play_one_file_in_a_world_that_is_right() {
+    goldenscript::run(&mut Scenario::new(fair_k), std::env::var(FILE).unwrap()).unwrap();
+}
+
+/// As above.
+#[test]
+#[ignore = "started by the tests that rewrite a file"]
+fn play_one_file_in_a_world_that_is_too_strict() {
+    goldenscript::run(&mut Scenario::new(too_strict), std::env::var(FILE).unwrap()).unwrap();
+}
+
+/// Plays `script` with permission to rewrite it; whether that went well, and the file afterwards.
+fn rewrite(script: &str, by: &str) -> io::Result<(bool, String)> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("two_inside.scn");
+    fs::write(&file, script)?;
+    let mut test = Command::new(std::env::current_exe()?);
+    test.args([by, "--exact", "--ignored"]).env("UPDATE_GOLDENFILES", "1").env(FILE, &file);
+    let output = test.output()?;
+    assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"), "{output:?}");
+    Ok((output.status.success(), fs::read_to_string(file)?))
+}
+
+#[test]
+fn a_new_trace_is_written_where_no_check_fails() {
+    let (went_well, file) = rewrite(TWO_INSIDE, "play_one_file_in_a_world_that_is_right").unwrap();
+
+    assert!(went_well);
+    let trace = "1: request\n1: enter slot 0, fencing 1\n2: request\n2: enter slot 1, fencing 2\n";
+    assert_eq!(file, format!("{TWO_INSIDE}{trace}"));
+}
+
+#[test]
+fn a_violation_fails_before_its_trace_is_written() {
+    let (went_well, file) = rewrite(TWO_INSIDE, "play_one_file_in_a_world_that_is_too_strict").unwrap();
+
+    assert!(!went_well);
+    assert_eq!(file, TWO_INSIDE);
+}
+
+#[test]
+fn a_violation_cannot_be_marked_as_expected() {
+    let script = TWO_INSIDE.replace("request 2", "! request 2");
+
+    let failure = goldenscript::generate(&mut Scenario::new(too_strict), &script).unwrap_err().to_string();
+
+    assert!(failure.contains("nothing is expected to fail"), "{failure}");
+}
+
+#[test]
+fn mistakes_in_a_scenario_are_explained() {
+    let table = [
+        ("request 1", "begins with `peers"),
+        ("peers 1..2", "peers FIRST..LAST"),
+        ("peers 1..2 tokens 1 root 1\nrequest 3", "no peer 3"),
+        ("peers 1..2 tokens 1 root 1\nrequest one", "not a peer's number"),
+        ("peers 1..2 tokens 1 root 1\nrequest", "which peer?"),
+        ("peers 1..2 tokens 1 root 1\nleave 2", "inside"),
+        ("peers 1..2 tokens 1 root 1\nwithdraw 2", "waits"),
+        ("peers 1..2 tokens 1 root 1\ndeliver 1 2", "no such message"),
+        ("peers 1..2 tokens 1 root 1\njump 1", "no such command"),
+        ("peers 1..2 tokens=1", "not a word"),
+    ];
+    for (script, sentence) in table {
+        let failure = goldenscript::generate(&mut Scenario::new(fair_k), &format!("{script}\n---\n"));
+        let failure = failure.unwrap_err().to_string();
+        assert!(failure.contains(sentence), "{script:?} gave {failure:?}");
+    }
+}
