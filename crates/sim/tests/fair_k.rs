@@ -1,4 +1,5 @@
 //! Fair-K on the bench: the paper's plateau, safety in rough weather, and the same bytes from the same seed.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_base::{PeerId, Span};
 use peerlock_mutex::fair_k::Config;

@@ -1,0 +1,164 @@
+//! `peerlock simulate` as a person and a script meet it.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::process::Output;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+fn peerlock(arguments: &str) -> Output {
+    Command::cargo_bin("peerlock").unwrap().args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn json(arguments: &str) -> Value {
+    let output = peerlock(&format!("simulate --json {arguments}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const SMALL: &str = "--peers 20 --entries 60 --trials 3";
+
+#[test]
+fn the_json_object_has_every_promised_field() {
+    let object = json(SMALL);
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    for field in [
+        "protocol",
+        "peers",
+        "slots",
+        "trials",
+        "seed",
+        "entries",
+        "wait",
+        "steady",
+        "per_peer_max",
+        "messages_per_entry",
+        "messages",
+        "idle_while_waiting",
+        "violations",
+        "events",
+        "events_per_second",
+    ] {
+        assert!(keys(&object).contains(&field.to_string()), "{field} is missing in {object}");
+    }
+    let waits = ["max", "mean", "mean_of_trial_max", "p50", "p90", "p99", "spread"];
+    assert_eq!(keys(&object["wait"]), waits);
+    assert_eq!(keys(&object["steady"]), waits);
+    assert_eq!(keys(&object["per_peer_max"]), ["max", "min", "p10", "p50", "p90"]);
+    assert_eq!(keys(&object["messages"]), ["child", "request", "token", "token_locations"]);
+    assert_eq!(object["entries"], 20 * 60 * 3);
+    assert_eq!(object["violations"], 0);
+}
+
+/// §4 of the Fair-K paper: the plateau of 355 s.
+#[test]
+fn the_published_plateau_comes_out() {
+    let object = json("--entries 200 --trials 2 --think-rate 0.5");
+    let mean = object["steady"]["mean"].as_f64().unwrap();
+    assert!((mean / 354.667 - 1.0).abs() < 1e-3, "{mean}");
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes_but_for_the_speed() {
+    let without_speed = |threads| {
+        let mut object = json(&format!("{SMALL} --latency king --hold exp:3s --threads {threads}"));
+        object.as_object_mut().unwrap().remove("events_per_second").unwrap();
+        object.to_string()
+    };
+    assert_eq!(without_speed(1), without_speed(2));
+    assert_eq!(without_speed(2), without_speed(7));
+}
+
+#[test]
+fn every_protocol_and_every_model_runs() {
+    for protocol in ["fair-k", "fair-k-late", "bv95", "ideal"] {
+        for rest in [
+            "--hold 1s --latency constant:10ms",
+            "--hold exp:1s --latency uniform:0s..200ms --links unordered",
+            "--hold two-point:1s/100s --long-share 0.5 --latency jitter:0s..200ms --links unordered",
+            "--latency king --slots 40",
+        ] {
+            assert_eq!(json(&format!("--protocol {protocol} {SMALL} {rest}"))["violations"], 0, "{protocol} {rest}");
+        }
+    }
+}
+
+#[test]
+fn a_run_too_short_for_a_steady_state_says_so() {
+    assert_eq!(json("--peers 3 --entries 5 --trials 1")["steady"], Value::Null);
+    let table = String::from_utf8(peerlock("simulate --peers 3 --entries 5 --trials 1").stdout).unwrap();
+    assert!(table.contains("steady state   none: a peer needs more than 20 entries"), "{table}");
+}
+
+#[test]
+fn a_table_is_short_and_a_pipe_gets_no_progress_bar() {
+    let output = peerlock(&format!("simulate {SMALL}"));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.lines().count() < 16 && table.lines().all(|line| line.chars().count() <= 120), "{table}");
+    assert!(output.stderr.is_empty());
+}
+
+/// One clear sentence on standard error, nothing on standard output, and the right code.
+#[test]
+fn bad_input_gives_one_sentence_and_its_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (ragged, words, small) =
+        (file("ragged", "0 1 2\n1 0\n2 1 0\n"), file("words", "0 one\none 0\n"), file("small", "0 5\n5 0\n"));
+    for (arguments, code, part) in [
+        ("--peers 0", 64, "0 is not in 1.."),
+        ("--slots 0", 64, "0 is not in 1.."),
+        ("--entries 0", 64, "0 is not in 1.."),
+        ("--trials 0", 64, "0 is not in 1.."),
+        ("--threads 0", 64, "0 is not in 1.."),
+        ("--peers -5", 64, "-5 is not in 1.."),
+        ("--hold 0s", 64, "the hold time \"0s\" is zero"),
+        ("--hold -1s", 64, "the duration \"-1s\" is negative"),
+        ("--hold 10", 64, "\"10\" is not a duration"),
+        ("--hold two-point:1s", 64, "is not a hold time"),
+        ("--think-rate 0", 64, "the think rate 0 must be a number above 0"),
+        ("--think-rate -1", 64, "the think rate -1 must be"),
+        ("--think-rate NaN", 64, "the think rate NaN must be"),
+        ("--long-share 0.5", 64, "--long-share needs a two-point hold"),
+        ("--hold two-point:1s/9s --long-share 2", 64, "must be from 0 to 1"),
+        ("--latency constant:-1s", 64, "is negative"),
+        ("--latency uniform:1s", 64, "needs a range"),
+        ("--latency soon", 64, "unknown latency \"soon\""),
+        ("--links maybe", 64, "unknown links \"maybe\""),
+        ("--protocol raft", 64, "unknown protocol \"raft\": use fair-k"),
+        ("--no-such-option", 64, "unexpected argument '--no-such-option'"),
+        ("--latency matrix:/no/such/file", 66, "cannot read the latency matrix /no/such/file"),
+        (&format!("--latency matrix:{ragged} --peers 2"), 66, "line 2"),
+        (&format!("--latency matrix:{words} --peers 2"), 66, "line 1"),
+        (&format!("--latency matrix:{small} --peers 3"), 66, "has 2 hosts, too few for 3 peers"),
+    ] {
+        let output = peerlock(&format!("simulate {arguments}"));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments}");
+        assert!(said.starts_with("peerlock: ") && said.trim_end().lines().count() == 1, "{arguments}: {said}");
+        assert!(said.contains(part), "{arguments}: {said}");
+    }
+}
+
+#[test]
+fn a_matrix_that_fits_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("three");
+    std::fs::write(&path, "0 20 40\n20 0 60\n40 60 0\n").unwrap();
+    let object = json(&format!("--peers 3 --slots 1 --entries 50 --trials 1 --latency matrix:{}", path.display()));
+    assert_eq!(object["violations"], 0);
+}
+
+#[test]
+fn a_clock_that_would_run_out_is_an_error_not_a_panic() {
+    let output = peerlock("simulate --peers 10 --entries 100 --trials 1 --hold 9000000000s");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("the clock has run out"), "{said}");
+    assert!(said.contains("To see it again: "), "{said}");
+}
