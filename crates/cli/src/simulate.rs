@@ -20,9 +20,9 @@ pub struct Options {
     /// Which protocol: fair-k, fair-k-late, bv95 or ideal
     #[arg(long, default_value = "fair-k")]
     protocol: Protocol,
-    /// As its paper prints it, or with what we mended: printed, repaired
-    #[arg(long, default_value = "repaired")]
-    form: Form,
+    /// With fair-k: as its paper prints it, or with what we mended: printed, repaired [default: repaired]
+    #[arg(long)]
+    form: Option<Form>,
     /// How many peers
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     peers: u32,
@@ -64,6 +64,13 @@ pub struct Options {
     json: bool,
 }
 
+impl Options {
+    /// The form that is run, of a protocol that has more than one.
+    fn form(&self) -> Option<Form> {
+        self.protocol.has_forms().then_some(self.form.unwrap_or(Form::Repaired))
+    }
+}
+
 fn links(text: &str) -> std::result::Result<Links, String> {
     match text {
         "ordered" => Ok(Links::Ordered),
@@ -81,7 +88,9 @@ pub fn run(options: &Options) -> Result<()> {
 
     let bar = progress_bar(u64::from(options.trials));
     let start = Instant::now();
-    let report = pool.install(|| options.protocol.run(options.form, &experiment, |trials| bar.inc(trials)));
+    let report = pool.install(|| {
+        options.protocol.run(options.form.unwrap_or(Form::Repaired), &experiment, |trials| bar.inc(trials))
+    });
     let took = start.elapsed();
     bar.finish_and_clear();
 
@@ -100,6 +109,9 @@ pub fn run(options: &Options) -> Result<()> {
 fn experiment(options: &Options) -> Result<Experiment> {
     if !(options.think_rate > 0.0 && options.think_rate.is_finite()) {
         return Err(Error::Usage(format!("the think rate {} must be a number above 0", options.think_rate)));
+    }
+    if let Some(form) = options.form.filter(|_| !options.protocol.has_forms()) {
+        return Err(Error::Usage(format!("{} has only one form: leave --form {form} out", options.protocol)));
     }
     let hold = match (options.hold, options.long_share) {
         (Hold::TwoPoint { short, long, .. }, Some(long_share)) if (0.0..=1.0).contains(&long_share) => {
@@ -141,7 +153,7 @@ fn progress_bar(trials: u64) -> ProgressBar {
 #[derive(Serialize)]
 struct Json {
     protocol: String,
-    form: String,
+    form: Option<String>,
     peers: u32,
     slots: u32,
     trials: u32,
@@ -183,7 +195,7 @@ impl Json {
     fn new(options: &Options, report: &Report, took: Duration) -> Self {
         Self {
             protocol: options.protocol.to_string(),
-            form: options.form.to_string(),
+            form: options.form().map(|form| form.to_string()),
             peers: options.peers,
             slots: options.slots,
             trials: options.trials,
@@ -224,10 +236,11 @@ impl From<WaitSummary> for JsonWait {
 }
 
 fn table(out: &mut impl Write, options: &Options, report: &Report, took: Duration) -> std::io::Result<()> {
-    let Options { protocol, form, peers, slots, entries, trials, seed, .. } = options;
+    let Options { protocol, peers, slots, entries, trials, seed, .. } = options;
+    let form = options.form().map(|form| format!(" ({form})")).unwrap_or_default();
     writeln!(
         out,
-        "{protocol} ({form}): {peers} peers, {slots} slots, {trials} trials of {entries} entries each, seed {seed}\n"
+        "{protocol}{form}: {peers} peers, {slots} slots, {trials} trials of {entries} entries each, seed {seed}\n"
     )?;
     writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
     for (name, wait) in [("whole run", report.wait), ("steady state", report.steady)] {

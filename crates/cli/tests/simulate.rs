@@ -123,6 +123,8 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--think-rate 0", 64, "the think rate 0 must be a number above 0"),
         ("--think-rate -1", 64, "the think rate -1 must be"),
         ("--think-rate NaN", 64, "the think rate NaN must be"),
+        ("--form odd", 64, "unknown form \"odd\""),
+        ("--protocol ideal --form printed", 64, "ideal has only one form"),
         ("--long-share 0.5", 64, "--long-share needs a two-point hold"),
         ("--hold two-point:1s/9s --long-share 2", 64, "must be from 0 to 1"),
         ("--latency constant:-1s", 64, "is negative"),

@@ -35,6 +35,11 @@ impl Protocol {
     /// All of them.
     pub const ALL: &[Self] = &[Self::FairK, Self::FairKLate, Self::Bv95, Self::Ideal];
 
+    /// Whether its printed and its mended form differ.
+    pub fn has_forms(self) -> bool {
+        matches!(self, Self::FairK)
+    }
+
     /// Runs an experiment with this protocol. `progress` is told of every trial that has ended.
     ///
     /// # Errors
