@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(long, default_value = "constant:1s")]
     latency: Model,
     /// Whether messages on one link keep their order: ordered, unordered
-    #[arg(long, default_value = "ordered", value_parser = links)]
+    #[arg(long, default_value = "ordered")]
     links: Links,
     /// How often each peer goes inside
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -62,14 +62,6 @@ pub struct Options {
     /// One JSON object on standard output, times in seconds
     #[arg(long)]
     json: bool,
-}
-
-fn links(text: &str) -> std::result::Result<Links, String> {
-    match text {
-        "ordered" => Ok(Links::Ordered),
-        "unordered" => Ok(Links::Unordered),
-        _ => Err(format!("unknown links {text:?}: use ordered or unordered")),
-    }
 }
 
 /// Runs the command.
