@@ -67,9 +67,7 @@ pub struct Options {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let experiment = experiment(options)?;
-    let threads = usize::from(options.threads.unwrap_or(0)); // 0: rayon counts the cores.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))?;
+    let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar(u64::from(options.trials));
     let start = Instant::now();
