@@ -44,10 +44,7 @@ fn near(name: &str) -> Vec<String> {
     let ids = || FILES.iter().map(|(id, _)| *id);
     let mut near: Vec<&str> = ids().filter(|id| !name.is_empty() && id.contains(name)).collect();
     if near.is_empty() {
-        let distance = |id: &str| {
-            let last = id.rsplit('/').next().unwrap_or(id);
-            strsim::damerau_levenshtein(id, name).min(strsim::damerau_levenshtein(last, name))
-        };
+        let distance = |id: &str| strsim::damerau_levenshtein(id, name);
         let least = ids().map(distance).min().filter(|least| *least <= 3);
         near = ids().filter(|id| Some(distance(id)) == least).collect();
     }
