@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_sim::{Report, WaitSummary};
+use peerlock_sim::{Report, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
 /// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
@@ -17,7 +17,13 @@ pub struct Measured {
     pub order_inversions: u64,
     /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
     pub longest_of_peers: Vec<f64>,
-    /// Messages by type.
+    /// Their mean.
+    pub longest_of_peers_mean: Option<f64>,
+    /// How often somebody went inside while all peers were in steady state.
+    pub steady_entries: u64,
+    /// How many messages were sent in that time.
+    pub steady_messages: u64,
+    /// Messages of the whole runs, by type.
     pub messages: BTreeMap<String, u64>,
     /// Waits over the whole runs.
     pub whole: Option<Wait>,
@@ -56,6 +62,9 @@ impl From<Report> for Measured {
             idle_while_waiting: report.idle_while_waiting,
             order_inversions: report.order_inversions,
             longest_of_peers: (0..=100).filter_map(percentile).collect(),
+            longest_of_peers_mean: statistics::mean(sorted),
+            steady_entries: report.steady_flow.entries,
+            steady_messages: report.steady_flow.messages,
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
             whole: report.wait.map(Wait::from),
             steady: report.steady.map(Wait::from),
@@ -107,6 +116,12 @@ impl Metric {
             run.longest(10)
         }),
         Self::new("peer-max-p50", "s", "each peer's longest wait in steady state: median", |run| run.longest(50)),
+        Self::new(
+            "peer-max-mean",
+            "s",
+            "each peer's longest wait in steady state: mean over peers and trials",
+            |run| run.longest_of_peers_mean,
+        ),
         Self::new("peer-max-p90", "s", "each peer's longest wait in steady state: 90th percentile", |run| {
             run.longest(90)
         }),
@@ -116,14 +131,20 @@ impl Metric {
             "each peer's longest wait in steady state: 90th percentile, less the mean wait",
             |run| Some(run.longest(90)? - run.steady?.mean),
         ),
-        Self::new("messages", "per entry", "messages of all types over the whole runs, per entry", |run| {
-            run.per_entry(run.messages.values().sum())
+        Self::new(
+            "messages",
+            "per entry",
+            "messages of all types per entry, while all peers are in steady state",
+            |run| per_entry(run.steady_messages, run.steady_entries),
+        ),
+        Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
+            per_entry(run.messages.values().sum(), run.entries)
         }),
         Self::new("idle", "%", "share of slot time in which a slot was free and somebody waited; whole runs", |run| {
             Some(100.0 * run.idle_while_waiting)
         }),
         Self::new("overtaking", "%", "share of entries past somebody who had asked earlier; whole runs", |run| {
-            Some(100.0 * run.per_entry(run.order_inversions)?)
+            Some(100.0 * per_entry(run.order_inversions, run.entries)?)
         }),
     ];
 
@@ -157,10 +178,10 @@ impl Measured {
     fn longest(&self, percent: usize) -> Option<f64> {
         self.longest_of_peers.get(percent).copied()
     }
+}
 
-    fn per_entry(&self, count: u64) -> Option<f64> {
-        (self.entries > 0).then(|| count as f64 / self.entries as f64)
-    }
+fn per_entry(count: u64, entries: u64) -> Option<f64> {
+    (entries > 0).then(|| count as f64 / entries as f64)
 }
 
 #[cfg(test)]
@@ -182,6 +203,9 @@ mod tests {
             idle_while_waiting: 0.25,
             order_inversions: 10,
             longest_of_peers: (0..=100).map(|percent| 400.0 + f64::from(percent)).collect(),
+            longest_of_peers_mean: Some(444.0),
+            steady_entries: 100,
+            steady_messages: 250,
             messages: [("request".into(), 400), ("token".into(), 200)].into(),
             whole: Some(wait(100.0)),
             steady: Some(wait(300.0)),
@@ -207,13 +231,15 @@ mod tests {
             ("peer-max-p50", 450.0),
             ("peer-max-p90", 490.0),
             ("peer-max-p90-spread", 190.0),
-            ("messages", 3.0),
+            ("peer-max-mean", 444.0),
+            ("messages", 2.5),
+            ("whole-messages", 3.0),
             ("idle", 25.0),
             ("overtaking", 5.0),
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 19);
+        assert_eq!(Metric::ALL.len(), 21);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 
