@@ -36,7 +36,7 @@ pub struct File {
     /// What a quick run does differently.
     #[serde(default)]
     quick: Quick,
-    /// The pictures side by side; each has all the curves.
+    /// The pictures side by side; each has all the curves, unless it says otherwise.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
     /// The curves.
@@ -101,6 +101,9 @@ pub struct Panel {
     pub scale: Scale,
     /// What is drawn; none for a distribution.
     metric: Option<String>,
+    /// Curves that are left out, by their labels: what is left can be seen from near.
+    #[serde(default)]
+    without: Vec<String>,
     #[serde(flatten)]
     settings: Table,
 }
@@ -203,7 +206,7 @@ pub struct Resolved {
     pub figure: Figure,
     /// What each panel draws; none for a distribution.
     pub metrics: Vec<Option<Metric>>,
-    /// By panel, then by curve.
+    /// By panel, then by curve; none where a panel leaves a curve out.
     pub dots: Vec<Vec<Vec<Dot>>>,
     /// The published numbers.
     pub numbers: Vec<Number>,
@@ -216,6 +219,11 @@ impl Figure {
     /// What is wrong with it, in a sentence.
     pub fn parse(id: &str, source: &str) -> Result<Self, String> {
         let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
+        for label in file.panels.iter().flat_map(|panel| &panel.without) {
+            if file.curves.iter().all(|curve| curve.label != *label) {
+                return Err(format!("there is no curve {label:?} to leave out"));
+            }
+        }
         let panels: Vec<&str> = file.panels.iter().map(|panel| panel.title.as_str()).collect();
         let curves: Vec<&str> = file.curves.iter().map(|curve| curve.label.as_str()).collect();
         for (names, kind) in [(panels, "panel"), (curves, "curve")] {
@@ -248,6 +256,7 @@ impl Figure {
                         .map_err(|what| format!("panel {:?}, curve {:?}: {what}", panel.title, curve.label))?;
                     Ok(Dot { x: *x, settings })
                 };
+                let steps = if panel.without.contains(&curve.label) { &[] } else { &steps[..] };
                 curves.push(steps.iter().map(run).collect::<Result<Vec<_>, String>>()?);
             }
             dots.push(curves);

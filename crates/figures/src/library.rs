@@ -16,7 +16,7 @@ const FILES: &[(&str, &str)] = files! {
     "fair-k/fig4"
     "fair-k/fig5"
     "beyond/hold-times"
-    "beyond/jitter"
+    "beyond/run-length"
     "beyond/slots"
     "beyond/idle"
     "beyond/peers"
@@ -73,7 +73,7 @@ mod tests {
         for (name, sentence) in [
             ("fig3", "there is no figure \"fig3\"; did you mean fair-k/fig3?"),
             ("fairk/fig3", "there is no figure \"fairk/fig3\"; did you mean fair-k/fig3?"),
-            ("beyond/jiter", "there is no figure \"beyond/jiter\"; did you mean beyond/jitter?"),
+            ("beyond/slot", "there is no figure \"beyond/slot\"; did you mean beyond/slots?"),
             ("sigma", "there is no figure \"sigma\"; peerlock reproduce --list shows them all"),
             ("", "there is no figure \"\"; peerlock reproduce --list shows them all"),
         ] {

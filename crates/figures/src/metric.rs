@@ -19,9 +19,9 @@ pub struct Measured {
     pub longest_of_peers: Vec<f64>,
     /// Their mean.
     pub longest_of_peers_mean: Option<f64>,
-    /// How often somebody went inside while all peers were in steady state.
+    /// How often somebody went inside in steady state.
     pub steady_entries: u64,
-    /// How many messages were sent in that time.
+    /// How many messages were sent meanwhile.
     pub steady_messages: u64,
     /// Messages of the whole runs, by type.
     pub messages: BTreeMap<String, u64>,
@@ -131,12 +131,9 @@ impl Metric {
             "each peer's longest wait in steady state: 90th percentile, less the mean wait",
             |run| Some(run.longest(90)? - run.steady?.mean),
         ),
-        Self::new(
-            "messages",
-            "per entry",
-            "messages of all types per entry, while all peers are in steady state",
-            |run| per_entry(run.steady_messages, run.steady_entries),
-        ),
+        Self::new("messages", "per entry", "messages of all types per entry, in steady state", |run| {
+            per_entry(run.steady_messages, run.steady_entries)
+        }),
         Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
             per_entry(run.messages.values().sum(), run.entries)
         }),

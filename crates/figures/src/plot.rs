@@ -75,7 +75,7 @@ const STYLES: [Style; 6] = [
 
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_SAMPLE: f64 = 40.0;
-const RING: f64 = 8.0;
+const RING: f64 = 9.0;
 
 /// Where things are in one panel, in pixels.
 #[derive(Clone, Copy)]
@@ -104,7 +104,7 @@ impl Plot {
                     svg.line(&[(x, middle), (x + LEGEND_SAMPLE - 8.0, middle)], style.colour, 2.0, style.dashes);
                     marker(&mut svg, style, (x + LEGEND_SAMPLE / 2.0 - 4.0, middle));
                 }
-                None => svg.circle((x + LEGEND_SAMPLE / 2.0, middle), RING - 1.0, "none", "#000000"),
+                None => svg.circle((x + LEGEND_SAMPLE / 2.0, middle), RING, "#000000"),
             }
             svg.text((x + LEGEND_SAMPLE, middle + 4.5), label, 13.0, Anchor::Start, false);
         }
@@ -160,6 +160,10 @@ impl Panel {
             svg.line(&[(x, bottom), (x, bottom + 5.0)], "#444444", 1.0, "");
             svg.text((x, bottom + 19.0), &label, 12.0, Anchor::Middle, false);
         }
+        for place in self.x.borders() {
+            let x = left + place * (right - left);
+            svg.line(&[(x, top), (x, bottom)], "#dddddd", 1.0, "");
+        }
         svg.line(&[(left, top), (left, bottom), (right, bottom)], "#444444", 1.0, "");
         svg.text(((left + right) / 2.0, bottom + 42.0), self.x.label(), 13.0, Anchor::Middle, false);
         svg.upright((left - 48.0, (top + bottom) / 2.0), self.y.label(), 13.0);
@@ -176,17 +180,13 @@ impl Panel {
                 .collect();
             if self.x.joins() {
                 svg.line(&points, style.colour, 2.0, style.dashes);
-            } else {
-                for &(x, y) in &points {
-                    svg.line(&[(x, bottom), (x, y)], style.colour, 1.5, style.dashes);
-                }
             }
             for &point in points.iter().step_by(line.marker_every) {
                 marker(svg, style, point);
             }
         }
         for &ring in &self.rings {
-            svg.circle(at(ring), RING, "none", "#000000");
+            svg.circle(at(ring), RING, "#000000");
         }
     }
 }
@@ -195,22 +195,20 @@ fn style(number: usize) -> &'static Style {
     &STYLES[(number.max(1) - 1) % STYLES.len()]
 }
 
+/// Markers are hollow: where curves meet, all of them can be seen.
 fn marker(svg: &mut Svg, style: &Style, (x, y): (f64, f64)) {
-    const R: f64 = 4.0;
+    let colour = style.colour;
     match style.marker {
-        Marker::Disc => svg.circle((x, y), R, style.colour, "#ffffff"),
+        Marker::Disc => svg.circle((x, y), 4.5, colour),
         Marker::Square => {
-            svg.shape(&[(x - R, y - R), (x + R, y - R), (x + R, y + R), (x - R, y + R)], style.colour);
+            svg.outline(&[(x - 4.0, y - 4.0), (x + 4.0, y - 4.0), (x + 4.0, y + 4.0), (x - 4.0, y + 4.0)], colour)
         }
         Marker::Plus => {
-            svg.line(&[(x - R - 1.0, y), (x + R + 1.0, y)], style.colour, 2.0, "");
-            svg.line(&[(x, y - R - 1.0), (x, y + R + 1.0)], style.colour, 2.0, "");
+            svg.line(&[(x - 5.0, y), (x + 5.0, y)], colour, 2.0, "");
+            svg.line(&[(x, y - 5.0), (x, y + 5.0)], colour, 2.0, "");
         }
-        Marker::Diamond => {
-            let r = R + 1.5;
-            svg.shape(&[(x, y - r), (x + r, y), (x, y + r), (x - r, y)], style.colour);
-        }
-        Marker::Up => svg.shape(&[(x, y - R - 1.0), (x + R + 1.0, y + R), (x - R - 1.0, y + R)], style.colour),
-        Marker::Down => svg.shape(&[(x, y + R + 1.0), (x + R + 1.0, y - R), (x - R - 1.0, y - R)], style.colour),
+        Marker::Diamond => svg.outline(&[(x, y - 7.0), (x + 7.0, y), (x, y + 7.0), (x - 7.0, y)], colour),
+        Marker::Up => svg.outline(&[(x, y - 5.5), (x + 5.5, y + 4.0), (x - 5.5, y + 4.0)], colour),
+        Marker::Down => svg.outline(&[(x, y + 5.5), (x + 5.5, y - 4.0), (x - 5.5, y - 4.0)], colour),
     }
 }

@@ -88,7 +88,7 @@ pub struct Report {
     pub per_peer_max: Option<PerPeerMax>,
     /// Messages by type.
     pub messages: Vec<(&'static str, u64)>,
-    /// Messages and entries while all peers were in steady state.
+    /// Messages and entries in steady state.
     pub steady_flow: Flow,
     /// The share of slot time in which a slot was free and somebody waited; the mean over the trials.
     pub idle_while_waiting: f64,

@@ -82,6 +82,14 @@ impl Axis {
         }
     }
 
+    /// Where one category ends and the next begins.
+    pub fn borders(&self) -> Vec<f64> {
+        match &self.kind {
+            Kind::Category { names } => (1..names.len()).map(|at| at as f64 / names.len() as f64).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Where something is written beside the axis, and what.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match &self.kind {

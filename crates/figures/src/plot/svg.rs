@@ -41,17 +41,18 @@ impl Svg {
         ));
     }
 
-    /// A filled shape with a thin white edge, which keeps it apart from lines of its own colour.
-    pub fn shape(&mut self, corners: &[(f64, f64)], colour: &str) {
+    /// A closed line around nothing.
+    pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str) {
         let corners = list(corners);
-        self.push(format_args!(r##"<polygon points="{corners}" fill="{colour}" stroke="#ffffff"/>"##));
+        self.push(format_args!(
+            r#"<polygon points="{corners}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#
+        ));
     }
 
-    /// A disc, or a ring if `fill` is `none`.
-    pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, fill: &str, edge: &str) {
-        let width = if fill == "none" { 1.8 } else { 1.0 };
+    /// A ring.
+    pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(
-            r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{fill}" stroke="{edge}" stroke-width="{width}"/>"#
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
         ));
     }
 

@@ -17,7 +17,10 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
                     let height = |dot: &Dot| Some((dot.x, metric.of(results.of(&dot.settings))?));
                     Line { style: style(curve), points: dots.iter().filter_map(height).collect(), marker_every: 1 }
                 }
-                None => Line { style: style(curve), points: distribution(&dots[0], results), marker_every: 20 },
+                None => {
+                    let points = dots.iter().flat_map(|dot| distribution(dot, results)).collect();
+                    Line { style: style(curve), points, marker_every: 20 }
+                }
             })
             .collect();
         let rings: Vec<(f64, f64)> = resolved

@@ -154,8 +154,9 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
     let file = &resolved.figure.file;
     for (number, panel) in file.panels.iter().enumerate() {
         let Some(metric) = resolved.metrics[number] else { continue };
+        let drawn = || file.curves.iter().zip(&resolved.dots[number]).filter(|(_, dots)| !dots.is_empty());
         let heads: Vec<String> =
-            file.curves.iter().map(|curve| format!("<th class=\"n\">{}</th>", escape(&curve.label))).collect();
+            drawn().map(|(curve, _)| format!("<th class=\"n\">{}</th>", escape(&curve.label))).collect();
         push(
             body,
             &format!(
@@ -167,10 +168,10 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
                 heads.concat(),
             ),
         );
-        let curves = &resolved.dots[number];
-        for at in 0..curves[0].len() {
-            let x = file.x.names.get(at).cloned().unwrap_or_else(|| tidy(curves[0][at].x));
-            let cells = curves.iter().map(|dots| {
+        for at in 0..drawn().map(|(_, dots)| dots.len()).max().unwrap_or(0) {
+            let x = drawn().next().map_or(0.0, |(_, dots)| dots[at].x);
+            let x = file.x.names.get(at).cloned().unwrap_or_else(|| tidy(x));
+            let cells = drawn().map(|(_, dots)| {
                 let value = metric.of(results.of(&dots[at].settings));
                 format!("<td class=\"n\">{}</td>", value.map_or("–".into(), tidy))
             });

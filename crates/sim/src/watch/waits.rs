@@ -7,16 +7,16 @@ use crate::ledger::Ledger;
 /// How long everybody waited, in the whole run and in its steady state.
 ///
 /// The steady state leaves out each peer's first entries, while the queue builds up, and everything after the first
-/// peer's last entry, while it runs dry. Messages have no one entry that they belong to: they count from when all peers
-/// have had their first entries.
+/// peer's last entry, while it runs dry. Messages have no one entry that they belong to: they count from when
+/// the peers have had their first entries on average.
 #[derive(Debug)]
 pub struct Waits {
     warm_up: u32,
     entries: u32,
     /// How often each peer has been inside.
     been: Vec<u32>,
-    /// How many peers are still at their first entries.
-    warming_up: usize,
+    /// How many entries are still to come until messages count.
+    warming_up: u64,
     over: bool,
     steady: Vec<Span>,
     unsteady: Vec<Span>,
@@ -25,7 +25,7 @@ pub struct Waits {
     flow: Flow,
 }
 
-/// Messages and entries while all peers are in steady state.
+/// Messages and entries in steady state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// How often somebody went inside.
@@ -42,7 +42,7 @@ impl Waits {
             warm_up,
             entries,
             been: vec![0; peers],
-            warming_up: if warm_up == 0 { 0 } else { peers },
+            warming_up: peers as u64 * u64::from(warm_up),
             over: false,
             steady: Vec::new(),
             unsteady: Vec::new(),
@@ -51,7 +51,7 @@ impl Waits {
         }
     }
 
-    /// Messages and entries while all peers were in steady state.
+    /// Messages and entries in steady state.
     pub fn flow(&self) -> Flow {
         self.flow
     }
@@ -72,7 +72,7 @@ impl Waits {
             *longest = (*longest).max(Some(wait));
         }
         self.flow.entries += u64::from(self.warming_up == 0 && !self.over);
-        self.warming_up -= usize::from(*been == self.warm_up);
+        self.warming_up = self.warming_up.saturating_sub(1);
         self.over |= *been == self.entries;
     }
 
