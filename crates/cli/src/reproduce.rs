@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use peerlock_figures::report::{self, Outcome, Provenance};
-use peerlock_figures::{Plan, Progress, Store, fingerprint, select};
+use peerlock_figures::{Plan, Progress, Store, select};
 
 use crate::{Error, Result};
 
@@ -45,7 +45,7 @@ pub fn run(options: &Options) -> Result<()> {
         return Ok(out.flush()?);
     }
     let plan = Plan::new(figures, options.quick)?;
-    let store = Store::open(&options.out, &build(), options.seed)?;
+    let store = Store::open(&options.out, options.seed)?;
     let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar();
@@ -77,12 +77,6 @@ pub fn run(options: &Options) -> Result<()> {
     writeln!(out, "{}: {kept} of {claimed} numbers that we claim to reproduce are reproduced", page.display())?;
     out.flush()?;
     if moved.is_empty() { Ok(()) } else { Err(Error::Moved(moved)) }
-}
-
-/// Stands for this very program: points that another one has measured are not taken for ours.
-fn build() -> String {
-    let program = std::env::current_exe().and_then(std::fs::read);
-    program.map_or_else(|_| env!("CARGO_PKG_VERSION").into(), |bytes| format!("{:016x}", fingerprint(&bytes)))
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -8,6 +8,7 @@
 mod catalogue;
 mod error;
 mod figure;
+mod fingerprint;
 mod library;
 mod metric;
 mod plan;
@@ -21,4 +22,4 @@ pub use error::Error;
 pub use figure::Figure;
 pub use library::select;
 pub use plan::{Plan, Progress, Results, Verdict};
-pub use store::{Store, fingerprint};
+pub use store::Store;

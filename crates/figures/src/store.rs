@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
 use crate::settings::Settings;
 
-/// The finished points of one build and one seed, in a folder.
+/// The finished points of one bench and one seed, in a folder.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
-    build: String,
+    bench: String,
     seed: u64,
 }
 
@@ -21,7 +22,7 @@ pub struct Store {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
-    build: String,
+    bench: String,
     /// As text: TOML's numbers have a sign.
     seed: String,
     settings: Settings,
@@ -29,15 +30,15 @@ struct Kept {
 }
 
 impl Store {
-    /// Points in `out/points`, which is made if need be. `build` names the program: another program may measure
-    /// something else, so its points are not taken.
+    /// Points in `out/points`, which is made if need be. Those of another bench, whose protocols or simulator differ in
+    /// any letter, are not taken.
     ///
     /// # Errors
     /// The folder cannot be made.
-    pub fn open(out: &Path, build: &str, seed: u64) -> Result<Self, Error> {
+    pub fn open(out: &Path, seed: u64) -> Result<Self, Error> {
         let folder = out.join("points");
         fs::create_dir_all(&folder).map_err(|source| Error::Output { path: folder.clone(), source })?;
-        Ok(Self { folder, build: build.into(), seed })
+        Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into(), seed })
     }
 
     /// The seed that all points are drawn from.
@@ -49,7 +50,7 @@ impl Store {
     pub fn load(&self, settings: &Settings) -> Option<Measured> {
         let text = fs::read_to_string(self.path(settings)).ok()?;
         let kept: Kept = toml::from_str(&text).ok()?;
-        let same = kept.build == self.build && kept.seed == self.seed.to_string() && kept.settings == *settings;
+        let same = kept.bench == self.bench && kept.seed == self.seed.to_string() && kept.settings == *settings;
         same.then_some(kept.measured)
     }
 
@@ -59,7 +60,7 @@ impl Store {
     /// It cannot be written.
     pub fn save(&self, settings: &Settings, measured: &Measured) -> Result<(), Error> {
         let kept = Kept {
-            build: self.build.clone(),
+            bench: self.bench.clone(),
             seed: self.seed.to_string(),
             settings: settings.clone(),
             measured: measured.clone(),
@@ -69,7 +70,7 @@ impl Store {
     }
 
     fn path(&self, settings: &Settings) -> PathBuf {
-        let key = format!("{} {} {}", self.build, self.seed, settings.values().join(" "));
+        let key = format!("{} {} {}", self.bench, self.seed, settings.values().join(" "));
         self.folder.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
     }
 }
@@ -87,11 +88,6 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     unfinished.push(".part");
     fs::write(&unfinished, bytes).map_err(failed)?;
     fs::rename(&unfinished, path).map_err(failed)
-}
-
-/// Sixty-four bits that stand for `bytes` (FNV-1a).
-pub fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -190,7 +190,8 @@ fn readings(body: &mut String) {
          everybody was served; a run that breaks a rule makes no report. The <em>steady state</em> leaves out each \
          peer's first entries (the warm-up), while the queue builds up, and all that comes after the first peer has \
          finished, while it runs dry. The <em>spread</em> is the longest wait less the mean wait. Rings in a plot are \
-         published numbers.</p>",
+         published numbers. The <em>ideal</em> is no protocol: one line for all slots, kept by somebody who knows \
+         everything at once, and one message from who leaves to who is next.</p>",
     );
     push(body, "</section>");
 }
