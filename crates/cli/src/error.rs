@@ -4,7 +4,7 @@ use peerlock_sim::Failure;
 use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
 
-/// What can go wrong in a command. Nothing has been changed in any case.
+/// What can go wrong in a command. Nothing has been changed unless it says so.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The options make no sense together.
@@ -21,6 +21,12 @@ pub enum Error {
         /// The command that shows it.
         again: String,
     },
+    /// Figures could not be made.
+    #[error("{0}")]
+    Figures(#[from] peerlock_figures::Error),
+    /// The report was written, but numbers that we claim to reproduce are not: a sentence for each.
+    #[error("{}", .0.join("\npeerlock: "))]
+    Moved(Vec<String>),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] std::io::Error),
@@ -37,6 +43,8 @@ pub mod exit {
     const BROKEN: u8 = 1;
     const USAGE: u8 = 64;
     const NO_INPUT: u8 = 66;
+    const SOFTWARE: u8 = 70;
+    const CANNOT_CREATE: u8 = 73;
     const IO: u8 = 74;
 
     /// Prints an error and says how to exit.
@@ -44,7 +52,13 @@ pub mod exit {
         let code = match error {
             Error::Usage(_) => USAGE,
             Error::Input(_) => NO_INPUT,
-            Error::Broken { .. } => BROKEN,
+            Error::Broken { .. } | Error::Moved(_) => BROKEN,
+            Error::Figures(error) => match error {
+                peerlock_figures::Error::Unknown { .. } => USAGE,
+                peerlock_figures::Error::Experiment { .. } => SOFTWARE,
+                peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
+                peerlock_figures::Error::Broken { .. } => BROKEN,
+            },
             // The reader of a pipe has seen enough; nothing is wrong.
             Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Error::Output(_) => IO,

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod error;
+mod reproduce;
 mod simulate;
 
 use error::{Error, exit};
@@ -21,6 +22,8 @@ struct Cli {
 enum Command {
     /// Run a protocol in virtual time: waits, fairness, messages
     Simulate(simulate::Options),
+    /// Make the papers' figures again, as one page with plots, tables and published numbers
+    Reproduce(reproduce::Options),
 }
 
 fn main() -> ExitCode {
@@ -30,6 +33,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Simulate(options) => simulate::run(&options),
+        Command::Reproduce(options) => reproduce::run(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,3 +42,10 @@ fn main() -> ExitCode {
 }
 
 type Result<T> = std::result::Result<T, Error>;
+
+/// A pool of as many threads as were asked for; one per core if none were.
+fn threads(asked: Option<u16>) -> Result<rayon::ThreadPool> {
+    let threads = usize::from(asked.unwrap_or(0)); // 0: rayon counts the cores.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))
+}

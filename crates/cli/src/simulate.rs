@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(long, default_value = "constant:1s")]
     latency: Model,
     /// Whether messages on one link keep their order: ordered, unordered
-    #[arg(long, default_value = "ordered", value_parser = links)]
+    #[arg(long, default_value = "ordered")]
     links: Links,
     /// How often each peer goes inside
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -71,20 +71,10 @@ impl Options {
     }
 }
 
-fn links(text: &str) -> std::result::Result<Links, String> {
-    match text {
-        "ordered" => Ok(Links::Ordered),
-        "unordered" => Ok(Links::Unordered),
-        _ => Err(format!("unknown links {text:?}: use ordered or unordered")),
-    }
-}
-
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let experiment = experiment(options)?;
-    let threads = usize::from(options.threads.unwrap_or(0)); // 0: rayon counts the cores.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    let pool = pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))?;
+    let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar(u64::from(options.trials));
     let start = Instant::now();

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::mem::take;
+use std::str::FromStr;
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Effect, Input, Observe, step};
 use rustc_hash::FxHashMap;
+use thiserror::Error;
 
 use crate::Closed;
 use crate::latency::Latency;
@@ -28,6 +30,23 @@ pub enum Links {
     Ordered,
     /// Each message takes its own time.
     Unordered,
+}
+
+/// Links are ordered or unordered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown links {0:?}: use ordered or unordered")]
+pub struct UnknownLinks(String);
+
+impl FromStr for Links {
+    type Err = UnknownLinks;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLinks> {
+        match name {
+            "ordered" => Ok(Self::Ordered),
+            "unordered" => Ok(Self::Unordered),
+            _ => Err(UnknownLinks(name.into())),
+        }
+    }
 }
 
 /// A rule was broken: which, and when.

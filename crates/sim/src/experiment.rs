@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::engine::{Links, Simulation, Violation};
 use crate::latency::{Latency, Network};
 use crate::statistics::{self, Summary};
-use crate::watch::{Acyclic, Exclusion, Fencing, Idle, Messages, OneCoordinator, Order, Tokens, Trace, Waits};
+use crate::watch::{Acyclic, Exclusion, Fencing, Flow, Idle, Messages, OneCoordinator, Order, Tokens, Trace, Waits};
 use crate::workload::Closed;
 
 /// How many events are shown when a rule is broken.
@@ -88,6 +88,8 @@ pub struct Report {
     pub per_peer_max: Option<PerPeerMax>,
     /// Messages by type.
     pub messages: Vec<(&'static str, u64)>,
+    /// Messages and entries in steady state.
+    pub steady_flow: Flow,
     /// The share of slot time in which a slot was free and somebody waited; the mean over the trials.
     pub idle_while_waiting: f64,
     /// How many went inside past somebody who had asked earlier.
@@ -110,6 +112,7 @@ struct Trial {
     unsteady: Vec<Span>,
     longest: Vec<Span>,
     messages: Vec<u64>,
+    flow: Flow,
     idle: f64,
     inversions: u64,
     events: u64,
@@ -150,12 +153,14 @@ impl Experiment {
         }
         let events = simulation.events();
         let (_, (messages, idle, order, waits)) = simulation.watch;
+        let flow = waits.flow();
         let (steady, unsteady, longest) = waits.into_parts();
         Ok(Trial {
             steady,
             unsteady,
             longest,
             messages: messages.counts().to_vec(),
+            flow,
             idle: idle.fraction(),
             inversions: order.inversions(),
             events,
@@ -201,6 +206,10 @@ fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
     let messages = (0..P::KINDS.len())
         .map(|kind| (P::KINDS[kind], trials.iter().map(|trial| trial.messages[kind]).sum()))
         .collect();
+    let steady_flow = Flow {
+        entries: trials.iter().map(|trial| trial.flow.entries).sum(),
+        messages: trials.iter().map(|trial| trial.flow.messages).sum(),
+    };
 
     let longest = |spans: &[Span]| spans.iter().copied().max();
     let steady_longest: Vec<Span> = trials.iter().filter_map(|trial| longest(&trial.steady)).collect();
@@ -226,6 +235,7 @@ fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
         per_peer_max: per_peer_max(&longest_of_peers),
         longest_of_peers,
         messages,
+        steady_flow,
         idle_while_waiting,
         order_inversions,
         events,

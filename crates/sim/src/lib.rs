@@ -15,7 +15,7 @@ pub mod text;
 pub mod watch;
 mod workload;
 
-pub use engine::{Links, Simulation, Violation};
+pub use engine::{Links, Simulation, UnknownLinks, Violation};
 pub use experiment::{Experiment, Failure, PerPeerMax, Report, WaitSummary};
 pub use ideal::Ideal;
 pub use ledger::{Ledger, Request};

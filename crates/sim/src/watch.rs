@@ -21,7 +21,7 @@ pub use messages::Messages;
 pub use order::Order;
 pub use structure::{Acyclic, OneCoordinator, Tokens};
 pub use trace::Trace;
-pub use waits::Waits;
+pub use waits::{Flow, Waits};
 
 /// A rule that was broken, in a sentence.
 pub type Broken = String;

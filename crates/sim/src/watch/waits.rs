@@ -7,18 +7,31 @@ use crate::ledger::Ledger;
 /// How long everybody waited, in the whole run and in its steady state.
 ///
 /// The steady state leaves out each peer's first entries, while the queue builds up, and everything after the first
-/// peer's last entry, while it runs dry.
+/// peer's last entry, while it runs dry. Messages have no one entry that they belong to: they count from when
+/// the peers have had their first entries on average.
 #[derive(Debug)]
 pub struct Waits {
     warm_up: u32,
     entries: u32,
     /// How often each peer has been inside.
     been: Vec<u32>,
+    /// How many entries are still to come until messages count.
+    warming_up: u64,
     over: bool,
     steady: Vec<Span>,
     unsteady: Vec<Span>,
     /// Each peer's longest wait in steady state.
     longest: Vec<Option<Span>>,
+    flow: Flow,
+}
+
+/// Messages and entries in steady state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// How often somebody went inside.
+    pub entries: u64,
+    /// How many messages were sent.
+    pub messages: u64,
 }
 
 impl Waits {
@@ -29,11 +42,18 @@ impl Waits {
             warm_up,
             entries,
             been: vec![0; peers],
+            warming_up: peers as u64 * u64::from(warm_up),
             over: false,
             steady: Vec::new(),
             unsteady: Vec::new(),
             longest: vec![None; peers],
+            flow: Flow::default(),
         }
+    }
+
+    /// Messages and entries in steady state.
+    pub fn flow(&self) -> Flow {
+        self.flow
     }
 
     /// Waits in steady state, waits outside it, and the longest in steady state of each peer that had one.
@@ -51,13 +71,24 @@ impl Waits {
             let longest = &mut self.longest[peer.index()];
             *longest = (*longest).max(Some(wait));
         }
+        self.flow.entries += u64::from(self.warming_up == 0 && !self.over);
+        self.warming_up = self.warming_up.saturating_sub(1);
         self.over |= *been == self.entries;
+    }
+
+    fn note_message(&mut self) {
+        self.flow.messages += u64::from(self.warming_up == 0 && !self.over);
     }
 }
 
 impl<P: Observe> Watch<P> for Waits {
     fn on_grant(&mut self, now: Time, entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
         self.note(entry.peer, now.since(entry.request.at));
+        Ok(())
+    }
+
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
+        self.note_message();
         Ok(())
     }
 }
@@ -72,7 +103,10 @@ mod tests {
         // Peer 0 is first through with its three entries; what peer 1 does after that is not steady any more.
         for (peer, secs) in [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5), (1, 6)] {
             waits.note(PeerId::new(peer), Span::from_secs(secs));
+            waits.note_message();
         }
+        // Those that follow the second, third and fourth entry; the fifth is the last of the steady state.
+        assert_eq!(waits.flow(), Flow { entries: 3, messages: 3 });
         let secs = |spans: Vec<Span>| spans.into_iter().map(|span| span.as_secs_f64()).collect::<Vec<_>>();
         let (steady, unsteady, longest) = waits.into_parts();
         assert_eq!(secs(steady), [3.0, 4.0, 5.0]);

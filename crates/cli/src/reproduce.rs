@@ -1,0 +1,92 @@
+//! `peerlock reproduce`: the papers' figures and ours, as one page with plots, tables and verdicts.
+
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use peerlock_figures::report::{self, Outcome, Provenance};
+use peerlock_figures::{Plan, Progress, Store, select};
+
+use crate::{Error, Result};
+
+/// Run the experiments of the papers' figures, and of ours, and write a report
+#[derive(Args)]
+pub struct Options {
+    /// Which figures: ids such as fair-k/fig3, or how they begin, such as fair-k [default: all]
+    #[arg(value_name = "FIGURE")]
+    figures: Vec<String>,
+    /// Only say which figures there are
+    #[arg(long)]
+    list: bool,
+    /// Fewer trials and shorter runs, the same shape
+    #[arg(long)]
+    quick: bool,
+    /// The folder that the report is written to. Points that are there already are not run again
+    #[arg(long, default_value = "out", value_name = "DIR")]
+    out: PathBuf,
+    /// What all chance is drawn from; the same seed gives the same report
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many threads [default: one per core]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+/// Runs the command.
+pub fn run(options: &Options) -> Result<()> {
+    let figures = select(&options.figures)?;
+    if options.list {
+        let mut out = stdout().lock();
+        for figure in &figures {
+            writeln!(out, "{:<18} {} ({})", figure.id, figure.file.title, figure.file.origin)?;
+        }
+        return Ok(out.flush()?);
+    }
+    let plan = Plan::new(figures, options.quick)?;
+    let store = Store::open(&options.out, options.seed)?;
+    let pool = crate::threads(options.threads)?;
+
+    let bar = progress_bar();
+    let start = Instant::now();
+    let results = pool.install(|| {
+        plan.run(&store, &|progress| match progress {
+            Progress::ToDo(entries) => bar.set_length(entries),
+            Progress::Point(name) => bar.set_message(name.to_string()),
+            Progress::Done(entries) => bar.inc(entries),
+        })
+    });
+    bar.finish_and_clear();
+    let results = results?;
+
+    let provenance = Provenance {
+        version: env!("CARGO_PKG_VERSION").into(),
+        commit: env!("PEERLOCK_COMMIT").into(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        seed: options.seed.to_string(),
+        duration: format!("{:.1} s", start.elapsed().as_secs_f64()),
+    };
+    let outcome = report::write(&options.out, &plan, &results, &provenance)?;
+    let mut out = stdout().lock();
+    if results.resumed > 0 {
+        writeln!(out, "resumed: {} of {} points were there", results.resumed, plan.points())?;
+    }
+    let Outcome { page, claimed, moved } = outcome;
+    let kept = claimed - moved.len();
+    writeln!(out, "{}: {kept} of {claimed} numbers that we claim to reproduce are reproduced", page.display())?;
+    out.flush()?;
+    if moved.is_empty() { Ok(()) } else { Err(Error::Moved(moved)) }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} to go: {msg}");
+    bar.set_style(style.expect("the template is fixed, and tested by every run on a terminal"));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}

@@ -1,0 +1,49 @@
+use std::path::PathBuf;
+
+use peerlock_sim::Failure;
+use thiserror::Error;
+
+/// Why figures could not be made. Points that were finished before stay in the output folder.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No figure has this id; nothing was run or written.
+    #[error("there is no figure {name:?}; {}", meant(.near))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What may have been meant.
+        near: Vec<String>,
+    },
+    /// An experiment file makes no sense; nothing was run or written.
+    #[error("the experiment file of {id} is wrong: {what}")]
+    Experiment {
+        /// Which.
+        id: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The output folder cannot be used.
+    #[error("cannot write {}: {source}; choose another folder with --out", .path.display())]
+    Output {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why it was not.
+        source: std::io::Error,
+    },
+    /// A protocol broke a rule.
+    #[error("{run}: {failure}")]
+    Broken {
+        /// Which run.
+        run: String,
+        /// What happened.
+        failure: Box<Failure>,
+    },
+}
+
+fn meant(near: &[String]) -> String {
+    match near {
+        [] => "peerlock reproduce --list shows them all".into(),
+        [one] => format!("did you mean {one}?"),
+        several => format!("did you mean one of {}?", several.join(", ")),
+    }
+}

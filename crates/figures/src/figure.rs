@@ -1,0 +1,355 @@
+//! One experiment file: what is swept, what is drawn, what was published. `docs/reproduce.md` explains every field.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use crate::metric::Metric;
+use crate::settings::Settings;
+
+/// A figure, as its file describes it.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Such as `fair-k/fig3`.
+    pub id: String,
+    /// The file itself.
+    pub source: String,
+    /// What it says.
+    pub file: File,
+}
+
+/// The fields of an experiment file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct File {
+    /// The figure's heading.
+    pub title: String,
+    /// Where it was published, or that it is our own.
+    pub origin: String,
+    /// What there is to see, in a sentence or two.
+    pub shows: String,
+    /// The horizontal axis.
+    pub x: X,
+    /// Settings that hold unless something else is said.
+    base: Table,
+    /// What a quick run does differently.
+    #[serde(default)]
+    quick: Quick,
+    /// The pictures side by side; each has all the curves, unless it says otherwise.
+    #[serde(rename = "panel")]
+    pub panels: Vec<Panel>,
+    /// The curves.
+    #[serde(rename = "curve")]
+    pub curves: Vec<Curve>,
+    /// What the paper says in numbers.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+/// The horizontal axis of all panels.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct X {
+    /// What stands below the axis, with the unit.
+    pub label: String,
+    /// How values are laid out.
+    pub scale: Scale,
+    /// The setting that is swept. Without one, the figure shows the distribution of each peer's longest wait.
+    parameter: Option<String>,
+    /// The values it takes.
+    #[serde(default)]
+    values: Vec<Value>,
+    /// What the values are called, where they are no numbers.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Other settings that change along with the values: as many of each as there are values.
+    #[serde(default)]
+    with: BTreeMap<String, Vec<Value>>,
+}
+
+/// How an axis is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scale {
+    /// Evenly; starts at 0 on a vertical axis.
+    Linear,
+    /// Ten times as much is as far everywhere.
+    Log,
+    /// One place for each value, in order.
+    Category,
+}
+
+/// What a quick run does differently: fewer trials, fewer entries, fewer values, the same shape.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Quick {
+    values: Option<Vec<Value>>,
+    #[serde(default)]
+    with: BTreeMap<String, Vec<Value>>,
+    #[serde(flatten)]
+    settings: Table,
+}
+
+/// One picture.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
+    /// What stands beside the vertical axis, with the unit.
+    pub label: String,
+    /// How the vertical axis is laid out.
+    pub scale: Scale,
+    /// What is drawn; none for a distribution.
+    metric: Option<String>,
+    /// Curves that are left out, by their labels: what is left can be seen from near.
+    #[serde(default)]
+    without: Vec<String>,
+    #[serde(flatten)]
+    settings: Table,
+}
+
+/// One curve.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Curve {
+    /// What the legend calls it.
+    pub label: String,
+    /// Which line and colour, counted from 1; by default its place in the list.
+    pub style: Option<usize>,
+    #[serde(flatten)]
+    settings: Table,
+}
+
+/// A number of the paper, and what we say about it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Published {
+    /// What it is.
+    pub what: String,
+    /// What the paper says, in its words' sense: "about 1580 s".
+    pub says: String,
+    /// The number itself, drawn in the figure where its metric is.
+    pub value: f64,
+    /// Which panel, by its title; the first by default.
+    panel: Option<String>,
+    /// Which curve, by its label.
+    pub curve: String,
+    /// At which value of the horizontal axis.
+    x: Option<Value>,
+    /// What we measure beside it.
+    metric: String,
+    /// What we claim.
+    pub claim: Claim,
+    /// The range in which our number must be, if we claim to reproduce it.
+    #[serde(default)]
+    accept: Range,
+    /// The same for a quick run, if its few trials need more room.
+    quick: Option<Range>,
+    /// Why it differs; or what else the reader should know.
+    pub why: Option<String>,
+}
+
+/// What we claim of a published number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Claim {
+    /// Our number lies in the stated range, or the run fails.
+    Reproduced,
+    /// It does not, and the file says why.
+    Differs,
+}
+
+/// From here to there, both included; a missing end is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub from: Option<f64>,
+    /// The most.
+    pub to: Option<f64>,
+}
+
+impl Range {
+    /// Whether `value` lies in the range.
+    pub fn has(self, value: f64) -> bool {
+        self.from.is_none_or(|from| value >= from) && self.to.is_none_or(|to| value <= to)
+    }
+}
+
+/// A published number with everything that its words stand for.
+#[derive(Clone, Debug)]
+pub struct Number {
+    /// What the file says.
+    pub published: Published,
+    /// What is measured.
+    pub metric: Metric,
+    /// In which run.
+    pub settings: Settings,
+    /// The range that is claimed in this run, quick or full.
+    pub accept: Range,
+    /// Where it would be drawn: which panel, at which place of the horizontal axis.
+    pub mark: Option<(usize, f64)>,
+}
+
+/// One dot of a curve: where, and the run that tells how high.
+#[derive(Clone, Debug)]
+pub struct Dot {
+    /// Its place on the horizontal axis; 0 in a distribution.
+    pub x: f64,
+    /// The run.
+    pub settings: Settings,
+}
+
+/// A figure with every run spelled out.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The figure.
+    pub figure: Figure,
+    /// What each panel draws; none for a distribution.
+    pub metrics: Vec<Option<Metric>>,
+    /// By panel, then by curve; none where a panel leaves a curve out.
+    pub dots: Vec<Vec<Vec<Dot>>>,
+    /// The published numbers.
+    pub numbers: Vec<Number>,
+}
+
+impl Figure {
+    /// Reads an experiment file.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a sentence.
+    pub fn parse(id: &str, source: &str) -> Result<Self, String> {
+        let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
+        for label in file.panels.iter().flat_map(|panel| &panel.without) {
+            if file.curves.iter().all(|curve| curve.label != *label) {
+                return Err(format!("there is no curve {label:?} to leave out"));
+            }
+        }
+        let panels: Vec<&str> = file.panels.iter().map(|panel| panel.title.as_str()).collect();
+        let curves: Vec<&str> = file.curves.iter().map(|curve| curve.label.as_str()).collect();
+        for (names, kind) in [(panels, "panel"), (curves, "curve")] {
+            if names.is_empty() {
+                return Err(format!("there is no {kind}"));
+            }
+            if let Some(at) = (1..names.len()).find(|&at| names[..at].contains(&names[at])) {
+                return Err(format!("two {kind}s are called {:?}", names[at]));
+            }
+        }
+        Ok(Self { id: id.into(), source: source.into(), file })
+    }
+
+    /// Spells out every run.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in a sentence.
+    pub fn resolve(self, quick: bool) -> Result<Resolved, String> {
+        let steps = self.steps(quick)?;
+        let mut metrics = Vec::new();
+        let mut dots = Vec::new();
+        for panel in &self.file.panels {
+            metrics.push(panel.metric.as_deref().map(Metric::named).transpose()?);
+            let mut curves = Vec::new();
+            for curve in &self.file.curves {
+                let run = |(x, step): &(f64, Table)| {
+                    let quick = if quick { &self.file.quick.settings } else { &Table::new() };
+                    let settings = merged([&self.file.base, quick, &panel.settings, &curve.settings, step]);
+                    let settings = Settings::from_table(settings)
+                        .map_err(|what| format!("panel {:?}, curve {:?}: {what}", panel.title, curve.label))?;
+                    Ok(Dot { x: *x, settings })
+                };
+                let steps = if panel.without.contains(&curve.label) { &[] } else { &steps[..] };
+                curves.push(steps.iter().map(run).collect::<Result<Vec<_>, String>>()?);
+            }
+            dots.push(curves);
+        }
+        if metrics.iter().any(|metric| metric.is_none() != self.file.x.parameter.is_none()) {
+            return Err("a panel has a metric if and only if the horizontal axis has a parameter".into());
+        }
+        let numbers = self.file.published.iter();
+        let numbers = numbers.map(|published| self.number(published, quick, &metrics, &dots));
+        let numbers = numbers.collect::<Result<_, _>>()?;
+        Ok(Resolved { figure: self, metrics, dots, numbers })
+    }
+
+    /// The values of the horizontal axis: where each stands, and which settings it brings.
+    fn steps(&self, quick: bool) -> Result<Vec<(f64, Table)>, String> {
+        let File { x, quick: quickly, .. } = &self.file;
+        let Some(parameter) = &x.parameter else { return Ok(vec![(0.0, Table::new())]) };
+        let (values, with) = match &quickly.values {
+            Some(values) if quick => (values, &quickly.with),
+            _ => (&x.values, &x.with),
+        };
+        let mut steps = Vec::new();
+        for (at, value) in values.iter().enumerate() {
+            let place = match (x.scale, number(value)) {
+                (Scale::Category, _) => at as f64,
+                (_, Some(place)) => place,
+                (_, None) => return Err(format!("{value} is no number: use the scale \"category\"")),
+            };
+            let mut step = Table::new();
+            step.insert(parameter.clone(), value.clone());
+            for (name, along) in with {
+                let value = along.get(at).ok_or_else(|| format!("{name} has fewer values than {parameter}"))?;
+                step.insert(name.clone(), value.clone());
+            }
+            steps.push((place, step));
+        }
+        if x.scale == Scale::Category && x.names.len() != values.len() {
+            return Err(format!("{} values have {} names", values.len(), x.names.len()));
+        }
+        Ok(steps)
+    }
+
+    fn number(
+        &self,
+        published: &Published,
+        quick: bool,
+        metrics: &[Option<Metric>],
+        dots: &[Vec<Vec<Dot>>],
+    ) -> Result<Number, String> {
+        let wrong = |what: &str| format!("the published number {:?} {what}", published.what);
+        let panel = match &published.panel {
+            None => 0,
+            Some(title) => {
+                let panel = self.file.panels.iter().position(|panel| panel.title == *title);
+                panel.ok_or_else(|| wrong(&format!("names the panel {title:?}, which is not there")))?
+            }
+        };
+        let curve = self.file.curves.iter().position(|curve| curve.label == published.curve);
+        let curve =
+            curve.ok_or_else(|| wrong(&format!("names the curve {:?}, which is not there", published.curve)))?;
+        let place = match &published.x {
+            None => 0.0,
+            Some(value) => number(value).ok_or_else(|| wrong("has an x that is no number"))?,
+        };
+        let dot = dots[panel][curve].iter().find(|dot| dot.x == place);
+        let dot = dot.ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))?;
+        let metric = Metric::named(&published.metric)?;
+        let accept = published.quick.filter(|_| quick).unwrap_or(published.accept);
+        match published.claim {
+            Claim::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
+            Claim::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
+            _ => {
+                let drawn = metrics[panel].is_some_and(|drawn| drawn.name == metric.name);
+                Ok(Number {
+                    published: published.clone(),
+                    metric,
+                    settings: dot.settings.clone(),
+                    accept,
+                    mark: drawn.then_some((panel, place)),
+                })
+            }
+        }
+    }
+}
+
+fn merged<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Table {
+    let mut merged = Table::new();
+    for table in tables {
+        merged.extend(table.clone());
+    }
+    merged
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}

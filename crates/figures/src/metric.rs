@@ -1,0 +1,256 @@
+//! What is measured in a run, and by which name a figure asks for it.
+
+use std::collections::BTreeMap;
+
+use peerlock_sim::{Report, WaitSummary, statistics};
+use serde::{Deserialize, Serialize};
+
+/// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Measured {
+    /// How often somebody went inside.
+    pub entries: u64,
+    /// The share of slot time, from 0 to 1, in which a slot was free and somebody waited.
+    pub idle_while_waiting: f64,
+    /// How many went inside past somebody who had asked earlier.
+    pub order_inversions: u64,
+    /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
+    pub longest_of_peers: Vec<f64>,
+    /// Their mean.
+    pub longest_of_peers_mean: Option<f64>,
+    /// How often somebody went inside in steady state.
+    pub steady_entries: u64,
+    /// How many messages were sent meanwhile.
+    pub steady_messages: u64,
+    /// Messages of the whole runs, by type.
+    pub messages: BTreeMap<String, u64>,
+    /// Waits over the whole runs.
+    pub whole: Option<Wait>,
+    /// Waits in steady state.
+    pub steady: Option<Wait>,
+}
+
+/// A summary of waiting times, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Wait {
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    max: f64,
+    mean_of_trial_max: f64,
+}
+
+impl From<WaitSummary> for Wait {
+    fn from(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Self {
+        Self { mean: all.mean, p50: all.p50, p90: all.p90, p99: all.p99, max: all.max, mean_of_trial_max }
+    }
+}
+
+impl From<Report> for Measured {
+    fn from(report: Report) -> Self {
+        let sorted = &report.longest_of_peers;
+        let percentile = |percent: usize| {
+            // The nearest rank, as everywhere.
+            let rank = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+            sorted.get(rank).map(|span| span.as_secs_f64())
+        };
+        Self {
+            entries: report.entries,
+            idle_while_waiting: report.idle_while_waiting,
+            order_inversions: report.order_inversions,
+            longest_of_peers: (0..=100).filter_map(percentile).collect(),
+            longest_of_peers_mean: statistics::mean(sorted),
+            steady_entries: report.steady_flow.entries,
+            steady_messages: report.steady_flow.messages,
+            messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
+            whole: report.wait.map(Wait::from),
+            steady: report.steady.map(Wait::from),
+        }
+    }
+}
+
+/// One number that can be asked of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name in experiment files and tables.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// How exactly it is taken, for the reader of a report.
+    pub reading: &'static str,
+    of: fn(&Measured) -> Option<f64>,
+}
+
+impl Metric {
+    /// All of them.
+    pub const ALL: &[Self] = &[
+        Self::new("mean", "s", "mean wait of all entries in steady state", |run| Some(run.steady?.mean)),
+        Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),
+        Self::new("p90", "s", "90th percentile of waits in steady state", |run| Some(run.steady?.p90)),
+        Self::new("p99", "s", "99th percentile of waits in steady state", |run| Some(run.steady?.p99)),
+        Self::new("max", "s", "longest wait of all trials in steady state", |run| Some(run.steady?.max)),
+        Self::new("trial-max", "s", "longest wait of each trial in steady state, mean over the trials", |run| {
+            Some(run.steady?.mean_of_trial_max)
+        }),
+        Self::new("spread", "s", "longest wait of all trials less the mean, steady state", |run| {
+            Some(run.steady?.max - run.steady?.mean)
+        }),
+        Self::new(
+            "trial-spread",
+            "s",
+            "longest wait of each trial, mean over the trials, less the mean wait; steady state",
+            |run| Some(run.steady?.mean_of_trial_max - run.steady?.mean),
+        ),
+        Self::new("whole-mean", "s", "mean wait of all entries of the whole runs", |run| Some(run.whole?.mean)),
+        Self::new("whole-max", "s", "longest wait of all trials, whole runs", |run| Some(run.whole?.max)),
+        Self::new("whole-trial-max", "s", "longest wait of each trial, mean over the trials; whole runs", |run| {
+            Some(run.whole?.mean_of_trial_max)
+        }),
+        Self::new("peer-max-min", "s", "each peer's longest wait in steady state: the luckiest peer", |run| {
+            run.longest(0)
+        }),
+        Self::new("peer-max-p10", "s", "each peer's longest wait in steady state: 10th percentile", |run| {
+            run.longest(10)
+        }),
+        Self::new("peer-max-p50", "s", "each peer's longest wait in steady state: median", |run| run.longest(50)),
+        Self::new(
+            "peer-max-mean",
+            "s",
+            "each peer's longest wait in steady state: mean over peers and trials",
+            |run| run.longest_of_peers_mean,
+        ),
+        Self::new("peer-max-p90", "s", "each peer's longest wait in steady state: 90th percentile", |run| {
+            run.longest(90)
+        }),
+        Self::new(
+            "peer-max-p90-spread",
+            "s",
+            "each peer's longest wait in steady state: 90th percentile, less the mean wait",
+            |run| Some(run.longest(90)? - run.steady?.mean),
+        ),
+        Self::new("messages", "per entry", "messages of all types per entry, in steady state", |run| {
+            per_entry(run.steady_messages, run.steady_entries)
+        }),
+        Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
+            per_entry(run.messages.values().sum(), run.entries)
+        }),
+        Self::new("idle", "%", "share of slot time in which a slot was free and somebody waited; whole runs", |run| {
+            Some(100.0 * run.idle_while_waiting)
+        }),
+        Self::new("overtaking", "%", "share of entries past somebody who had asked earlier; whole runs", |run| {
+            Some(100.0 * per_entry(run.order_inversions, run.entries)?)
+        }),
+    ];
+
+    const fn new(
+        name: &'static str,
+        unit: &'static str,
+        reading: &'static str,
+        of: fn(&Measured) -> Option<f64>,
+    ) -> Self {
+        Self { name, unit, reading, of }
+    }
+
+    /// The metric of this name.
+    ///
+    /// # Errors
+    /// There is none; in a sentence that lists those there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().find(|metric| metric.name == name).copied().ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|metric| metric.name).collect();
+            format!("unknown metric {name:?}: use {}", known.join(", "))
+        })
+    }
+
+    /// Its value in a run; `None` if the run was too short to have one.
+    pub fn of(&self, run: &Measured) -> Option<f64> {
+        (self.of)(run)
+    }
+}
+
+impl Measured {
+    fn longest(&self, percent: usize) -> Option<f64> {
+        self.longest_of_peers.get(percent).copied()
+    }
+}
+
+fn per_entry(count: u64, entries: u64) -> Option<f64> {
+    (entries > 0).then(|| count as f64 / entries as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run with numbers that can be told apart.
+    pub fn run() -> Measured {
+        let wait = |base: f64| Wait {
+            mean: base,
+            p50: base + 1.0,
+            p90: base + 2.0,
+            p99: base + 3.0,
+            max: base + 20.0,
+            mean_of_trial_max: base + 10.0,
+        };
+        Measured {
+            entries: 200,
+            idle_while_waiting: 0.25,
+            order_inversions: 10,
+            longest_of_peers: (0..=100).map(|percent| 400.0 + f64::from(percent)).collect(),
+            longest_of_peers_mean: Some(444.0),
+            steady_entries: 100,
+            steady_messages: 250,
+            messages: [("request".into(), 400), ("token".into(), 200)].into(),
+            whole: Some(wait(100.0)),
+            steady: Some(wait(300.0)),
+        }
+    }
+
+    #[test]
+    fn every_metric_reads_its_own_number() {
+        for (name, value) in [
+            ("mean", 300.0),
+            ("p50", 301.0),
+            ("p90", 302.0),
+            ("p99", 303.0),
+            ("max", 320.0),
+            ("trial-max", 310.0),
+            ("spread", 20.0),
+            ("trial-spread", 10.0),
+            ("whole-mean", 100.0),
+            ("whole-max", 120.0),
+            ("whole-trial-max", 110.0),
+            ("peer-max-min", 400.0),
+            ("peer-max-p10", 410.0),
+            ("peer-max-p50", 450.0),
+            ("peer-max-p90", 490.0),
+            ("peer-max-p90-spread", 190.0),
+            ("peer-max-mean", 444.0),
+            ("messages", 2.5),
+            ("whole-messages", 3.0),
+            ("idle", 25.0),
+            ("overtaking", 5.0),
+        ] {
+            assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
+        }
+        assert_eq!(Metric::ALL.len(), 21);
+        assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
+    }
+
+    #[test]
+    fn a_run_without_steady_state_has_no_steady_number() {
+        let short = Measured { steady: None, longest_of_peers: Vec::new(), ..run() };
+        assert_eq!(Metric::named("mean").unwrap().of(&short), None);
+        assert_eq!(Metric::named("peer-max-p90").unwrap().of(&short), None);
+        assert_eq!(Metric::named("whole-mean").unwrap().of(&short), Some(100.0));
+    }
+
+    #[test]
+    fn what_is_kept_in_a_file_comes_back() {
+        let text = toml::to_string(&run()).unwrap();
+        assert_eq!(toml::from_str::<Measured>(&text).unwrap(), run());
+    }
+}

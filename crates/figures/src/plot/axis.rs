@@ -1,0 +1,169 @@
+//! Where a value stands on an axis, and which numbers are written beside it.
+
+use crate::figure::Scale;
+
+/// One axis, with a range that holds everything that is drawn.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    label: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Linear { low: f64, high: f64, step: f64 },
+    Log { low: f64, high: f64 },
+    Category { names: Vec<String> },
+}
+
+impl Axis {
+    /// A horizontal axis: as long as its values need.
+    pub fn horizontal(label: &str, scale: Scale, names: &[String], values: impl Iterator<Item = f64>) -> Self {
+        let kind = match scale {
+            Scale::Category => Kind::Category { names: names.to_vec() },
+            Scale::Linear => {
+                let (low, high) = ends(values, |_| true);
+                linear(low, high)
+            }
+            Scale::Log => {
+                let (low, high) = ends(values, |value| value > 0.0);
+                let air = (high / low).powf(0.03);
+                Kind::Log { low: low / air, high: high * air }
+            }
+        };
+        Self { label: label.into(), kind }
+    }
+
+    /// A vertical axis: from 0, or on a log scale from the next round number below to the next above.
+    pub fn vertical(label: &str, scale: Scale, values: impl Iterator<Item = f64>) -> Self {
+        let kind = match scale {
+            Scale::Log => {
+                let (low, high) = ends(values, |value| value > 0.0);
+                let (low, high) = (round_below(low), round_above(high));
+                Kind::Log { low, high: if high > low { high } else { low * 10.0 } }
+            }
+            Scale::Linear | Scale::Category => linear(0.0, ends(values, |_| true).1),
+        };
+        Self { label: label.into(), kind }
+    }
+
+    /// What stands beside it.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Whether a value can be shown at all.
+    pub fn shows(&self, value: f64) -> bool {
+        value.is_finite() && (value > 0.0 || !matches!(self.kind, Kind::Log { .. }))
+    }
+
+    /// Whether neighbours on this axis are joined by a line.
+    pub fn joins(&self) -> bool {
+        !matches!(self.kind, Kind::Category { .. })
+    }
+
+    /// From 0, where the axis begins, to 1, where it ends.
+    pub fn place(&self, value: f64) -> f64 {
+        match &self.kind {
+            Kind::Linear { low, high, .. } => (value - low) / (high - low),
+            Kind::Log { low, high } => (value / low).ln() / (high / low).ln(),
+            Kind::Category { names } => (value + 0.5) / names.len().max(1) as f64,
+        }
+    }
+
+    /// How far the curve of this number is moved aside, so that no two stand on one spot.
+    pub fn dodge(&self, number: usize, of: usize) -> f64 {
+        match &self.kind {
+            Kind::Category { names } => {
+                let middle = (of.max(1) - 1) as f64 / 2.0;
+                (number as f64 - middle) * 0.6 / (of.max(1) * names.len().max(1)) as f64
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// Where one category ends and the next begins.
+    pub fn borders(&self) -> Vec<f64> {
+        match &self.kind {
+            Kind::Category { names } => (1..names.len()).map(|at| at as f64 / names.len() as f64).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Where something is written beside the axis, and what.
+    pub fn ticks(&self) -> Vec<(f64, String)> {
+        match &self.kind {
+            Kind::Category { names } => {
+                names.iter().enumerate().map(|(at, name)| (self.place(at as f64), name.clone())).collect()
+            }
+            Kind::Linear { low, high, step } => {
+                let count = ((high - low) / step).round() as usize;
+                (0..=count).map(|at| low + step * at as f64).map(|value| (self.place(value), tidy(value))).collect()
+            }
+            Kind::Log { low, high } => {
+                let decades = (high / low).log10();
+                let within: &[f64] = if decades > 3.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let first = low.log10().floor() as i32;
+                let last = high.log10().ceil() as i32;
+                (first..=last)
+                    .flat_map(|power| within.iter().map(move |digit| digit * 10f64.powi(power)))
+                    .filter(|value| (*low * 0.999..=*high * 1.001).contains(value))
+                    .map(|value| (self.place(value), tidy(value)))
+                    .collect()
+            }
+        }
+    }
+}
+
+/// A number as a person writes it: as few digits as it takes, thousands apart.
+pub fn tidy(value: f64) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        _ if size == 0.0 || size >= 1000.0 => 0,
+        _ if size >= 100.0 => 1,
+        _ if size >= 10.0 => 2,
+        _ => 2 - size.log10().floor() as i32,
+    };
+    let text = format!("{value:.*}", decimals.max(0) as usize);
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    match text.len() {
+        5.. if !text.contains(['.', '-']) => {
+            let (thousands, rest) = text.split_at(text.len() - 3);
+            format!("{thousands},{rest}")
+        }
+        _ => text.into(),
+    }
+}
+
+fn ends(values: impl Iterator<Item = f64>, fits: impl Fn(f64) -> bool) -> (f64, f64) {
+    let fitting = values.filter(|value| value.is_finite() && fits(*value));
+    let ends = fitting.fold(None, |ends: Option<(f64, f64)>, value| {
+        let (low, high) = ends.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    });
+    ends.unwrap_or((1.0, 1.0))
+}
+
+/// About five steps of a round size that hold everything.
+fn linear(low: f64, high: f64) -> Kind {
+    let range = if high > low { high - low } else { high.abs().max(1.0) };
+    let size = 10f64.powf((range / 5.0).log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|times| times * size).into_iter().find(|step| range / step <= 6.0);
+    let step = step.unwrap_or(10.0 * size);
+    let low = (low / step + 1e-9).floor() * step;
+    let high = ((low + range).max(high) / step - 1e-9).ceil() * step;
+    Kind::Linear { low, high, step }
+}
+
+/// The next of 1, 2, 5, 10, … that is not above `value`.
+fn round_below(value: f64) -> f64 {
+    let size = 10f64.powf(value.log10().floor());
+    [5.0, 2.0, 1.0].map(|digit| digit * size).into_iter().find(|round| *round <= value * 1.000_001).unwrap_or(size)
+}
+
+/// The next of 1, 2, 5, 10, … that is not below `value`.
+fn round_above(value: f64) -> f64 {
+    let size = 10f64.powf(value.log10().floor());
+    let above = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * size).into_iter().find(|round| *round >= value * 0.999_999);
+    above.unwrap_or(10.0 * size)
+}

@@ -1,0 +1,99 @@
+//! The little of SVG that a plot needs.
+
+use std::fmt::Write;
+
+/// Where a text stands from its point.
+#[derive(Clone, Copy)]
+pub enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// A picture that grows by one element at a time.
+pub struct Svg(String);
+
+impl Svg {
+    /// An empty picture on white, so that it can be read on any page.
+    pub fn new(width: f64, height: f64, title: &str) -> Self {
+        let mut svg = Self(String::new());
+        let title = escape(title);
+        svg.push(format_args!(
+            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">"#
+        ));
+        svg.push(format_args!("<title>{title}</title>"));
+        svg.push(format_args!(r##"<rect width="{width}" height="{height}" fill="#ffffff"/>"##));
+        svg
+    }
+
+    /// The finished picture.
+    pub fn end(mut self) -> String {
+        self.push(format_args!("</svg>"));
+        self.0
+    }
+
+    /// A line through all points.
+    pub fn line(&mut self, points: &[(f64, f64)], colour: &str, width: f64, dashes: &str) {
+        let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
+        let points = list(points);
+        self.push(format_args!(
+            r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>"#
+        ));
+    }
+
+    /// A closed line around nothing.
+    pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str) {
+        let corners = list(corners);
+        self.push(format_args!(
+            r#"<polygon points="{corners}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#
+        ));
+    }
+
+    /// A ring.
+    pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
+        self.push(format_args!(
+            r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
+        ));
+    }
+
+    /// A text.
+    pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, bold: bool) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        let weight = if bold { r#" font-weight="bold""# } else { "" };
+        let text = escape(text);
+        self.push(format_args!(
+            r#"<text x="{x:.1}" y="{y:.1}" font-size="{size}" text-anchor="{anchor}"{weight}>{text}</text>"#
+        ));
+    }
+
+    /// A text that is read from below, centred on its point.
+    pub fn upright(&mut self, (x, y): (f64, f64), text: &str, size: f64) {
+        let text = escape(text);
+        self.push(format_args!(
+            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" font-size="{size}" text-anchor="middle">{text}</text>"#
+        ));
+    }
+
+    fn push(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{element}").expect("a string takes whatever is written");
+    }
+}
+
+fn list(points: &[(f64, f64)]) -> String {
+    let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    points.join(" ")
+}
+
+/// About how wide a text is. Fonts differ; a little too much does no harm.
+pub fn width(text: &str, size: f64) -> f64 {
+    text.chars().count() as f64 * size * 0.56
+}
+
+/// Text in XML and HTML, also within quotes.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,105 @@
+//! Everything that a reader gets: a page, and per figure a plot, a table and its experiment file.
+
+mod draw;
+mod page;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::plan::{Plan, Results, Verdict};
+use crate::plot::tidy;
+use crate::store::write as write_file;
+use crate::{Error, figure::Range};
+
+/// Where a report comes from. The same seed gives the same report but for these words.
+#[derive(Clone, Debug, Serialize)]
+pub struct Provenance {
+    /// The program's version.
+    pub version: String,
+    /// The commit it was built from, if that is known.
+    pub commit: String,
+    /// The command that made the report.
+    pub command: String,
+    /// What all chance was drawn from; as text, since TOML's numbers have a sign.
+    pub seed: String,
+    /// How long the runs took.
+    pub duration: String,
+}
+
+/// What a report says about the published numbers.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The page.
+    pub page: PathBuf,
+    /// How many numbers we claim to reproduce.
+    pub claimed: usize,
+    /// A sentence for each of them that has left its range.
+    pub moved: Vec<String>,
+}
+
+/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`, `ID.toml`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance) -> Result<Outcome, Error> {
+    let mut plots = Vec::new();
+    for figure in &plan.figures {
+        let file = |kind: &str| out.join(format!("{}.{kind}", figure.figure.id));
+        let svg = draw::plot(figure, results).svg();
+        write_file(&file("svg"), svg.as_bytes())?;
+        write_file(&file("csv"), table::csv(figure, results, &provenance.seed).as_bytes())?;
+        write_file(&file("toml"), figure.figure.source.as_bytes())?;
+        plots.push(svg);
+    }
+    let run = toml::to_string(&Run { quick: plan.quick, points: plan.points(), resumed: results.resumed, provenance });
+    write_file(&out.join("run.toml"), run.expect("words and small numbers have a place in TOML").as_bytes())?;
+    let page = out.join("report.html");
+    write_file(&page, page::html(plan, results, &plots, provenance).as_bytes())?;
+
+    let mut outcome = Outcome { page, claimed: 0, moved: Vec::new() };
+    for figure in &plan.figures {
+        for number in &figure.numbers {
+            let (measured, verdict) = results.judge(number);
+            outcome.claimed += usize::from(verdict != Verdict::Differs);
+            if verdict == Verdict::Moved {
+                outcome.moved.push(format!(
+                    "{}: {}: the paper says {}, measured {}, which is not {}",
+                    figure.figure.id,
+                    number.published.what,
+                    number.published.says,
+                    amount(measured, number.metric.unit),
+                    range(number.accept, number.metric.unit),
+                ));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// What `run.toml` says.
+#[derive(Serialize)]
+struct Run<'a> {
+    quick: bool,
+    points: usize,
+    resumed: usize,
+    #[serde(flatten)]
+    provenance: &'a Provenance,
+}
+
+/// A number with its unit.
+fn amount(value: Option<f64>, unit: &str) -> String {
+    value.map_or("nothing".into(), |value| format!("{} {unit}", tidy(value)))
+}
+
+/// A range in words.
+fn range(range: Range, unit: &str) -> String {
+    // A bound is written as it stands in the file, not rounded.
+    match (range.from, range.to) {
+        (Some(from), Some(to)) => format!("from {from} to {to} {unit}"),
+        (Some(from), None) => format!("{from} {unit} or more"),
+        (None, Some(to)) => format!("{to} {unit} or less"),
+        (None, None) => "anything".into(),
+    }
+}

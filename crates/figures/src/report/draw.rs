@@ -1,0 +1,51 @@
+//! From a figure's runs to the lines of its plot.
+
+use crate::figure::{Dot, Resolved};
+use crate::plan::Results;
+use crate::plot::{Axis, Line, Panel, Plot};
+
+/// The plot of a figure.
+pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
+    let file = &resolved.figure.file;
+    let style = |number: usize| file.curves[number].style.unwrap_or(number + 1);
+    let mut panels = Vec::new();
+    for (number, panel) in file.panels.iter().enumerate() {
+        let curves = resolved.dots[number].iter().enumerate();
+        let lines: Vec<Line> = curves
+            .map(|(curve, dots)| match resolved.metrics[number] {
+                Some(metric) => {
+                    let height = |dot: &Dot| Some((dot.x, metric.of(results.of(&dot.settings))?));
+                    Line { style: style(curve), points: dots.iter().filter_map(height).collect(), marker_every: 1 }
+                }
+                None => {
+                    let points = dots.iter().flat_map(|dot| distribution(dot, results)).collect();
+                    Line { style: style(curve), points, marker_every: 20 }
+                }
+            })
+            .collect();
+        let rings: Vec<(f64, f64)> = resolved
+            .numbers
+            .iter()
+            .filter_map(|published| match published.mark {
+                Some((at, x)) if at == number => Some((x, published.published.value)),
+                _ => None,
+            })
+            .collect();
+        let places = || lines.iter().flat_map(|line| line.points.iter()).chain(&rings);
+        panels.push(Panel {
+            title: panel.title.clone(),
+            x: Axis::horizontal(&file.x.label, file.x.scale, &file.x.names, places().map(|place| place.0)),
+            y: Axis::vertical(&panel.label, panel.scale, places().map(|place| place.1)),
+            lines,
+            rings,
+        });
+    }
+    let legend = file.curves.iter().enumerate().map(|(number, curve)| (curve.label.clone(), style(number))).collect();
+    Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
+}
+
+/// Each peer's longest wait: how many per cent of the peers had at most that.
+fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
+    let longest = &results.of(&dot.settings).longest_of_peers;
+    longest.iter().enumerate().map(|(percent, wait)| (*wait, percent as f64)).collect()
+}

@@ -1,0 +1,54 @@
+//! A figure's numbers, for those who want to do something else with them.
+
+use crate::figure::{Dot, Resolved};
+use crate::metric::{Measured, Metric};
+use crate::plan::Results;
+use crate::settings::Settings;
+
+/// One line per run, with all settings and all metrics; in a distribution one line per percentile.
+pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
+    let is_distribution = resolved.metrics.iter().all(Option::is_none);
+    let mut names: Vec<String> = vec!["panel".into(), "curve".into()];
+    names.extend(Settings::NAMES.map(String::from));
+    names.push("seed".into());
+    if is_distribution {
+        names.extend(["percent of peers".into(), "longest wait at most (s)".into()]);
+    } else {
+        names.extend(Metric::ALL.iter().map(|metric| format!("{} ({})", metric.name, metric.unit)));
+    }
+    let mut csv = line(&names);
+    let file = &resolved.figure.file;
+    for (panel, curves) in file.panels.iter().zip(&resolved.dots) {
+        for (curve, dots) in file.curves.iter().zip(curves) {
+            for Dot { settings, .. } in dots {
+                let mut start = vec![panel.title.clone(), curve.label.clone()];
+                start.extend(settings.values());
+                start.push(seed.into());
+                for end in ends(results.of(settings), is_distribution) {
+                    csv.push_str(&line(&[&start[..], &end].concat()));
+                }
+            }
+        }
+    }
+    csv
+}
+
+/// What comes after the settings, for each line of one run.
+fn ends(run: &Measured, is_distribution: bool) -> Vec<Vec<String>> {
+    if is_distribution {
+        let percentiles = run.longest_of_peers.iter().enumerate();
+        return percentiles.map(|(percent, wait)| vec![percent.to_string(), wait.to_string()]).collect();
+    }
+    let metrics = Metric::ALL.iter();
+    vec![metrics.map(|metric| metric.of(run).map_or(String::new(), |value| value.to_string())).collect()]
+}
+
+fn line(fields: &[String]) -> String {
+    let quoted: Vec<String> = fields.iter().map(|field| quote(field)).collect();
+    quoted.join(",") + "\n"
+}
+
+/// A field after RFC 4180.
+fn quote(field: &str) -> String {
+    if field.contains([',', '"', '\n']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.into() }
+}
