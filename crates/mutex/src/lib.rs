@@ -10,8 +10,10 @@ extern crate alloc;
 pub mod bv95;
 pub mod fair_k;
 pub mod fair_k_late;
+pub mod fencing;
 mod observe;
 mod protocol;
+pub mod quorum;
 pub mod token;
 
 pub use bv95::Bv95;
@@ -19,3 +21,4 @@ pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};
+pub use quorum::Quorum;
