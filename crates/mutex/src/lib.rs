@@ -14,6 +14,7 @@ pub mod fencing;
 mod observe;
 mod protocol;
 pub mod quorum;
+pub mod sigma;
 pub mod token;
 
 pub use bv95::Bv95;
@@ -22,3 +23,4 @@ pub use fair_k_late::FairKLate;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};
 pub use quorum::Quorum;
+pub use sigma::Sigma;
