@@ -14,7 +14,9 @@ pub mod fencing;
 mod observe;
 mod protocol;
 pub mod quorum;
+mod replicas;
 pub mod sigma;
+pub mod strawman;
 pub mod token;
 
 pub use bv95::Bv95;
@@ -23,4 +25,6 @@ pub use fair_k_late::FairKLate;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Input, Never, Protocol, step};
 pub use quorum::Quorum;
+pub use replicas::Replicas;
 pub use sigma::Sigma;
+pub use strawman::Strawman;

@@ -31,14 +31,13 @@
 //!
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
-use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Span, Ticket, Time};
 
+use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Observe, Protocol, Quorum};
+use crate::{Cx, Observe, Protocol, Quorum, Replicas};
 
 mod client;
 mod message;
@@ -122,37 +121,6 @@ impl Config {
     };
 }
 
-/// Where the replicas are, and how many of them must agree. All peers of a resource have the same.
-///
-/// §2 derives the place of replica i from a key, "/foo/bar:i". Here it is a table: whoever resolves keys fills it in.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Replicas {
-    hosts: Arc<[PeerId]>,
-    quorum: Quorum,
-}
-
-impl Replicas {
-    /// `votes` of the replicas at these peers; a peer may host several.
-    ///
-    /// # Panics
-    /// As [`Quorum::new`].
-    pub fn new(hosts: impl IntoIterator<Item = PeerId>, votes: u32) -> Self {
-        let hosts: Arc<[PeerId]> = hosts.into_iter().collect();
-        let quorum = Quorum::new(u32::try_from(hosts.len()).unwrap_or(u32::MAX), votes);
-        Self { hosts, quorum }
-    }
-
-    /// One replica at each of the first peers.
-    pub fn first(quorum: Quorum) -> Self {
-        Self { hosts: (0..u64::from(quorum.replicas())).map(PeerId::new).collect(), quorum }
-    }
-
-    /// How many replicas, and how many votes.
-    pub fn quorum(&self) -> Quorum {
-        self.quorum
-    }
-}
-
 /// One peer's part in Sigma, for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
@@ -166,33 +134,23 @@ pub struct Sigma {
 /// What both halves know and do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Common {
-    me: PeerId,
     config: Config,
     replicas: Replicas,
+    post: Post<Message>,
     /// *GetLogicalClock()*: Lamport's clock of our clients.
     clock: u64,
     /// The highest fencing level that our clients have heard of, their own numbers included.
     fencing: u64,
-    /// What we tell ourselves: always empty between two steps.
-    here: VecDeque<Message>,
 }
 
 impl Common {
     fn quorum(&self) -> Quorum {
-        self.replicas.quorum
+        self.replicas.quorum()
     }
 
     /// To a replica.
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Sigma>) {
-        self.post(self.replicas.hosts[replica as usize], message, cx);
-    }
-
-    fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Sigma>) {
-        if to == self.me {
-            self.here.push_back(message);
-        } else {
-            cx.send(to, message);
-        }
+        self.post.send(self.replicas.host(replica), message, cx);
     }
 
     fn tick(&mut self, now: Time) -> u64 {
@@ -205,11 +163,10 @@ impl Common {
 impl Sigma {
     /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
-        let here = (0..).zip(&*replicas.hosts).filter(|&(_, &host)| host == me);
         Self {
-            replicas: here.map(|(index, _)| Replica::new(index, 0)).collect(),
-            common: Common { me, config, replicas: replicas.clone(), clock: 0, fencing: 0, here: VecDeque::new() },
+            common: Common { config, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 },
             clients: Vec::new(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
         }
     }
 
@@ -235,7 +192,7 @@ impl Sigma {
         let at = self.clients.len();
         let id = if apart { ticket } else { Ticket::new(at as u64 + 1) };
         assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are asked for in order");
-        let stamp = Stamp { time, client: Claim { peer: self.common.me, ticket: id } };
+        let stamp = Stamp { time, client: Claim { peer: self.common.post.me(), ticket: id } };
         self.clients.push(Client::new(ticket, stamp, self.common.quorum().replicas()));
         at
     }
@@ -295,7 +252,7 @@ impl Sigma {
     /// Delivers what we have told ourselves. It comes to an end, since a vote that is yielded goes to an earlier
     /// request.
     fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some(message) = self.common.here.pop_front() {
+        while let Some(message) = self.common.post.take() {
             self.deliver(message, cx);
         }
     }

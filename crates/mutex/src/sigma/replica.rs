@@ -6,10 +6,8 @@ use peerlock_base::{Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Sigma};
+use crate::replicas::by_any_clock;
 use crate::{Cx, fencing};
-
-/// Clocks of honest hosts may differ in rate by one part in this many. Our choice: ten times what quartz does.
-const DRIFT: u64 = 1000;
 
 /// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,9 +27,8 @@ pub(super) struct Replica {
     clock: u64,
     /// Whether [`Timer::Lease`] is pending.
     watches: bool,
-    /// Since when the vote is taken without a pause, or the latest RELEASE in such a time; in the printed form the
-    /// latest RELEASE at all.
-    busy_since: Option<Time>,
+    /// The latest RELEASE by an owner.
+    released: Option<Time>,
     /// T_CS: the mean time from one RELEASE to the next, recent ones counting more.
     t_cs: Option<Span>,
 }
@@ -49,6 +46,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
+    granted: Time,
     /// The end of its lease, by our clock.
     until: Time,
 }
@@ -57,8 +55,7 @@ impl Owner {
     /// The end of the lease by the client's clock, or a little sooner: the request cannot have arrived before it was
     /// sent, and since then our clock has shown how long it waited.
     fn until_there(&self) -> Time {
-        let since_arrival = self.until.since(self.entry.arrived);
-        self.entry.sent + (since_arrival - since_arrival / DRIFT)
+        self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
     }
 }
 
@@ -72,7 +69,7 @@ impl Replica {
             fencing: incarnation,
             clock: 0,
             watches: false,
-            busy_since: None,
+            released: None,
             t_cs: None,
         }
     }
@@ -94,9 +91,6 @@ impl Replica {
         let client = entry.client;
         self.expire(common, cx);
         let Some(owner) = &mut self.owner else {
-            if common.config.busy_intervals {
-                self.busy_since = Some(cx.now());
-            }
             return self.grant(entry, common, cx);
         };
         if common.config.idempotent_requests && owner.entry.client == client {
@@ -130,14 +124,14 @@ impl Replica {
         let earlier = self.queue[0].client < owner.entry.client;
         if earlier || is_known {
             let (replica, owner, number) = (self.index, owner.entry.client, self.number);
-            common.post(owner.peer(), Message::Inquire { replica, owner, number, earlier }, cx);
+            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }, cx);
         }
     }
 
     /// Figure 6, *OnRelease(C)*.
     pub fn on_release(&mut self, client: Stamp, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
         if self.is_owner(client, common) {
-            self.observe_release(cx.now());
+            self.observe_release(cx.now(), &common.config);
             self.resp_queue(common, cx);
         } else if let Some(position) = self.position(client, &common.config) {
             self.queue.remove(position);
@@ -176,7 +170,7 @@ impl Replica {
 
     fn grant(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
         self.number.count += 1;
-        self.owner = Some(Owner { entry, until: cx.now() + common.config.lease });
+        self.owner = Some(Owner { entry, granted: cx.now(), until: cx.now() + common.config.lease });
         if !self.watches {
             self.watches = true;
             cx.set_timer(Timer::Lease(self.index), common.config.lease);
@@ -197,16 +191,13 @@ impl Replica {
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post(to.peer(), message, cx);
+        common.post.send(to.peer(), message, cx);
     }
 
     /// §4: "when the lease expires, replica will grant permission to the next client (if any) in the queue".
     pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
             self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
-            if common.config.busy_intervals {
-                self.busy_since = Some(cx.now());
-            }
             self.resp_queue(common, cx);
         }
     }
@@ -223,12 +214,13 @@ impl Replica {
 
     /// T_CS is "the average CS duration, as observed by the replica of interval between any two consecutive release
     /// operations". An eighth of each new interval goes into the mean: our choice.
-    fn observe_release(&mut self, now: Time) {
-        if let Some(since) = self.busy_since {
+    fn observe_release(&mut self, now: Time, config: &Config) {
+        let granted = self.owner.map(|owner| owner.granted);
+        if let Some(since) = if config.busy_intervals { granted } else { self.released } {
             let interval = now.since(since);
             self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
         }
-        self.busy_since = Some(now);
+        self.released = Some(now);
     }
 
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
