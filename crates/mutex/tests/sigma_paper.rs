@@ -292,6 +292,28 @@ fn a_client_that_is_cut_off_leaves_before_the_next_one_enters() {
     assert_eq!(seen, [(vec![A, B], vec![]), (vec![B], vec![A])]);
 }
 
+/// … nor does it count votes whose lease has ended while the others were on their way.
+#[test]
+fn a_vote_whose_lease_has_ended_is_not_counted() {
+    let inside = both(|config| {
+        let mut scene = Scene::new(3, 2, config);
+        scene.request(A);
+        for replica in 0..3 {
+            scene.deliver(A, replica, "request");
+        }
+        scene.deliver(0, A, "response");
+        let late = [scene.hold_back(1, A), scene.hold_back(2, A)].concat();
+        scene.timers.retain(|&(peer, _), _| peer != A); // A is so slow that even its timers are late.
+        scene.request(B);
+        scene.pass(Span::from_secs(11));
+        assert_eq!(scene.who_is_inside(), [B]);
+        scene.put_back(late);
+        scene.deliver(1, A, "response");
+        scene.who_is_inside()
+    });
+    assert_eq!(inside, [vec![B, A], vec![B]]);
+}
+
 /// … and with renewal it stays inside as long as it likes. The printed form has none.
 #[test]
 fn leases_are_renewed() {
@@ -405,6 +427,23 @@ fn a_lost_yield_is_made_up_for() {
     scene.stabilize();
     scene.pass(Span::from_secs(1));
     assert_eq!((scene.owner(2), scene.who_is_inside()), (Some(A), vec![A]));
+}
+
+/// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,
+/// for all it knows. Asked a second time, it stops hoping for the answers that do not come.
+#[test]
+fn an_owner_who_is_asked_twice_yields() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    scene.request(C);
+    scene.deliver(C, 2, "request");
+    scene.deliver(2, C, "response");
+    scene.request(A);
+    scene.duplicate(A, 2, "request");
+    for asked in 1..=2 {
+        scene.deliver(A, 2, "request");
+        scene.deliver(2, C, "inquire");
+        assert_eq!(scene.find(C, 2, "yield").is_some(), asked == 2);
+    }
 }
 
 // Speed.

@@ -115,6 +115,22 @@ fn with_stays_longer_than_the_lease() {
     assert!(lost > 0, "nobody ever loses a lease here: then the run proves nothing about losing it");
 }
 
+/// Whoever is cut off leaves just before the others' leases on it end. Latencies are so short here, and waits so long,
+/// that a clock which runs a little fast would let two in.
+#[test]
+fn with_clients_that_are_cut_off_inside() {
+    let setting = Setting {
+        load: Load::Closed { clients: 6, think: Span::from_millis(10) },
+        hold: Span::from_secs(15),
+        latency: (Span::ZERO, Span::from_millis(1)),
+        length: Span::from_secs(600),
+        trouble: Trouble { cut_off: 0.5, clocks_differ: true, ..Trouble::default() },
+        ..calm()
+    };
+    holds(setting);
+    assert!((0..10).all(|seed| sigma(setting, Config::REPAIRED, seed).lost > 0));
+}
+
 #[test]
 fn with_24_of_32() {
     let trouble = Trouble { resets_every: Span::from_secs(1), resets_at_most: 15, ..everything() };

@@ -49,6 +49,8 @@ pub struct Trouble {
     pub crash: f64,
     /// The probability that a client withdraws, or leaves early, some time after asking.
     pub withdraw: f64,
+    /// The probability that a client which has just got in is cut off from everybody, for about 15 s.
+    pub cut_off: f64,
     /// Clocks differ by up to 5 s, and by up to 400 parts in a million in rate.
     pub clocks_differ: bool,
     /// The clients are the peers that host the replicas.
@@ -119,6 +121,7 @@ struct World<P: Observe, F> {
     peers: Vec<P>,
     clocks: Vec<Clock>,
     crashed: Vec<bool>,
+    cut_off_until: Vec<Time>,
     tickets: Vec<Ticket>,
     per_peer: Vec<u64>,
     inside: Vec<(PeerId, Ticket)>,
@@ -143,6 +146,7 @@ pub fn play<P: Observe, F: Fn(PeerId) -> P>(setting: Setting, seed: u64, new_pee
         peers: Vec::new(),
         clocks: Vec::new(),
         crashed: Vec::new(),
+        cut_off_until: Vec::new(),
         tickets: Vec::new(),
         per_peer: Vec::new(),
         inside: Vec::new(),
@@ -210,6 +214,7 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
         self.peers.push((self.new_peer)(peer));
         self.clocks.push(clock);
         self.crashed.push(false);
+        self.cut_off_until.push(Time::ZERO);
         self.tickets.push(Ticket::NONE);
         self.per_peer.push(0);
         peer
@@ -342,6 +347,9 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
                 self.outcome.fencing_back += u64::from(grant.fencing <= self.highest);
                 self.highest = self.highest.max(grant.fencing);
                 self.inside.push((peer, ticket));
+                if self.rng.chance(self.setting.trouble.cut_off) && self.in_trouble() {
+                    self.cut_off_until[peer.index()] = self.now + self.rng.exponential(Span::from_secs(15));
+                }
                 let at = self.now + self.rng.exponential(self.setting.hold);
                 self.push(at, Event::Leave { peer, ticket });
             }
@@ -374,7 +382,9 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
             let at = self.now + self.latency(from, to);
             self.push(at, Event::Arrive { from, to, message: message.clone() });
         }
-        if !(is_lossy && self.rng.chance(trouble.loss)) {
+        let is_cut_off = [from, to].iter().any(|peer| self.now < self.cut_off_until[peer.index()]);
+        let is_lost = is_cut_off || (is_lossy && self.rng.chance(trouble.loss));
+        if !is_lost {
             let at = self.now + self.latency(from, to);
             self.push(at, Event::Arrive { from, to, message });
         }

@@ -96,7 +96,7 @@ impl Scene {
         self.step(replica, Input::Reset { incarnation });
     }
 
-    fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
+    pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
         let is_it = |&(f, t, ref m): &(u64, u64, Message)| (f, t, Sigma::KINDS[Sigma::kind(m)]) == (from, to, kind);
         self.wire.iter().position(is_it)
     }
