@@ -28,6 +28,8 @@ impl Trace {
                     let client = name(peer, *ticket);
                     self.line(format_args!("{client}: enter slot {}, fencing {}", grant.slot, grant.fencing));
                 }
+                Effect::Lost { ticket } => self.line(format_args!("{}: lost", name(peer, *ticket))),
+                Effect::Refused { ticket } => self.line(format_args!("{}: refused", name(peer, *ticket))),
                 Effect::Strange { why } => self.line(format_args!("{peer}: strange, {why}")),
                 Effect::Send { .. } | Effect::SetTimer { .. } | Effect::CancelTimer { .. } => {}
             }

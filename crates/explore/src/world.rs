@@ -332,6 +332,14 @@ impl<P: Explorable> World<P> {
                     None
                 }
                 Effect::Grant { ticket, grant } => self.enter(me, &mut local, *ticket, *grant),
+                Effect::Lost { ticket } => {
+                    local.inside.retain(|(inside, _)| inside != ticket);
+                    None
+                }
+                Effect::Refused { ticket } => {
+                    local.waiting.retain(|waiting| waiting != ticket);
+                    None
+                }
                 Effect::SetTimer { timer, .. } => {
                     if let Err(place) = local.timers.binary_search(timer) {
                         local.timers.insert(place, timer.clone());

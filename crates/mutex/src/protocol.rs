@@ -37,6 +37,13 @@ pub trait Protocol: Sized {
 
     /// A timer that was set and not cancelled has run out.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
+
+    /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
+    /// Its own clients are another matter; one that crashes is simply never heard of again.
+    ///
+    /// `incarnation` is larger than that of any earlier life of this replica. Best is a reading of the wall clock: a
+    /// protocol may build on that to keep fencing numbers rising. Protocols without replicas have nothing to lose here.
+    fn on_reset(&mut self, _incarnation: u64, _cx: &mut Cx<'_, Self>) {}
 }
 
 /// The timer of protocols that have none.
@@ -68,6 +75,18 @@ pub enum Effect<M, T> {
         ticket: Ticket,
         /// Which slot, and under which fencing number.
         grant: Grant,
+    },
+    /// The client with this ticket was inside and is not any more: its lease has ended and could not be renewed. The
+    /// ticket is finished.
+    Lost {
+        /// Whose grant has ended.
+        ticket: Ticket,
+    },
+    /// The client with this ticket will not be let in: others were faster, and the protocol does not make it wait. The
+    /// ticket is finished.
+    Refused {
+        /// Who goes away empty-handed.
+        ticket: Ticket,
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
     SetTimer {
@@ -128,6 +147,16 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Grant { ticket, grant });
     }
 
+    /// Tells the client with `ticket` that it is inside no longer.
+    pub fn lost(&mut self, ticket: Ticket) {
+        self.effects.push(Effect::Lost { ticket });
+    }
+
+    /// Sends the client with `ticket` away.
+    pub fn refuse(&mut self, ticket: Ticket) {
+        self.effects.push(Effect::Refused { ticket });
+    }
+
     /// Asks for [`Protocol::on_timer`] after `after`, instead of any earlier wish for the same `timer`.
     pub fn set_timer(&mut self, timer: P::Timer, after: Span) {
         self.effects.push(Effect::SetTimer { timer, after });
@@ -160,6 +189,11 @@ pub enum Input<M, T> {
     },
     /// A timer ran out.
     Timer(T),
+    /// The peer, as a replica, has lost its memory. Timers that it had set for that are its own to cancel.
+    Reset {
+        /// The number of its new life.
+        incarnation: u64,
+    },
 }
 
 /// Hands one input to `peer`. Drivers need no other call.
@@ -169,5 +203,6 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Release(ticket) => peer.release(ticket, cx),
         Input::Message { from, message } => peer.on_message(from, message, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
+        Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }
 }

@@ -127,6 +127,7 @@ impl<P: Observe> World<P> {
                 }
                 Effect::Strange { why } => panic!("strange at {at:?}: {why}"),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => panic!("no timers here: {timer:?}"),
+                Effect::Lost { ticket } | Effect::Refused { ticket } => panic!("no leases here: {ticket:?}"),
             }
         }
     }

@@ -207,6 +207,9 @@ where
             Effect::CancelTimer { timer } => {
                 self.timers.remove(&(peer, timer));
             }
+            Effect::Lost { ticket } | Effect::Refused { ticket } => {
+                return Err(format!("peer {peer} sends {ticket:?} away, who was to be served"));
+            }
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())

@@ -1,5 +1,6 @@
 //! Each watcher sees the one fault it is there for. The protocol here is a caricature: a peer lets everybody in at
 //! once, and has one fault of choice.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_base::{PeerId, Span, Ticket};
 use peerlock_mutex::{Cx, Grant, Never, Observe, Protocol};

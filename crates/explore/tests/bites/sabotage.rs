@@ -78,6 +78,8 @@ impl Sabotaged {
                     self.inside.push(ticket);
                     cx.grant(ticket, grant);
                 }
+                Effect::Lost { ticket } => cx.lost(ticket),
+                Effect::Refused { ticket } => cx.refuse(ticket),
                 Effect::Strange { why } => cx.strange(why),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
             }

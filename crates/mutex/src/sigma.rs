@@ -1,0 +1,319 @@
+//! Sigma: mutual exclusion by votes of replicas that may forget (Lin, Lian, Chen, Zhang: "A Practical Distributed
+//! Mutual Exclusion Protocol in Dynamic Peer-to-Peer Systems").
+//!
+//! There are n *logical replicas*, each with one vote, and m votes win. A replica that has given its vote away queues
+//! further requests in the order of their time stamps, so that all replicas come to the same next owner on their own:
+//! one RELEASE and one grant by way of each replica lie between two clients. Replicas may lose their memory at any
+//! time; what they knew comes back with the retries of those who wait (*informed backoff*), and m is chosen so large
+//! that a few replicas which have voted twice do no harm. Votes are leased.
+//!
+//! ```text
+//!   A (owner)      R₀ … R_n−1          B
+//!   │                │    REQUEST(B)   │
+//!   │                │◄────────────────┤ to all n
+//!   │                │ RESPONSE(A, T_w)│
+//!   │                ├────────────────►│ B knows that it is queued, and when to ask again
+//!   │ RELEASE        │                 │
+//!   ├───────────────►│ RESPONSE(B)     │
+//!   │                ├────────────────►│ B is in with the m-th of these
+//! ```
+//!
+//! The form of Figures 5 and 6 is [`Config::PRINTED`]. It is neither safe nor live, and slower than it need be: each
+//! switch in [`Config`] names one defect and its repair. [`Config::REPAIRED`] is safe as long as fewer than 2m − n
+//! replicas are reset within any one lease time: whoever is inside has m votes that were given or renewed within the
+//! last lease time by its own clock, two such sets share 2m − n replicas, and a replica that remembers gives its vote
+//! to nobody else meanwhile. When fencing numbers increase is in [`crate::fencing`].
+//!
+//! *Departure:* case 3. The paper's client yields all its votes when it sees that nobody can win. But what it sees is
+//! stale at every hand-over, and most of what it yields comes straight back. Here a replica that finds an earlier
+//! request behind its owner says so (`Inquire`, as in Maekawa's algorithm), and the owner yields that one vote if it
+//! cannot win. A vote only ever moves to an earlier request that way, so that yielding comes to an end.
+//!
+//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+
+use alloc::vec::Vec;
+
+use peerlock_base::{PeerId, Span, Ticket, Time};
+
+use crate::replicas::Post;
+use crate::token::Claim;
+use crate::{Cx, Observe, Protocol, Quorum, Replicas};
+
+mod client;
+mod message;
+mod replica;
+
+use client::{Client, Phase};
+pub use message::{Message, Number, Stamp, Timer};
+use replica::{Entry, Replica};
+
+/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// How long a vote is good for without renewal. 10 s: our choice, the paper's "upper bound of clients staying in
+    /// the CS".
+    pub lease: Span,
+    /// The shortest time between two retries, and the time to the first as long as no T_w is known. 0.5 s: our choice,
+    /// more than a round trip.
+    pub retry: Span,
+    /// Requests are told apart. In print a client has one id for all of them: *Request()* never clears *resp[]*, a
+    /// late grant of an earlier request is counted, and a late RELEASE or YIELD hits the next request. Here each
+    /// request is a client of its own, and a replica compares time stamps, too.
+    pub requests_apart: bool,
+    /// Grants are numbered. In print a retry that is answered "owner = you" just before the YIELD arrives brings back
+    /// a vote that somebody else has by then. Here a client knows a grant that it has yielded, and a replica a YIELD
+    /// of an earlier grant.
+    pub numbered_grants: bool,
+    /// Clients know when their lease ends, and renew it. In print only replicas know. Here the end is counted from
+    /// before the request was sent, plus the time that it waited at the replica by the replica's clock.
+    pub client_leases: bool,
+    /// A request that is known already is not inserted again. In print a retry leaves a second entry behind, which is
+    /// granted when the client is long gone.
+    pub idempotent_requests: bool,
+    /// Replicas ask their owner, and clients yield only when asked. In print stale entries in *resp[]* cause a round
+    /// of YIELDs at every hand-over; and a RELEASE that overtakes its REQUEST, or is lost, leaves an owner that
+    /// nobody has told, until its lease ends.
+    pub ask_owner: bool,
+    /// A YIELD at a replica that does not know the client counts as a REQUEST. In print it is answered and forgotten.
+    pub yield_is_request: bool,
+    /// A client asks again after `retry` when it has no T_w yet. In print it waits for ever if the first messages are
+    /// lost.
+    pub default_timer: bool,
+    /// Retries come after five eighths of T_w, so that it takes about ln P of them from place P. In print they come
+    /// after T_w: after the client's turn, which it misses at all replicas that were reset meanwhile.
+    pub early_retry: bool,
+    /// T_CS counts only time in which the vote was taken. In print also the time in which nobody wanted it.
+    pub busy_intervals: bool,
+    /// Logical clocks are never behind the time. In print they start from 0, and a newcomer overtakes everybody who
+    /// waits. Drivers whose [`Time`] does not begin at the same moment everywhere lose fairness by this, never safety.
+    pub seeded_clocks: bool,
+}
+
+impl Config {
+    /// The form of Figures 5 and 6. Its clients must not be peers that host replicas: it yields without a pause.
+    pub const PRINTED: Self = Self {
+        lease: Span::from_secs(10),
+        retry: Span::from_millis(500),
+        requests_apart: false,
+        numbered_grants: false,
+        client_leases: false,
+        idempotent_requests: false,
+        ask_owner: false,
+        yield_is_request: false,
+        default_timer: false,
+        early_retry: false,
+        busy_intervals: false,
+        seeded_clocks: false,
+    };
+    /// The form that we use.
+    pub const REPAIRED: Self = Self {
+        requests_apart: true,
+        numbered_grants: true,
+        client_leases: true,
+        idempotent_requests: true,
+        ask_owner: true,
+        yield_is_request: true,
+        default_timer: true,
+        early_retry: true,
+        busy_intervals: true,
+        seeded_clocks: true,
+        ..Self::PRINTED
+    };
+}
+
+/// One peer's part in Sigma, for one resource: any number of clients, and any of the replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Sigma {
+    common: Common,
+    /// Our clients, by id.
+    clients: Vec<Client>,
+    /// The replicas that we host.
+    replicas: Vec<Replica>,
+}
+
+/// What both halves know and do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Common {
+    config: Config,
+    replicas: Replicas,
+    post: Post<Message>,
+    /// *GetLogicalClock()*: Lamport's clock of our clients.
+    clock: u64,
+    /// The highest fencing level that our clients have heard of, their own numbers included.
+    fencing: u64,
+}
+
+impl Common {
+    fn quorum(&self) -> Quorum {
+        self.replicas.quorum()
+    }
+
+    /// To a replica.
+    fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Sigma>) {
+        self.post.send(self.replicas.host(replica), message, cx);
+    }
+
+    fn tick(&mut self, now: Time) -> u64 {
+        let floor = if self.config.seeded_clocks { now.as_nanos() } else { 0 };
+        self.clock = self.clock.max(floor) + 1;
+        self.clock
+    }
+}
+
+impl Sigma {
+    /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
+    pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
+        Self {
+            common: Common { config, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 },
+            clients: Vec::new(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
+        }
+    }
+
+    fn client(&self, id: Ticket) -> Option<usize> {
+        self.clients.binary_search_by_key(&id, Client::id).ok()
+    }
+
+    /// The client with this request, by the application's name for it.
+    fn holder(&self, ticket: Ticket) -> Option<usize> {
+        if self.common.config.requests_apart {
+            return self.client(ticket);
+        }
+        self.clients.iter().position(|client| client.ticket == ticket && client.phase != Phase::Idle)
+    }
+
+    /// A client for a new request. The printed form takes one that has nothing to do, if there is one.
+    fn client_for(&mut self, ticket: Ticket, time: u64) -> usize {
+        let apart = self.common.config.requests_apart;
+        if !apart && let Some(at) = self.clients.iter().position(|client| client.phase == Phase::Idle) {
+            self.clients[at].reuse(ticket, time);
+            return at;
+        }
+        let at = self.clients.len();
+        let id = if apart { ticket } else { Ticket::new(at as u64 + 1) };
+        assert!(self.clients.last().is_none_or(|client| client.id() < id), "tickets are asked for in order");
+        let stamp = Stamp { time, client: Claim { peer: self.common.post.me(), ticket: id } };
+        self.clients.push(Client::new(ticket, stamp, self.common.quorum().replicas()));
+        at
+    }
+
+    fn finish(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        self.clients[at].release(&mut self.common, cx);
+        if self.common.config.requests_apart {
+            self.clients.remove(at);
+        }
+    }
+
+    /// A message from another peer, or from ourselves.
+    fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Response { to, clock, fencing, .. } => {
+                self.common.clock = self.common.clock.max(clock);
+                self.common.fencing = self.common.fencing.max(fencing);
+                if let Some(at) = self.client(to) {
+                    self.clients[at].on_response(message, &mut self.common, cx);
+                }
+            }
+            Message::Inquire { replica, owner, number, earlier } => match self.client(owner.client.ticket) {
+                Some(at) if earlier => self.clients[at].on_inquire(replica, number, &mut self.common, cx),
+                Some(_) => {} // It lives, and is the first of those who do.
+                None => {
+                    let fencing = self.common.fencing;
+                    self.common.send(replica, Message::Release { replica, client: owner, fencing }, cx);
+                }
+            },
+            Message::Request { replica, .. } | Message::Yield { replica, .. } | Message::Release { replica, .. } => {
+                match self.replicas.binary_search_by_key(&replica, |replica| replica.index) {
+                    Ok(at) => self.deliver_to_replica(at, message, cx),
+                    Err(_) => cx.strange("a message for a replica that is not here"),
+                }
+            }
+        }
+    }
+
+    fn deliver_to_replica(&mut self, at: usize, message: Message, cx: &mut Cx<'_, Self>) {
+        let (replica, common, arrived) = (&mut self.replicas[at], &mut self.common, cx.now());
+        match message {
+            Message::Request { client, sent, fencing, .. } => {
+                replica.hear(client, fencing);
+                replica.on_request(Entry { client, sent, arrived }, common, cx);
+            }
+            Message::Yield { client, number, sent, .. } => {
+                replica.on_yield(Entry { client, sent, arrived }, number, common, cx);
+            }
+            Message::Release { client, fencing, .. } => {
+                replica.hear(client, fencing);
+                replica.on_release(client, common, cx);
+            }
+            Message::Response { .. } | Message::Inquire { .. } => {}
+        }
+    }
+
+    /// Delivers what we have told ourselves. It comes to an end, since a vote that is yielded goes to an earlier
+    /// request.
+    fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
+        while let Some(message) = self.common.post.take() {
+            self.deliver(message, cx);
+        }
+    }
+}
+
+impl Protocol for Sigma {
+    type Message = Message;
+    type Timer = Timer;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let is_printed = !self.common.config.ask_owner;
+        assert!(self.replicas.is_empty() || !is_printed, "the printed form's clients are no replicas");
+        let time = self.common.tick(cx.now());
+        let at = self.client_for(ticket, time);
+        self.clients[at].ask(&mut self.common, cx);
+        self.deliver_here(cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if let Some(at) = self.holder(ticket) {
+            self.finish(at, cx);
+            self.deliver_here(cx);
+        }
+    }
+
+    fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        self.deliver(message, cx);
+        self.deliver_here(cx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        match timer {
+            Timer::Wake(id) => {
+                if let Some(at) = self.client(id)
+                    && self.clients[at].on_wake(&mut self.common, cx)
+                {
+                    cx.lost(self.clients[at].ticket);
+                    self.finish(at, cx);
+                }
+            }
+            Timer::Lease(index) => {
+                if let Some(replica) = self.replicas.iter_mut().find(|replica| replica.index == index) {
+                    replica.on_lease_timer(&mut self.common, cx);
+                }
+            }
+        }
+        self.deliver_here(cx);
+    }
+
+    /// §2: "their internal states may be randomly reset".
+    fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
+        for replica in &mut self.replicas {
+            replica.reset(incarnation, cx);
+        }
+    }
+}
+
+impl Observe for Sigma {
+    const KINDS: &'static [&'static str] = Message::KINDS;
+
+    fn kind(message: &Message) -> usize {
+        message.kind()
+    }
+}

@@ -1,0 +1,283 @@
+//! The client half of Sigma (Figure 5).
+
+use alloc::vec::Vec;
+
+use peerlock_base::{Span, Ticket, Time};
+
+use super::message::{Message, Number, Stamp, Timer};
+use super::{Common, Sigma};
+use crate::quorum::{Verdict, Voters};
+use crate::{Cx, Grant, fencing};
+
+/// One client with one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Client {
+    /// The request, as the application knows it.
+    pub ticket: Ticket,
+    /// *id* and *timestamp*: the request, as the replicas know it.
+    pub stamp: Stamp,
+    pub phase: Phase,
+    /// *resp[]*: the latest response of each replica.
+    resp: Vec<Response>,
+    /// Which entries of `resp` stand: from the others no answer is known.
+    heard: Voters,
+    /// Which of them name us.
+    mine: Voters,
+    /// Which of our voters have asked for their vote back, for somebody earlier.
+    asked: Voters,
+    /// What the replicas have answered since we last asked all of them.
+    round: Round,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// Finished. Only the printed form keeps a client beyond its request.
+    Idle,
+    Waiting,
+    /// Inside, until the lease ends at the latest.
+    Inside {
+        until: Time,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Response {
+    owner: Option<Stamp>,
+    number: Number,
+    /// The end of our lease, if we are the owner.
+    until: Time,
+    fencing: u64,
+}
+
+/// T_w comes from many replicas at once. We take the mean of the first m answers: one that was just reset forecasts
+/// too little, one with a strange owner too much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Round {
+    heard: Voters,
+    waits: Span,
+    forecasts: u32,
+}
+
+impl Client {
+    pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
+        let resp = (0..replicas).map(|_| Response::default()).collect();
+        let (heard, mine, asked) = (Voters::NONE, Voters::NONE, Voters::NONE);
+        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default() }
+    }
+
+    /// The name of this client at its peer.
+    pub fn id(&self) -> Ticket {
+        self.stamp.client.ticket
+    }
+
+    /// Figure 5, *Request(CS)*; and every retry, and every renewal.
+    pub fn ask(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        self.round = Round::default();
+        let (client, sent, fencing) = (self.stamp, cx.now(), common.fencing);
+        for replica in 0..common.quorum().replicas() {
+            common.send(replica, Message::Request { replica, client, sent, fencing }, cx);
+        }
+        match self.phase {
+            Phase::Inside { until } => self.wake_to_renew(until, common, cx),
+            _ if common.config.default_timer => cx.set_timer(Timer::Wake(self.id()), common.config.retry),
+            _ => {}
+        }
+    }
+
+    /// Three renewals to a lease, so that one may be lost; and in any case we are awake when it ends.
+    fn wake_to_renew(&self, until: Time, common: &Common, cx: &mut Cx<'_, Sigma>) {
+        if common.config.client_leases {
+            let after = (common.config.lease / 3).min(until.since(cx.now()));
+            cx.set_timer(Timer::Wake(self.id()), after);
+        } else {
+            cx.cancel_timer(Timer::Wake(self.id()));
+        }
+    }
+
+    /// Figure 5, *OnResponse(R[i], owner, timestamp)*.
+    pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let Message::Response { replica, owner, number, until, wait, fencing, .. } = message else { return };
+        let is_mine = owner.is_some_and(|owner| owner.client == self.stamp.client);
+        if is_mine && self.has_yielded(replica, number, common) {
+            return self.yield_vote(replica, common, cx); // It does not know yet, or the YIELD was lost.
+        }
+        let is_turn = is_mine && self.mine.is_empty();
+        if !self.record(replica, Response { owner, number, until, fencing }, is_mine, common) {
+            return;
+        }
+        match self.phase {
+            Phase::Idle => {}
+            Phase::Waiting => {
+                self.weigh(replica, wait, common, cx);
+                if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
+                    // Our turn has come, whatever was forecast: ask soon for what does not come by itself.
+                    cx.set_timer(Timer::Wake(self.id()), common.config.retry);
+                }
+            }
+            Phase::Inside { until } => {
+                if let Some(later) = self.lease_end(common) {
+                    self.phase = Phase::Inside { until: until.max(later) };
+                }
+            }
+        }
+    }
+
+    /// Writes the response down, unless it is older than what we know.
+    fn record(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common) -> bool {
+        let old = &mut self.resp[replica as usize];
+        if common.config.numbered_grants {
+            if new.number < old.number {
+                return false;
+            }
+            if new.number == old.number {
+                new.until = new.until.max(old.until); // Both were promised.
+            } else {
+                self.asked.remove(replica);
+            }
+        }
+        *old = new;
+        self.heard.insert(replica);
+        if is_mine {
+            self.mine.insert(replica);
+        } else {
+            self.mine.remove(replica);
+        }
+        true
+    }
+
+    /// Whether this is a grant that we had, and gave back.
+    fn has_yielded(&self, replica: u32, number: Number, common: &Common) -> bool {
+        let known = &self.resp[replica as usize];
+        let was_mine = known.owner == Some(self.stamp) && known.number == number;
+        common.config.numbered_grants && was_mine && !self.mine.contains(replica)
+    }
+
+    /// "It gradually forms the idea about its place in the race", with three outcomes.
+    fn weigh(&mut self, replica: u32, wait: Option<Span>, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let votes = common.quorum().votes();
+        let is_first = self.round.heard.insert(replica);
+        if is_first && let Some(wait) = wait {
+            self.round.waits += wait;
+            self.round.forecasts += 1;
+        }
+        if self.mine.len() >= votes && self.enter(common, cx) {
+            return; // Case 1. Case 2, somebody else has won, is to do nothing.
+        }
+        self.yield_if_hopeless(common, cx); // Case 3.
+        if is_first && self.round.heard.len() == votes {
+            self.back_off(common, cx);
+        }
+    }
+
+    /// Goes in, if m votes stand and agree on a fencing number. If they do not, asking again will renew the ones and
+    /// raise the others.
+    fn enter(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) -> bool {
+        let stands = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
+        let mut levels: Vec<u64> = self.votes().filter(stands).map(|vote| vote.fencing).collect();
+        let (Some(number), Some(until)) =
+            (fencing::number(&mut levels, common.quorum().votes()), self.lease_end(common))
+        else {
+            cx.set_timer(Timer::Wake(self.id()), common.config.retry);
+            return false;
+        };
+        common.fencing = common.fencing.max(number);
+        self.phase = Phase::Inside { until };
+        self.wake_to_renew(until, common, cx);
+        cx.grant(self.ticket, Grant { slot: 0, fencing: number });
+        true
+    }
+
+    fn votes(&self) -> impl Iterator<Item = &Response> {
+        self.mine.iter().map(|replica| &self.resp[replica as usize])
+    }
+
+    /// Until when m of our votes stand.
+    fn lease_end(&self, common: &Common) -> Option<Time> {
+        let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
+        ends.sort_unstable();
+        ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
+    }
+
+    /// Case 3, *winner = nil*. The printed form yields every vote as soon as nobody can win, to find out from the
+    /// replicas who is first. Ours yields only what a replica has asked back for somebody earlier, since every other
+    /// vote would come straight back; and does so as soon as we cannot win.
+    fn yield_if_hopeless(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let (same, given_up) = if common.config.ask_owner {
+            (self.mine.len(), self.mine.and(self.asked))
+        } else {
+            (self.same(), self.mine)
+        };
+        if !given_up.is_empty() && common.quorum().verdict(same, self.heard.len()) == Verdict::Cannot {
+            for replica in given_up.iter() {
+                self.yield_vote(replica, common, cx);
+            }
+        }
+    }
+
+    fn yield_vote(&mut self, replica: u32, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let (client, number, sent) = (self.stamp, self.resp[replica as usize].number, cx.now());
+        for set in [&mut self.mine, &mut self.heard, &mut self.asked] {
+            set.remove(replica); // *Clear(resp[i])*; the number stays, so that we know the grant if we meet it again.
+        }
+        common.send(replica, Message::Yield { replica, client, number, sent }, cx);
+    }
+
+    /// j_same: how many responses name the same owner at most.
+    fn same(&self) -> u32 {
+        let mut owners: Vec<(Stamp, u32)> = Vec::new();
+        for owner in self.heard.iter().filter_map(|replica| self.resp[replica as usize].owner) {
+            match owners.iter_mut().find(|(known, _)| *known == owner) {
+                Some((_, count)) => *count += 1,
+                None => owners.push((owner, 1)),
+            }
+        }
+        owners.iter().map(|&(_, count)| count).max().unwrap_or(0)
+    }
+
+    /// §4, informed backoff: when do we ask again?
+    fn back_off(&mut self, common: &Common, cx: &mut Cx<'_, Sigma>) {
+        if self.round.forecasts == 0 {
+            return; // Nobody knows: then it is the default timer, or in the printed form none.
+        }
+        let t_w = self.round.waits / u64::from(self.round.forecasts);
+        let after = if common.config.early_retry { (t_w * 5 / 8).max(common.config.retry) } else { t_w };
+        cx.set_timer(Timer::Wake(self.id()), after);
+    }
+
+    /// A replica asks for its vote back, for somebody earlier.
+    pub fn on_inquire(&mut self, replica: u32, number: Number, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        if self.phase != Phase::Waiting || self.resp[replica as usize].number != number {
+            return; // We are inside, or the grant has not come yet: then it will ask again.
+        }
+        if self.mine.contains(replica) && self.asked.insert(replica) {
+            self.yield_if_hopeless(common, cx);
+        } else {
+            // Asked again, after the backoff of the one who waits: what we still hope for must have been lost, or else
+            // our YIELD was.
+            self.yield_vote(replica, common, cx);
+        }
+    }
+
+    /// The timer: asks again. True if the lease has run out and the client is not inside any more.
+    pub fn on_wake(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) -> bool {
+        if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
+            return true;
+        }
+        self.ask(common, cx);
+        false
+    }
+
+    /// Figure 5, *Release(CS)*; and withdrawal.
+    pub fn release(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        self.phase = Phase::Idle;
+        cx.cancel_timer(Timer::Wake(self.id()));
+        for replica in 0..common.quorum().replicas() {
+            common.send(replica, Message::Release { replica, client: self.stamp, fencing: common.fencing }, cx);
+        }
+    }
+
+    /// The printed form's next request: *Request(CS)* never clears *resp[]*.
+    pub fn reuse(&mut self, ticket: Ticket, time: u64) {
+        (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
+    }
+}

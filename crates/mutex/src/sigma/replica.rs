@@ -1,0 +1,252 @@
+//! The replica half of Sigma (Figure 6).
+
+use alloc::collections::VecDeque;
+
+use peerlock_base::{Span, Time};
+
+use super::message::{Message, Number, Stamp, Timer};
+use super::{Common, Config, Sigma};
+use crate::replicas::by_any_clock;
+use crate::{Cx, fencing};
+
+/// One logical replica: one vote.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Replica {
+    /// Which one, of n.
+    pub index: u32,
+    /// *C_owner*, *T_owner*: who has the vote. If nobody has, nobody waits either.
+    owner: Option<Owner>,
+    /// *Queue*: who waits, in order. A sorted ring, because newcomers join at its end and the first leave at its
+    /// front, and because a place in it is a number.
+    queue: VecDeque<Entry>,
+    /// The latest grant's.
+    number: Number,
+    /// See [`crate::fencing`].
+    fencing: u64,
+    /// The highest time stamp seen.
+    clock: u64,
+    /// Whether [`Timer::Lease`] is pending.
+    watches: bool,
+    /// The latest RELEASE by an owner.
+    released: Option<Time>,
+    /// T_CS: the mean time from one RELEASE to the next, recent ones counting more.
+    t_cs: Option<Span>,
+}
+
+/// A request at a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Entry {
+    pub client: Stamp,
+    /// When its latest REQUEST was sent, by the client's clock …
+    pub sent: Time,
+    /// … and when it arrived, by ours.
+    pub arrived: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Owner {
+    entry: Entry,
+    granted: Time,
+    /// The end of its lease, by our clock.
+    until: Time,
+}
+
+impl Owner {
+    /// The end of the lease by the client's clock, or a little sooner: the request cannot have arrived before it was
+    /// sent, and since then our clock has shown how long it waited.
+    fn until_there(&self) -> Time {
+        self.entry.sent + by_any_clock(self.until.since(self.entry.arrived))
+    }
+}
+
+impl Replica {
+    pub fn new(index: u32, incarnation: u64) -> Self {
+        Self {
+            index,
+            owner: None,
+            queue: VecDeque::new(),
+            number: Number { incarnation, count: 0 },
+            fencing: incarnation,
+            clock: 0,
+            watches: false,
+            released: None,
+            t_cs: None,
+        }
+    }
+
+    /// §2: "their internal states may be randomly reset".
+    pub fn reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Sigma>) {
+        cx.cancel_timer(Timer::Lease(self.index));
+        *self = Self::new(self.index, incarnation);
+    }
+
+    /// What a client tells in passing.
+    pub fn hear(&mut self, client: Stamp, fencing: u64) {
+        self.clock = self.clock.max(client.time);
+        self.fencing = self.fencing.max(fencing);
+    }
+
+    /// Figure 6, *OnRequest(C, timestamp)*.
+    pub fn on_request(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let client = entry.client;
+        self.expire(common, cx);
+        let Some(owner) = &mut self.owner else {
+            return self.grant(entry, common, cx);
+        };
+        if common.config.idempotent_requests && owner.entry.client == client {
+            owner.until = cx.now() + common.config.lease;
+            owner.entry.refresh(entry);
+            return self.respond(client, 0, common, cx);
+        }
+        let (position, is_known) = self.enqueue(entry, &common.config);
+        self.respond(client, position, common, cx);
+        self.inquire(position, is_known, common, cx);
+    }
+
+    /// *Queue.Insert(C, timestamp)*: the client's place in the queue, and whether it had one already.
+    fn enqueue(&mut self, entry: Entry, config: &Config) -> (usize, bool) {
+        match self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client) {
+            Ok(position) if config.idempotent_requests => {
+                self.queue[position].refresh(entry);
+                (position, true)
+            }
+            Ok(position) | Err(position) => {
+                self.queue.insert(position, entry);
+                (position, false)
+            }
+        }
+    }
+
+    /// Asks the owner whether it still wants the vote, on behalf of the first in the queue: if that one came before
+    /// the owner (whoever is further back came too late to be told of), or if it asks again because its turn is due.
+    fn inquire(&mut self, position: usize, is_known: bool, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let (Some(owner), true, 0) = (self.owner, common.config.ask_owner, position) else { return };
+        let earlier = self.queue[0].client < owner.entry.client;
+        if earlier || is_known {
+            let (replica, owner, number) = (self.index, owner.entry.client, self.number);
+            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }, cx);
+        }
+    }
+
+    /// Figure 6, *OnRelease(C)*.
+    pub fn on_release(&mut self, client: Stamp, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        if self.is_owner(client, common) {
+            self.observe_release(cx.now(), &common.config);
+            self.resp_queue(common, cx);
+        } else if let Some(position) = self.position(client, &common.config) {
+            self.queue.remove(position);
+        }
+    }
+
+    /// Figure 6, *OnYield(C)*.
+    pub fn on_yield(&mut self, entry: Entry, number: Number, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let client = entry.client;
+        if self.is_owner(client, common) {
+            if common.config.numbered_grants && number != self.number {
+                return; // Stale: it has yielded an earlier grant, and owns the vote again.
+            }
+            if let Some(owner) = self.owner {
+                self.enqueue(owner.entry, &common.config);
+            }
+            self.resp_queue(common, cx);
+        }
+        if self.is_owner(client, common) {
+            return;
+        }
+        match self.position(client, &common.config) {
+            Some(position) => self.respond(client, position, common, cx),
+            None if common.config.yield_is_request => self.on_request(entry, common, cx),
+            None => self.respond(client, 0, common, cx),
+        }
+    }
+
+    /// Figure 6, *RespQueue()*: the vote goes to the first in the queue, if anybody waits.
+    fn resp_queue(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        self.owner = None;
+        if let Some(first) = self.queue.pop_front() {
+            self.grant(first, common, cx);
+        }
+    }
+
+    fn grant(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        self.number.count += 1;
+        self.owner = Some(Owner { entry, granted: cx.now(), until: cx.now() + common.config.lease });
+        if !self.watches {
+            self.watches = true;
+            cx.set_timer(Timer::Lease(self.index), common.config.lease);
+        }
+        self.respond(entry.client, 0, common, cx);
+    }
+
+    /// *SendResponse(C, C_owner, T_owner)*.
+    fn respond(&self, to: Stamp, position: usize, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        let message = Message::Response {
+            replica: self.index,
+            to: to.client.ticket,
+            owner: self.owner.map(|owner| owner.entry.client),
+            number: self.number,
+            until: self.owner.filter(|owner| owner.entry.client == to).map_or(Time::ZERO, |owner| owner.until_there()),
+            // T_w = T_CS (P + 1/2).
+            wait: self.t_cs.map(|t_cs| t_cs * position as u64 + t_cs / 2),
+            fencing: self.fencing,
+            clock: self.clock,
+        };
+        common.post.send(to.peer(), message, cx);
+    }
+
+    /// §4: "when the lease expires, replica will grant permission to the next client (if any) in the queue".
+    pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
+            self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
+            self.resp_queue(common, cx);
+        }
+    }
+
+    /// One timer serves all owners: it is set again for what is left of the lease of the one it finds.
+    pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+        self.watches = false;
+        self.expire(common, cx);
+        if let Some(owner) = self.owner.filter(|_| !self.watches) {
+            self.watches = true;
+            cx.set_timer(Timer::Lease(self.index), owner.until.since(cx.now()));
+        }
+    }
+
+    /// T_CS is "the average CS duration, as observed by the replica of interval between any two consecutive release
+    /// operations". An eighth of each new interval goes into the mean: our choice.
+    fn observe_release(&mut self, now: Time, config: &Config) {
+        let granted = self.owner.map(|owner| owner.granted);
+        if let Some(since) = if config.busy_intervals { granted } else { self.released } {
+            let interval = now.since(since);
+            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
+        }
+        self.released = Some(now);
+    }
+
+    /// *C = C_owner*: the same request, or in the printed form any request of the same client.
+    fn is_owner(&self, client: Stamp, common: &Common) -> bool {
+        self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
+    }
+
+    /// *Queue.Contains(C)*.
+    fn position(&self, client: Stamp, config: &Config) -> Option<usize> {
+        if config.requests_apart {
+            self.queue.binary_search_by_key(&client, |waiting| waiting.client).ok()
+        } else {
+            self.queue.iter().position(|waiting| is_same(waiting.client, client, config))
+        }
+    }
+}
+
+fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
+    if config.requests_apart { one == other } else { one.client == other.client }
+}
+
+impl Entry {
+    /// The latest REQUEST tells most about the client's clock.
+    fn refresh(&mut self, newer: Self) {
+        if newer.sent > self.sent {
+            *self = newer;
+        }
+    }
+}
