@@ -1,59 +1,26 @@
 //! Overlays made from knowledge of all peers: routing, ownership and replica sets.
 
-use std::collections::BTreeMap;
-
 use peerlock_base::{Key, PeerId, Rng};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{Config, Node, Overlay, UNKNOWN};
+use peerlock_overlay::{Config, Node, Overlay};
 
 use crate::for_both;
-use crate::world::{Subject, nodes};
+use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
 
 for_both!(every_key_has_one_owner_in_rings_of_every_size, the_owner_knows_the_whole_replica_set);
-
-fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
-    (0..nodes.len()).map(|place| O::converged(nodes, place, config, UNKNOWN)).collect()
-}
-
-fn map(nodes: &[Node]) -> BTreeMap<Key, PeerId> {
-    nodes.iter().map(|node| (node.key, node.peer)).collect()
-}
-
-fn random_key(rng: &mut Rng) -> Key {
-    Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
-}
-
-/// Mean hops of `lookups` lookups of random keys from random peers. Every one has to end at the owner.
-fn mean_hops<O: Subject>(count: u64, lookups: u64) -> f64 {
-    let nodes = nodes(count);
-    let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
-    let by_peer: BTreeMap<PeerId, usize> = nodes.iter().enumerate().map(|(place, node)| (node.peer, place)).collect();
-    let mut rng = Rng::new(1);
-    let mut hops = 0u64;
-    for _ in 0..lookups {
-        let key = random_key(&mut rng);
-        let mut at = rng.below(count) as usize;
-        while let Some(next) = ring[at].next_hop(key) {
-            hops += 1;
-            at = by_peer[&next];
-        }
-        assert_eq!(nodes[at].peer, O::owner(&truth, key), "{key}");
-    }
-    hops as f64 / lookups as f64
-}
 
 /// Chord, §V.C: "about ½·log2 N", which is 6.64 for 10,000 peers. The successor list saves part of the last hops.
 #[test]
 fn chord_takes_half_of_log2_n_hops() {
-    let mean = mean_hops::<Chord>(10_000, 20_000);
+    let mean = mean_hops::<Chord>(10_000, 20_000, 1);
     assert!((5.6..7.0).contains(&mean), "{mean}");
 }
 
 /// Pastry, §3.1: about log16 N, which is 3.32 for 10,000 peers.
 #[test]
 fn pastry_takes_log16_n_hops() {
-    let mean = mean_hops::<Pastry>(10_000, 20_000);
+    let mean = mean_hops::<Pastry>(10_000, 20_000, 1);
     assert!((2.8..3.6).contains(&mean), "{mean}");
 }
 

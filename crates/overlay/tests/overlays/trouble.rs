@@ -6,7 +6,7 @@ use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Input, Overlay, UNKNOWN};
 
 use crate::for_both;
-use crate::world::{Subject, Tally, World};
+use crate::world::{Subject, Tally, World, churn};
 
 for_both!(
     joins_one_by_one_give_the_converged_overlay,
@@ -158,13 +158,12 @@ fn a_peer_cut_off_from_all_neighbours_finds_back<O: Subject>() {
     assert_settled(&world, 100);
 }
 
-/// The half-life of a peer, and how many there are: as the issue asks for.
+/// A loose bound; `examples/overlays.rs` reports what it is for the numbers in docs/overlays.md.
 fn churn_does_little_harm<O: Subject>() {
-    for seed in [9] {
-        let tally = crate::world::churn::<O>(300, Span::from_secs(600), Span::from_secs(600), true, seed).tally;
-        let bad = (tally.wrong + tally.lost) as f64 / tally.total() as f64;
-        assert!(bad < 0.03, "seed {seed}: {bad} of all lookups were wrong or lost: {tally:?}");
-    }
+    let seed = 9;
+    let tally = churn::<O>(1000, Span::from_secs(600), Span::from_secs(300), true, seed).tally;
+    let bad = (tally.wrong + tally.lost) as f64 / tally.total() as f64;
+    assert!(bad < 0.03, "seed {seed}: {bad} of all lookups were wrong or lost: {tally:?}");
 }
 
 fn the_same_seed_gives_the_same_bytes<O: Subject>() {
@@ -176,7 +175,7 @@ fn the_same_seed_gives_the_same_bytes<O: Subject>() {
         (30..40).for_each(|peer| world.join(peer, Some(10)));
         world.run(Span::from_secs(60));
         world.survey(1);
-        world.trace.take().unwrap()
+        world.trace.take()
     };
     assert!(trace(10) == trace(10), "two runs of one seed differ");
     assert!(trace(10) != trace(11), "the seed means nothing");

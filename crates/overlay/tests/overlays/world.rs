@@ -44,6 +44,40 @@ pub fn nodes(count: u64) -> Vec<Node> {
     nodes
 }
 
+/// All of `nodes` as they are when everything has settled.
+pub fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
+    (0..nodes.len()).map(|place| O::converged(nodes, place, config, UNKNOWN)).collect()
+}
+
+/// Who is where, for [`Subject::owner`].
+pub fn map(nodes: &[Node]) -> BTreeMap<Key, PeerId> {
+    nodes.iter().map(|node| (node.key, node.peer)).collect()
+}
+
+pub fn random_key(rng: &mut Rng) -> Key {
+    Key::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()))
+}
+
+/// Mean hops of lookups of random keys from random peers among `count` that have settled. Every one has to end at the
+/// owner.
+pub fn mean_hops<O: Subject>(count: u64, lookups: u64, seed: u64) -> f64 {
+    let nodes = nodes(count);
+    let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
+    let by_peer: BTreeMap<PeerId, usize> = nodes.iter().enumerate().map(|(place, node)| (node.peer, place)).collect();
+    let mut rng = Rng::new(seed);
+    let mut hops = 0u64;
+    for _ in 0..lookups {
+        let key = random_key(&mut rng);
+        let mut at = rng.below(count) as usize;
+        while let Some(next) = ring[at].next_hop(key) {
+            hops += 1;
+            at = by_peer[&next];
+        }
+        assert_eq!(nodes[at].peer, O::owner(&truth, key), "{key}");
+    }
+    hops as f64 / lookups as f64
+}
+
 /// What became of a lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -232,7 +266,7 @@ impl<O: Subject> World<O> {
 
     /// A lookup for a random key from a random peer in the ring.
     pub fn look_up_somewhere(&mut self) {
-        let (peer, key) = (self.anybody(), Key::new(u128::from(self.net.bits()) << 64 | u128::from(self.net.bits())));
+        let (peer, key) = (self.anybody(), random_key(&mut self.net));
         self.look_up(peer, key);
     }
 
@@ -349,7 +383,7 @@ impl<O: Subject> World<O> {
         let before = self.tally;
         for _ in 0..times {
             for node in self.members() {
-                let key = Key::new(u128::from(self.net.bits()) << 64 | u128::from(self.net.bits()));
+                let key = random_key(&mut self.net);
                 self.look_up(node.peer, key);
             }
             self.run(Span::from_secs(10));
