@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
+use core::hash::Hash;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 
@@ -9,10 +10,11 @@ use crate::{KeyRange, Node};
 
 /// One peer's part in an overlay.
 ///
-/// Plain verbs come down from the user above, `on_*` comes up from the network, `cx.verb()` goes out.
-pub trait Overlay: Sized {
+/// Plain verbs come down from the user above, `on_*` comes up from the network, `cx.verb()` goes out. The state can be
+/// compared and hashed, so that it can be explored.
+pub trait Overlay: Clone + Debug + Eq + Hash {
     /// What peers say to each other.
-    type Message: Clone + Debug;
+    type Message: Clone + Debug + Eq + Hash;
 
     /// A peer that has not joined yet.
     fn new(me: Node, config: Config) -> Self;

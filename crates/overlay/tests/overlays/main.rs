@@ -1,6 +1,8 @@
 //! Both overlays, held to the same promises.
 
 mod converged;
+mod nonsense;
+mod paper;
 mod trouble;
 mod world;
 

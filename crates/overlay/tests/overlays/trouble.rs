@@ -91,6 +91,32 @@ fn tables_fill_up() {
     assert!(taken * 100 >= places * 99, "{taken} of {places} places are taken");
 }
 
+/// Pastry, §2.5: of the peers that suit a place, one that is near gets it.
+#[test]
+fn tables_prefer_those_that_are_near() {
+    // On a line of 200 ms, at a place that has nothing to do with the key.
+    let latency = |from: PeerId, to: PeerId| Some(Span::from_millis(from.get().abs_diff(to.get())));
+    let mean = |proximity: fn(PeerId, PeerId) -> Option<Span>| {
+        let mut world = World::<Pastry>::new(3);
+        world.proximity = proximity;
+        world.join(0, None);
+        (1..200).for_each(|peer| world.join(peer, Some(0)));
+        world.run(Span::from_secs(600));
+        let jumps = world.members().into_iter().flat_map(|node| {
+            world
+                .overlay(node.peer)
+                .table()
+                .iter()
+                .map(|to| node.peer.get().abs_diff(to.peer.get()))
+                .collect::<Vec<_>>()
+        });
+        let jumps: Vec<u64> = jumps.collect();
+        jumps.iter().sum::<u64>() / jumps.len() as u64
+    };
+    let (near, any) = (mean(latency), mean(|_, _| None));
+    assert!(near * 2 < any, "{near} ms with latencies known, {any} ms without");
+}
+
 fn joins_get_through_when_messages_are_lost<O: Subject>() {
     let mut world = World::<O>::new(4);
     world.loss = 0.1;

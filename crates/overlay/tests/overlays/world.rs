@@ -11,7 +11,7 @@ use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, UNKNOWN, step};
 
 /// What the tests have to know about an overlay to tell right from wrong.
-pub trait Subject: Overlay<Message: PartialEq> + Clone + std::fmt::Debug + PartialEq {
+pub trait Subject: Overlay {
     const CONFIG: Config;
 
     /// The owner of `key` by the definition in the paper, found the plain way.
@@ -169,6 +169,8 @@ pub struct World<O: Subject> {
     net: Rng,
     pub latency: (Span, Span),
     pub loss: f64,
+    /// What the peers know of latencies, from one to another.
+    pub proximity: fn(PeerId, PeerId) -> Option<Span>,
     /// Whether a hop that does not confirm a lookup is left out and the lookup sent elsewhere.
     pub detours: bool,
     /// The peers that are alive and in the ring.
@@ -192,6 +194,7 @@ impl<O: Subject> World<O> {
             net: Rng::stream(seed, 1),
             latency: (Span::from_millis(20), Span::from_millis(120)),
             loss: 0.0,
+            proximity: |_, _| None,
             detours: true,
             ring: BTreeMap::new(),
             tally: Tally::default(),
@@ -335,10 +338,10 @@ impl<O: Subject> World<O> {
     /// Hands `input` to a peer, and carries its effects out.
     pub fn input(&mut self, at: PeerId, input: Input<O::Message>) {
         let mut effects = std::mem::take(&mut self.effects);
-        let (now, rng) = (self.now, &mut self.rng);
+        let (now, rng, proximity) = (self.now, &mut self.rng, self.proximity);
         let Some(place) = self.places.get_mut(&at).filter(|place| place.alive) else { return };
         let before = place.overlay.range();
-        step(&mut place.overlay, input, &mut Cx::new(at, now, rng, UNKNOWN, &mut effects));
+        step(&mut place.overlay, input, &mut Cx::new(at, now, rng, &|to| proximity(at, to), &mut effects));
         let told = effects.iter().any(|effect| matches!(effect, Effect::Owns { .. }));
         assert_eq!(told, place.overlay.range() != before, "the user is told exactly when what we own has changed");
         for effect in effects.drain(..) {
