@@ -268,8 +268,7 @@ impl Pastry {
         }
     }
 
-    /// One peer of each row is asked for what it knows, which also shows whether it is alive; and leaves may suit the
-    /// table as well as others.
+    /// One peer of each row is asked for what it knows, which also shows whether it is alive.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
@@ -279,8 +278,6 @@ impl Pastry {
             self.ask_row(chosen.peer, row, cx);
             start += many;
         }
-        let leaves: Vec<Node> = self.ring.neighbours().collect();
-        self.consider(leaves.into_iter(), cx);
     }
 
     fn ask_row(&mut self, peer: PeerId, row: usize, cx: &mut Cx<'_, Message>) {

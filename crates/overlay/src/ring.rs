@@ -388,11 +388,7 @@ impl Ring {
     }
 
     /// A node that we heard from itself. If it turns out to be the nearest, the two have to know each other's lists.
-    /// While we join, the welcome shows us our neighbours, and not whoever happens to greet us.
     fn meet<M: From<Message> + Debug>(&mut self, node: Node, cx: &mut Cx<'_, M>) {
-        if !self.is_joined() {
-            return;
-        }
         let nearest = self.left.is_nearer(node) || self.right.is_nearer(node);
         self.left.insert(node);
         self.right.insert(node);
@@ -424,9 +420,9 @@ impl Ring {
 
     fn on_leave<M: From<Message> + Debug>(&mut self, from: PeerId, lists: &Lists, cx: &mut Cx<'_, M>) {
         self.lose(from, cx);
-        if self.right.is_empty() && !self.is_outside() {
-            // Its neighbours are better than nobody.
-            self.rescue(lists.nodes(), cx);
+        if !self.is_outside() {
+            // Its neighbours will be ours, and it may have known somebody that we have not heard of.
+            self.court_nearer(|| lists.nodes(), cx);
         }
     }
 

@@ -104,6 +104,46 @@ fn chord_failed_neighbours() {
     }
 }
 
+/// Chord, §IV.E, *check_predecessor*: a predecessor that was heard from since the last round needs no question.
+#[test]
+fn chord_heard_predecessor() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    tell(&mut n, message(20, exchange(20, lists(&[10, 90], &[40, 60]))));
+    for asked in [&[60][..], &[60, 20]] {
+        let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
+        let exchanges = effects.iter().filter_map(|effect| match effect {
+            Effect::Send { to, message: chord::Message::Ring(RingMessage::Exchange { .. }) } => Some(to.get()),
+            _ => None,
+        });
+        assert_eq!(exchanges.collect::<Vec<_>>(), asked);
+    }
+}
+
+/// A peer that has lost everybody on one side turns to the other: the ring goes round.
+#[test]
+fn one_side_lost() {
+    let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
+    for dead in [10, 20, 30] {
+        tell(&mut n, Input::Unreachable(PeerId::new(dead)));
+    }
+    assert_eq!(n.range(), owned(70, 40), "not the whole ring");
+}
+
+/// Nobody is taken up again on hearsay for a while after it was found dead; unless it was not.
+#[test]
+fn suspicion_ends_with_a_sign_of_life() {
+    for alive in [false, true] {
+        let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+        tell(&mut n, Input::Unreachable(PeerId::new(90)));
+        if alive {
+            let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(90), hops: 0 };
+            tell(&mut n, message(90, seek));
+        }
+        tell(&mut n, message(60, exchanged(60, lists(&[40, 20], &[90, 10]))));
+        assert_eq!(n.neighbours().any(|known| known == node(90)), alive);
+    }
+}
+
 /// Chord, §IV.E, *join*: the owner of the newcomer's key answers. *Departure:* the newcomer owns nothing before both
 /// neighbours know it.
 #[test]
@@ -120,8 +160,14 @@ fn chord_join() {
     tell(&mut n, message(40, exchanged(40, lists(&[30, 10, 70], &[70, 10]))));
     assert_eq!(n.range(), None);
     assert_eq!(n.next_hop(Key::new(25)), Some(PeerId::new(40)));
+    let mut later = n.clone();
     tell(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
     assert_eq!(n.range(), owned(10, 30));
+    // Meanwhile somebody else came in between: first things first.
+    tell(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
+    assert_eq!(later.range(), None);
+    tell(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
+    assert_eq!(later.range(), owned(20, 30));
 }
 
 /// Chord, §IV.E, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
@@ -153,6 +199,9 @@ fn chord_leave() {
     let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
     tell(&mut s, message(40, goodbye[0].clone()));
     assert_eq!(s.range(), owned(20, 60));
+    // The one who leaves may know a newcomer that its neighbours have not heard of.
+    let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
+    assert_eq!(receivers(&effects), [10, 70], "the next of our own list, and the one between");
     // Whoever asks later is told, too.
     let late = sends(&tell(&mut n, message(10, exchange(10, lists(&[], &[])))), 10);
     assert!(matches!(late[..], [chord::Message::Ring(RingMessage::Leave { .. })]), "{late:?}");

@@ -136,6 +136,11 @@ fn a_peer_that_comes_back_finds_its_place_again<O: Subject>() {
         // Nobody has noticed yet when it is back, with an empty memory.
         world.run(Span::from_millis(500));
         world.join(peer, Some(peer + 1));
+        world.run(Span::from_secs(2));
+        assert!(
+            world.overlay(PeerId::new(peer)).range().is_some(),
+            "{peer} did not have to wait for a round of upkeep"
+        );
     }
     world.run(Span::from_secs(200));
     assert_settled(&world, 50);
@@ -180,6 +185,7 @@ fn a_peer_cut_off_from_all_neighbours_finds_back<O: Subject>() {
     let lonely = PeerId::new(42);
     let neighbours: Vec<PeerId> = world.overlay(lonely).neighbours().map(|node| node.peer).collect();
     neighbours.into_iter().for_each(|peer| world.input(lonely, Input::Unreachable(peer)));
+    assert!(world.overlay(lonely).neighbours().next().is_some(), "there are still those for long jumps");
     world.run(Span::from_secs(200));
     assert_settled(&world, 100);
 }
