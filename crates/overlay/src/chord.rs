@@ -297,10 +297,7 @@ impl Chord {
                 self.ring.expect(hop, cx);
             }
             // The key is our own: nobody is that far away.
-            None => {
-                self.fingers.retain(|finger| bit(me, finger.key) < i);
-                (self.next, self.sought, self.eager) = (None, None, false);
-            }
+            None => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
 

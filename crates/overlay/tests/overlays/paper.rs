@@ -129,6 +129,18 @@ fn one_side_lost() {
     assert_eq!(n.range(), owned(70, 40), "not the whole ring");
 }
 
+/// A dead hop is found out even if it is used all the time.
+#[test]
+fn asking_more_often_does_not_buy_more_time() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    for (hops, times) in [(0, 1), (1, 0), (2, 0)] {
+        let seek = chord::Message::Seek { key: Key::new(55), origin: PeerId::new(10), hops };
+        let effects = tell(&mut n, message(10, seek));
+        let is_set = |effect: &&Effect<_>| matches!(effect, Effect::SetTimer { timer: Timer::Silence(_), .. });
+        assert_eq!(effects.iter().filter(is_set).count(), times, "{effects:?}");
+    }
+}
+
 /// Nobody is taken up again on hearsay for a while after it was found dead; unless it was not.
 #[test]
 fn suspicion_ends_with_a_sign_of_life() {
@@ -185,6 +197,10 @@ fn chord_fix_fingers() {
         tell(&mut n, message(answer, found));
     }
     assert!(n.fingers().iter().copied().eq([40, 60, 90].map(node)));
+    // What is the successor now is no finger any more.
+    tell(&mut n, Input::Unreachable(PeerId::new(20)));
+    tell(&mut n, Input::Timer(Timer::Stabilize));
+    assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
 }
 
 /// Chord, §IV.E, *voluntary node departures*: both neighbours are told. The one who left knows where its keys are now.

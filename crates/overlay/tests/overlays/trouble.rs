@@ -77,6 +77,18 @@ fn fingers_come_to_be_exact() {
     }
 }
 
+/// A newcomer does not wait for its rounds of upkeep to learn of all its fingers.
+#[test]
+fn a_newcomer_has_its_fingers_within_seconds() {
+    let mut world = World::<Chord>::converged(100, 3);
+    world.join(100, Some(0));
+    world.run(Span::from_secs(4));
+    let members = world.members();
+    let place = members.iter().position(|node| node.peer == PeerId::new(100)).expect("it is in");
+    let ideal = Chord::converged(&members, place, Chord::CONFIG, UNKNOWN);
+    assert_eq!(world.overlay(PeerId::new(100)).fingers(), ideal.fingers());
+}
+
 /// Which peer has a place in the table is a matter of choice, but no place stays empty that could be taken.
 #[test]
 fn tables_fill_up() {
