@@ -447,12 +447,7 @@ impl Ring {
         if tries >= self.config.tries {
             return true;
         }
-        // A neighbour's answer is needed for its lists, anybody else's only as a sign of life.
-        if self.is_nearest(peer) {
-            self.exchange(peer, cx);
-        } else {
-            self.ping(peer, cx);
-        }
+        self.ping(peer, cx);
         self.awaited.insert(peer, tries + 1);
         cx.set_timer(Timer::Silence(peer), self.config.answer);
         false

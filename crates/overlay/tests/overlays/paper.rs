@@ -141,6 +141,18 @@ fn asking_more_often_does_not_buy_more_time() {
     }
 }
 
+/// One peer has one key, and one key one peer.
+#[test]
+fn a_peer_with_another_key_is_strange() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    let before = n.clone();
+    for (from, key) in [(20, 30), (30, 20), (30, 40)] {
+        let effects = tell(&mut n, message(from, RingMessage::Ping { key: node(key).key }));
+        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{from} at {key}: {effects:?}");
+        assert_eq!(n, before);
+    }
+}
+
 /// Nobody is taken up again on hearsay for a while after it was found dead; unless it was not.
 #[test]
 fn suspicion_ends_with_a_sign_of_life() {
@@ -262,6 +274,8 @@ fn pastry_join_collects_rows() {
     };
     assert!(hops.len() > 2, "{hops:?}");
     assert!(hops.iter().all(|hop| rows.contains(hop)), "the hops themselves suit, too");
+    let first_row = rows.iter().filter(|node| node.key.shared_digits(newcomer.key) == 0).count();
+    assert!(first_row <= 15 + hops.len(), "each row is given once, not by every hop: {first_row}");
     // With 2000 peers all 15 places of the first two rows can be taken.
     for row in 0..2 {
         let in_row = |node: &&Node| node.key.shared_digits(newcomer.key) == row;

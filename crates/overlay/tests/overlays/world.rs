@@ -178,6 +178,8 @@ pub struct World<O: Subject> {
     pub tally: Tally,
     pub messages: u64,
     pub strange: u64,
+    /// How often somebody waited in vain for an answer.
+    pub silences: u64,
     /// Everything that happened, one line per event, if wanted.
     pub trace: Option<String>,
     effects: Vec<Effect<O::Message>>,
@@ -200,6 +202,7 @@ impl<O: Subject> World<O> {
             tally: Tally::default(),
             messages: 0,
             strange: 0,
+            silences: 0,
             trace: None,
             effects: Vec::new(),
         }
@@ -298,6 +301,7 @@ impl<O: Subject> World<O> {
             Event::Timer { at, timer, number } => {
                 if self.place(at).timers.get(&timer) == Some(&number) {
                     self.place(at).timers.remove(&timer);
+                    self.silences += u64::from(matches!(timer, Timer::Silence(_)));
                     self.input(at, Input::Timer(timer));
                 }
             }
