@@ -268,7 +268,8 @@ impl Pastry {
         }
     }
 
-    /// One peer of each row is asked for what it knows, which also shows whether it is alive.
+    /// One peer of each row is asked for what it knows, which also shows whether it is alive. Leaves may suit the table,
+    /// too: in the last rows there is often nobody else.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
@@ -278,6 +279,8 @@ impl Pastry {
             self.ask_row(chosen.peer, row, cx);
             start += many;
         }
+        let leaves: Vec<Node> = self.ring.neighbours().collect();
+        self.consider(leaves.into_iter(), cx);
     }
 
     fn ask_row(&mut self, peer: PeerId, row: usize, cx: &mut Cx<'_, Message>) {

@@ -76,7 +76,7 @@ pub enum Message {
         /// Where the sender lies.
         key: Key,
     },
-    /// I am not in the ring, or not any more: to both neighbours when leaving, and to whoever asks later.
+    /// I am not in the ring, or not any more: to both neighbours when leaving, and later in answer to anything else.
     Leave {
         /// Whom the sender knew.
         lists: Lists,
@@ -298,26 +298,26 @@ impl Ring {
     ) -> Option<Heard> {
         let node = match message {
             Message::Exchange { key, lists } => {
-                let node = self.accept(from, key, true, cx)?;
+                let node = self.accept(from, key, cx)?;
                 let nearer = self.on_exchange(node, &lists, cx);
                 cx.send(from, Message::Exchanged { key: self.me.key, lists: self.lists() }.into());
                 self.try_enter(from, nearer, cx);
                 node
             }
             Message::Exchanged { key, lists } => {
-                let node = self.accept(from, key, false, cx)?;
+                let node = self.accept(from, key, cx)?;
                 let nearer = self.on_exchange(node, &lists, cx);
                 self.try_enter(from, nearer, cx);
                 node
             }
             Message::Ping { key } => {
-                let node = self.accept(from, key, true, cx)?;
+                let node = self.accept(from, key, cx)?;
                 self.meet(node, cx);
                 self.confirm(from, cx);
                 node
             }
             Message::Pong { key } => {
-                let node = self.accept(from, key, false, cx)?;
+                let node = self.accept(from, key, cx)?;
                 self.meet(node, cx);
                 node
             }
@@ -329,23 +329,21 @@ impl Ring {
         Some(Heard::Node(node))
     }
 
-    /// The sender of a message, if it makes sense and we are in the ring. If not, and it `asks`, it is told so.
-    fn accept<M: From<Message> + Debug>(
-        &mut self,
-        from: PeerId,
-        key: Key,
-        asks: bool,
-        cx: &mut Cx<'_, M>,
-    ) -> Option<Node> {
+    /// The sender of a message, if it makes sense and we are in the ring.
+    ///
+    /// If we are not, the sender is told, also when it only answers: it may have heard from us late, and think that we
+    /// came back.
+    fn accept<M: From<Message> + Debug>(&mut self, from: PeerId, key: Key, cx: &mut Cx<'_, M>) -> Option<Node> {
         let node = Node { key, peer: from };
         if !self.is_plausible(node) {
             cx.strange("a peer has the key of another");
             return None;
         }
-        if self.is_outside() && asks {
+        if self.is_outside() {
             self.say_goodbye(from, cx);
+            return None;
         }
-        (!self.is_outside()).then_some(node)
+        Some(node)
     }
 
     /// §IV.E, *stabilize* and *notify*. Returns whether somebody unheard of lies between us and a nearest neighbour.
@@ -374,11 +372,7 @@ impl Ring {
             let between = nodes().filter(|node| side.is_nearer(*node) && self.may_be(*node));
             between.min_by_key(|node| side.distance(*node))
         });
-        for node in nearer.iter().flatten() {
-            if !self.awaits(node.peer) {
-                self.exchange(node.peer, cx);
-            }
-        }
+        nearer.iter().flatten().for_each(|node| self.exchange(node.peer, cx));
         nearer.iter().any(Option::is_some)
     }
 
@@ -489,12 +483,11 @@ impl Ring {
         }
     }
 
-    /// Exchanges with the nearest on both sides, unless they have been asked and not yet answered.
+    /// Exchanges with the nearest on both sides.
     fn court<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
-        for node in [self.left.nearest(), self.right.nearest()].into_iter().flatten() {
-            if !self.awaits(node.peer) {
-                self.exchange(node.peer, cx);
-            }
+        let (left, right) = (self.left.nearest(), self.right.nearest());
+        for node in left.into_iter().chain(right.filter(|right| left != Some(*right))) {
+            self.exchange(node.peer, cx);
         }
     }
 
@@ -508,9 +501,13 @@ impl Ring {
         self.expect(to, cx);
     }
 
-    /// Confirms what `to` forwarded to us.
+    /// Confirms what `to` forwarded to us, or that we are not the right one to forward to.
     pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
-        cx.send(to, Message::Pong { key: self.me.key }.into());
+        if self.is_outside() {
+            self.say_goodbye(to, cx);
+        } else {
+            cx.send(to, Message::Pong { key: self.me.key }.into());
+        }
     }
 
     /// Something was sent to `peer` that it answers if it is alive. Asking more often does not buy it more time.

@@ -229,10 +229,13 @@ fn chord_leave() {
     assert_eq!(s.range(), owned(20, 60));
     // The one who leaves may know a newcomer that its neighbours have not heard of.
     let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
-    assert_eq!(receivers(&effects), [10, 70], "the next of our own list, and the one between");
-    // Whoever asks later is told, too.
-    let late = sends(&tell(&mut n, message(10, exchange(10, lists(&[], &[])))), 10);
-    assert!(matches!(late[..], [chord::Message::Ring(RingMessage::Leave { .. })]), "{late:?}");
+    assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours by our own lists, and the one between");
+    // Whoever thinks later that it is still here is told, too.
+    let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), hops: 0 };
+    for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
+        let answer = sends(&tell(&mut n, message(10, late)), 10);
+        assert!(matches!(answer[0], chord::Message::Ring(RingMessage::Leave { .. })), "{answer:?}");
+    }
 }
 
 /// Pastry, §2.2: if the key is not within the leaf set, the next hop has one more digit in common with it.

@@ -6,7 +6,7 @@ use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{Input, Overlay, UNKNOWN};
 
 use crate::for_both;
-use crate::world::{Subject, Tally, World, churn};
+use crate::world::{Subject, Tally, World, churn, seed};
 
 for_both!(
     joins_one_by_one_give_the_converged_overlay,
@@ -40,7 +40,7 @@ fn assert_perfect(tally: Tally) {
 }
 
 fn joins_one_by_one_give_the_converged_overlay<O: Subject>() {
-    let mut world = World::<O>::new(1);
+    let mut world = World::<O>::new(seed(1));
     world.join(0, None);
     for peer in 1..64 {
         world.join(peer, Some(peer / 2));
@@ -54,7 +54,7 @@ fn joins_one_by_one_give_the_converged_overlay<O: Subject>() {
 }
 
 fn joins_all_at_once_give_the_converged_overlay<O: Subject>() {
-    let mut world = World::<O>::new(2);
+    let mut world = World::<O>::new(seed(2));
     world.join(0, None);
     (1..64).for_each(|peer| world.join(peer, Some(0)));
     world.run(Span::from_secs(300));
@@ -66,7 +66,7 @@ fn joins_all_at_once_give_the_converged_overlay<O: Subject>() {
 /// Fingers are not a matter of choice: after some rounds every one is the right one.
 #[test]
 fn fingers_come_to_be_exact() {
-    let mut world = World::<Chord>::new(3);
+    let mut world = World::<Chord>::new(seed(3));
     world.join(0, None);
     (1..64).for_each(|peer| world.join(peer, Some(0)));
     world.run(Span::from_secs(600));
@@ -80,7 +80,7 @@ fn fingers_come_to_be_exact() {
 /// A newcomer does not wait for its rounds of upkeep to learn of all its fingers.
 #[test]
 fn a_newcomer_has_its_fingers_within_seconds() {
-    let mut world = World::<Chord>::converged(100, 3);
+    let mut world = World::<Chord>::converged(100, seed(3));
     world.join(100, Some(0));
     world.run(Span::from_secs(4));
     let members = world.members();
@@ -92,7 +92,7 @@ fn a_newcomer_has_its_fingers_within_seconds() {
 /// Which peer has a place in the table is a matter of choice, but no place stays empty that could be taken.
 #[test]
 fn tables_fill_up() {
-    let mut world = World::<Pastry>::new(3);
+    let mut world = World::<Pastry>::new(seed(3));
     world.join(0, None);
     (1..200).for_each(|peer| world.join(peer, Some(0)));
     world.run(Span::from_secs(600));
@@ -109,7 +109,7 @@ fn tables_prefer_those_that_are_near() {
     // On a line of 200 ms, at a place that has nothing to do with the key.
     let latency = |from: PeerId, to: PeerId| Some(Span::from_millis(from.get().abs_diff(to.get())));
     let mean = |proximity: fn(PeerId, PeerId) -> Option<Span>| {
-        let mut world = World::<Pastry>::new(3);
+        let mut world = World::<Pastry>::new(seed(3));
         world.proximity = proximity;
         world.join(0, None);
         (1..200).for_each(|peer| world.join(peer, Some(0)));
@@ -130,7 +130,7 @@ fn tables_prefer_those_that_are_near() {
 }
 
 fn joins_get_through_when_messages_are_lost<O: Subject>() {
-    let mut world = World::<O>::new(4);
+    let mut world = World::<O>::new(seed(4));
     world.loss = 0.1;
     world.join(0, None);
     (1..40).for_each(|peer| world.join(peer, Some(0)));
@@ -141,7 +141,7 @@ fn joins_get_through_when_messages_are_lost<O: Subject>() {
 }
 
 fn a_peer_that_comes_back_finds_its_place_again<O: Subject>() {
-    let mut world = World::<O>::converged(50, 5);
+    let mut world = World::<O>::converged(50, seed(5));
     world.run(Span::from_secs(30));
     for peer in [3, 17, 29] {
         world.fail(PeerId::new(peer));
@@ -160,7 +160,7 @@ fn a_peer_that_comes_back_finds_its_place_again<O: Subject>() {
 }
 
 fn lookups_are_right_again_after_a_fifth_of_the_peers_failed<O: Subject>() {
-    let mut world = World::<O>::converged(1000, 6);
+    let mut world = World::<O>::converged(1000, seed(6));
     world.run(Span::from_secs(20));
     (0..200).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
@@ -170,7 +170,7 @@ fn lookups_are_right_again_after_a_fifth_of_the_peers_failed<O: Subject>() {
 }
 
 fn leaving_loses_nothing<O: Subject>() {
-    let mut world = World::<O>::converged(200, 7);
+    let mut world = World::<O>::converged(200, seed(7));
     for peer in 0..40 {
         for _ in 0..25 {
             world.look_up_somewhere();
@@ -179,21 +179,20 @@ fn leaving_loses_nothing<O: Subject>() {
         for _ in 0..25 {
             world.look_up_somewhere();
         }
-        // They stay for half a minute, to hand on what is under way.
-        if peer >= 30 {
-            world.fail(PeerId::new((peer - 30) * 5));
-        }
         world.run(Span::from_secs(1));
     }
     world.run(Span::from_secs(20));
     assert_eq!((world.tally.lost, world.tally.total()), (0, 2000), "{:?}", world.tally);
     assert!(world.tally.wrong <= 5, "only what arrived in the instant of a change: {:?}", world.tally);
+    // So far they stayed, to hand on what was under way. Now they are not needed any more.
+    (0..40).for_each(|peer| world.fail(PeerId::new(peer * 5)));
     world.run(Span::from_secs(180));
     assert_settled(&world, 160);
+    assert_perfect(world.survey(5));
 }
 
 fn a_peer_cut_off_from_all_neighbours_finds_back<O: Subject>() {
-    let mut world = World::<O>::converged(100, 8);
+    let mut world = World::<O>::converged(100, seed(8));
     let lonely = PeerId::new(42);
     let neighbours: Vec<PeerId> = world.overlay(lonely).neighbours().map(|node| node.peer).collect();
     neighbours.into_iter().for_each(|peer| world.input(lonely, Input::Unreachable(peer)));
@@ -204,10 +203,9 @@ fn a_peer_cut_off_from_all_neighbours_finds_back<O: Subject>() {
 
 /// A loose bound; `examples/overlays.rs` reports what it is for the numbers in docs/overlays.md.
 fn churn_does_little_harm<O: Subject>() {
-    let seed = 9;
-    let tally = churn::<O>(1000, Span::from_secs(600), Span::from_secs(300), true, seed).tally;
+    let tally = churn::<O>(1000, Span::from_secs(600), Span::from_secs(300), true, seed(9)).tally;
     let bad = (tally.wrong + tally.lost) as f64 / tally.total() as f64;
-    assert!(bad < 0.03, "seed {seed}: {bad} of all lookups were wrong or lost: {tally:?}");
+    assert!(bad < 0.01, "{bad} of all lookups were wrong or lost: {tally:?}");
 }
 
 fn the_same_seed_gives_the_same_bytes<O: Subject>() {
@@ -226,7 +224,9 @@ fn the_same_seed_gives_the_same_bytes<O: Subject>() {
 }
 
 fn anybody_may_be_unreachable_at_any_time<O: Subject>() {
-    for seed in 0..20 {
+    let first = seed(0);
+    for seed in first..first + 20 {
+        println!("{seed}");
         let mut world = World::<O>::new(seed);
         let mut rng = Rng::new(seed);
         world.join(0, None);
@@ -249,7 +249,7 @@ fn anybody_may_be_unreachable_at_any_time<O: Subject>() {
 }
 
 fn two_overlays_grow_together_through_one_peer<O: Subject>() {
-    let mut world = World::<O>::new(12);
+    let mut world = World::<O>::new(seed(12));
     world.join(0, None);
     world.join(1, None);
     (2..60).for_each(|peer| world.join(peer, Some(peer % 2)));

@@ -44,6 +44,14 @@ pub fn nodes(count: u64) -> Vec<Node> {
     nodes
 }
 
+/// The seed of a test: `default`, or what `PEERLOCK_SEED` says. Seen only when the test fails.
+pub fn seed(default: u64) -> u64 {
+    let given = std::env::var("PEERLOCK_SEED").ok();
+    let seed = given.map_or(default, |text| text.parse().expect("PEERLOCK_SEED is a whole number"));
+    println!("PEERLOCK_SEED={seed}");
+    seed
+}
+
 /// All of `nodes` as they are when everything has settled.
 pub fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
     (0..nodes.len()).map(|place| O::converged(nodes, place, config, UNKNOWN)).collect()
