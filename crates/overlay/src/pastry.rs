@@ -86,17 +86,20 @@ pub struct Pastry {
     ring: Ring,
     /// The routing table R.
     table: Table,
+    /// Counts the rounds of upkeep, so that the peers of a row are asked in turn.
+    round: u8,
 }
 
 impl Overlay for Pastry {
     type Message = Message;
 
     fn new(me: Node, config: Config) -> Self {
-        Self { ring: Ring::new(me, config), table: Table::new(me.key) }
+        Self { ring: Ring::new(me, config), table: Table::new(me.key), round: 0 }
     }
 
     fn converged(nodes: &[Node], place: usize, config: Config, proximity: Proximity<'_>) -> Self {
-        Self { ring: Ring::converged(nodes, place, config), table: Table::converged(nodes, place, proximity) }
+        let table = Table::converged(nodes, place, proximity);
+        Self { ring: Ring::converged(nodes, place, config), table, round: 0 }
     }
 
     fn me(&self) -> Node {
@@ -268,17 +271,18 @@ impl Pastry {
         }
     }
 
-    /// One peer of each row is asked for what it knows, which also shows whether it is alive. Leaves may suit the table,
-    /// too: in the last rows there is often nobody else.
+    /// One peer of each row is asked for what it knows, which also shows whether it is alive: after 15 rounds all have
+    /// been asked. Leaves may suit the table, too; in the last rows there is often nobody else.
     fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
         let mut start = 0;
         while let Some(first) = self.table.nodes().get(start) {
             let row = self.table.row_of(first.key);
             let many = self.table.row(row).len();
-            let chosen = self.table.nodes()[start + cx.rng().below(many as u64) as usize];
+            let chosen = self.table.nodes()[start + usize::from(self.round) % many];
             self.ask_row(chosen.peer, row, cx);
             start += many;
         }
+        self.round = self.round.wrapping_add(1);
         let leaves: Vec<Node> = self.ring.neighbours().collect();
         self.consider(leaves.into_iter(), cx);
     }
