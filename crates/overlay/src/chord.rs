@@ -79,11 +79,12 @@ pub struct Chord {
     /// The distinct fingers, the nearest first. Finger i is the first of them that is at least 2ⁱ away, so that there is
     /// at most one whose distance has its highest bit at i. Those not farther than the successor are left out.
     fingers: Vec<Node>,
-    /// *next*: the finger to ask for in the next round. None of the 128 before the first round.
+    /// *next*: the number of the finger to ask for next; `None` to begin again behind the successor.
     next: Option<u32>,
-    /// The finger that was asked for last, and whether the answer is to be followed by the next question at once: a
-    /// newcomer fills its whole table, later it is one finger a round.
+    /// The number of the finger that was asked for last, until the answer comes.
     sought: Option<u32>,
+    /// Whether each answer is followed by the next question at once: a newcomer fills its whole table, later it is one
+    /// finger a round.
     eager: bool,
 }
 
