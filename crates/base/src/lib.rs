@@ -1,12 +1,15 @@
-//! The words every other room uses: who ([`PeerId`], [`Ticket`]), when ([`Time`], [`Span`]) and by chance ([`Rng`]).
+//! The words every other room uses: who ([`PeerId`], [`Ticket`]), where ([`Key`]), when ([`Time`], [`Span`]) and by
+//! chance ([`Rng`]).
 //!
 //! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
 #![no_std]
 
 mod id;
+mod key;
 mod random;
 mod time;
 
 pub use id::{PeerId, Ticket};
+pub use key::Key;
 pub use random::{Rng, mix};
 pub use time::{Span, Time};

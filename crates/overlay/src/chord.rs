@@ -1,0 +1,345 @@
+//! Chord (Stoica, Morris, Liben-Nowell, Karger, Kaashoek, Dabek, Balakrishnan: "Chord: A Scalable Peer-to-peer Lookup
+//! Protocol for Internet Applications", IEEE/ACM Transactions on Networking 11(1), 2003).
+//!
+//! A key belongs to its *successor*, the first peer at or clockwise after it. Every peer knows its neighbours on the
+//! ring (see the `ring` module) and, for long jumps, its *fingers*: the first peer at least 2ⁱ away, for every i. Each
+//! jump to the last known peer before the key halves the distance, so that a lookup takes about ½·log2 N hops.
+//!
+//! ```text
+//!   n            via …          s (owns n's key)
+//!   │ join        │              │
+//!   ├────────────►│ join         │           from hop to hop; each confirms it to the one before
+//!   │             ├─────────────►│
+//!   │ welcome                    │
+//!   │◄───────────────────────────┤           n knows s and s's neighbours, and exchanges lists with the
+//!   │ exchange                   │           nearest on both sides; then n owns the keys up to its own
+//!   ├───────────────────────────►│
+//! ```
+//!
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the one before, so that a dead hop
+//! is found out and the next attempt takes another way.
+//!
+//! *Departure:* a peer that is handed a key of its predecessor hands it back one step. The hop before did not know that
+//! peer yet; sent around the ring, the message would come by here again.
+
+use alloc::vec::Vec;
+
+use peerlock_base::{Key, PeerId};
+
+use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
+use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
+
+/// What peers say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Between neighbours, and signs of life.
+    Ring(RingMessage),
+    /// §IV.E, *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
+    Join {
+        /// The newcomer.
+        node: Node,
+        /// How many hops it has come.
+        hops: u8,
+    },
+    /// From the owner of the newcomer's key to the newcomer.
+    Welcome {
+        /// Where the sender lies.
+        key: Key,
+        /// Its neighbours.
+        lists: Lists,
+    },
+    /// §IV.E, *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
+    Seek {
+        /// The key.
+        key: Key,
+        /// Who wants to know.
+        origin: PeerId,
+        /// How many hops it has come.
+        hops: u8,
+    },
+    /// From the owner of a key to the one who asked.
+    Found {
+        /// The key that was asked for.
+        sought: Key,
+        /// Where its owner lies.
+        key: Key,
+    },
+}
+
+impl From<RingMessage> for Message {
+    fn from(message: RingMessage) -> Self {
+        Self::Ring(message)
+    }
+}
+
+/// One peer's part in Chord.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Chord {
+    ring: Ring,
+    /// The distinct fingers, the nearest first. Finger i is the first of them that is at least 2ⁱ away, so that there is
+    /// at most one whose distance has its highest bit at i. Those not farther than the successor are left out.
+    fingers: Vec<Node>,
+    /// *next*: the number of the finger to ask for next; `None` to begin again behind the successor.
+    next: Option<u32>,
+    /// The number of the finger that was asked for last, until the answer comes.
+    sought: Option<u32>,
+    /// Whether each answer is followed by the next question at once: a newcomer fills its whole table, later it is one
+    /// finger a round.
+    eager: bool,
+}
+
+impl Overlay for Chord {
+    type Message = Message;
+
+    fn new(me: Node, config: Config) -> Self {
+        Self { ring: Ring::new(me, config), fingers: Vec::new(), next: None, sought: None, eager: true }
+    }
+
+    fn converged(nodes: &[Node], place: usize, config: Config, _proximity: Proximity<'_>) -> Self {
+        let ring = Ring::converged(nodes, place, config);
+        let me = ring.me().key;
+        let mut fingers = Vec::new();
+        let mut next = ring.right().nearest().and_then(|successor| after(bit(me, successor.key)));
+        while let Some(i) = next {
+            let target = me.plus(1 << i);
+            let finger = nodes[nodes.partition_point(|node| node.key < target) % nodes.len()];
+            // The first peer after the target is ourselves: nobody is that far away.
+            if finger.key == me || me.distance(finger.key) < 1 << i {
+                break;
+            }
+            fingers.push(finger);
+            next = after(bit(me, finger.key));
+        }
+        fingers.shrink_to_fit();
+        Self { ring, fingers, next: None, sought: None, eager: false }
+    }
+
+    fn me(&self) -> Node {
+        self.ring.me()
+    }
+
+    /// From behind the predecessor to ourselves.
+    fn range(&self) -> Option<KeyRange> {
+        let last = self.ring.me().key;
+        let after = self.ring.left().nearest().map_or(last, |predecessor| predecessor.key);
+        self.ring.is_joined().then_some(KeyRange { after, last })
+    }
+
+    /// §IV.D, *find_successor* and *closest_preceding_node*, one step of them.
+    fn next_hop(&self, key: Key) -> Option<PeerId> {
+        if self.range().is_some_and(|range| range.contains(key)) {
+            return None;
+        }
+        let me = self.ring.me().key;
+        let (Some(successor), Some(predecessor)) = (self.ring.right().nearest(), self.ring.left().nearest()) else {
+            return self.ring.via();
+        };
+        // The key would be ours if we were in the ring; so it is our successor's.
+        if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
+            return Some(successor.peer);
+        }
+        let before = self.ring.left().nodes().get(1).map_or(me, |node| node.key);
+        if key.is_within(before, predecessor.key) {
+            return Some(predecessor.peer);
+        }
+        let known = self.ring.neighbours().chain(self.fingers.iter().copied());
+        let preceding = known.filter(|node| me.distance(node.key) < me.distance(key));
+        preceding.max_by_key(|node| me.distance(node.key)).map(|node| node.peer)
+    }
+
+    /// The owner and its successors, as in §IV.E (replication along the successor list).
+    fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId> {
+        let (mut nodes, whole) = self.ring.stretch();
+        let Some(first) = nodes.first().map(|node| node.key) else { return Vec::new() };
+        match nodes.iter().position(|node| first.distance(key) <= first.distance(node.key)) {
+            Some(owner) if whole => nodes.rotate_left(owner),
+            Some(owner) => drop(nodes.drain(..owner)),
+            None if whole => {} // Behind the last, so it is the first one's.
+            None => nodes.clear(),
+        }
+        nodes.iter().take(n).map(|node| node.peer).collect()
+    }
+
+    fn neighbours(&self) -> impl Iterator<Item = Node> {
+        self.ring.neighbours()
+    }
+
+    fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |chord, cx| {
+            if !chord.ring.is_joined() {
+                chord.ring.join(via, cx);
+                chord.fingers.clear();
+                (chord.next, chord.sought, chord.eager) = (None, None, true);
+            }
+            chord.ask_to_join(via, cx);
+        });
+    }
+
+    fn leave(&mut self, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |chord, cx| chord.ring.leave(cx));
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |chord, cx| {
+            chord.ring.hear(from, cx);
+            match message {
+                Message::Ring(message) => match chord.ring.on_message(from, message, cx) {
+                    Some(Heard::Leave) => chord.drop_finger(from, cx),
+                    Some(Heard::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
+                    Some(Heard::Node(_)) | None => {}
+                },
+                Message::Join { node, hops } => chord.on_join(from, node, hops, cx),
+                Message::Welcome { key, lists } => chord.ring.on_welcome(Node { key, peer: from }, &lists, cx),
+                Message::Seek { key, origin, hops } => chord.on_seek(from, key, origin, hops, cx),
+                Message::Found { sought, key } => chord.on_found(Node { key, peer: from }, sought, cx),
+            }
+        });
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |chord, cx| match timer {
+            Timer::Join => chord.ask_to_join(chord.ring.via(), cx),
+            Timer::Stabilize => {
+                chord.ring.stabilize(cx);
+                chord.fix_fingers(cx);
+            }
+            Timer::Silence(peer) => {
+                if chord.ring.on_silence(peer, cx) {
+                    chord.lose(peer, cx);
+                }
+            }
+        });
+    }
+
+    fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |chord, cx| chord.lose(peer, cx));
+    }
+}
+
+impl Chord {
+    /// The distinct fingers beyond the successor, the nearest first.
+    pub fn fingers(&self) -> &[Node] {
+        &self.fingers
+    }
+
+    /// Does `work`, and tells the user above if that changed what we own.
+    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
+        let before = self.range();
+        work(self, cx);
+        if self.range() != before {
+            cx.owns(self.range());
+        }
+    }
+
+    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+        if let Some(via) = via {
+            cx.send(via, Message::Join { node: self.ring.me(), hops: 0 });
+            self.ring.arm_join(cx);
+        }
+    }
+
+    /// §IV.E, *join*, at the hops and at the owner.
+    fn on_join(&mut self, from: PeerId, node: Node, hops: u8, cx: &mut Cx<'_, Message>) {
+        // The newcomer itself asks again if need be.
+        if from != node.peer {
+            self.ring.confirm(from, cx);
+        }
+        if !self.ring.is_plausible(node) {
+            return cx.strange("a newcomer has the key of another");
+        }
+        // It may have been here before, and be known still. Then it asks us to look past it.
+        let mut others = self.clone();
+        others.ring.strike_out(node.peer);
+        others.fingers.retain(|finger| finger.peer != node.peer);
+        match others.next_hop(node.key) {
+            Some(hop) => self.forward(hop, hops, |hops| Message::Join { node, hops }, cx),
+            None if self.ring.is_joined() => {
+                cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() });
+            }
+            None => {} // We are on our way in ourselves.
+        }
+    }
+
+    /// *find_successor*, at the hops and at the owner.
+    fn on_seek(&mut self, from: PeerId, key: Key, origin: PeerId, hops: u8, cx: &mut Cx<'_, Message>) {
+        self.ring.confirm(from, cx);
+        match self.next_hop(key) {
+            Some(hop) => self.forward(hop, hops, |hops| Message::Seek { key, origin, hops }, cx),
+            // If it came back to the one who asked, that one knows by now.
+            None if self.ring.is_joined() && origin != self.ring.me().peer => {
+                cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
+            }
+            None => {}
+        }
+    }
+
+    fn forward(&mut self, hop: PeerId, hops: u8, message: impl Fn(u8) -> Message, cx: &mut Cx<'_, Message>) {
+        match hops.checked_add(1) {
+            Some(hops) => {
+                cx.send(hop, message(hops));
+                self.ring.expect(hop, cx);
+            }
+            None => cx.strange("a message went round in circles"),
+        }
+    }
+
+    /// §IV.E, *fix_fingers*: asks for the next finger, or begins again.
+    fn fix_fingers(&mut self, cx: &mut Cx<'_, Message>) {
+        let me = self.ring.me().key;
+        let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };
+        let nearest = bit(me, successor.key);
+        // Not farther than the successor, or farther but of the same size: no fingers, or none any more.
+        self.fingers.retain(|finger| bit(me, finger.key) > nearest);
+        let Some(i) = self.next.or(after(nearest)) else { return };
+        match self.next_hop(me.plus(1 << i)) {
+            Some(hop) => {
+                self.sought = Some(i);
+                cx.send(hop, Message::Seek { key: me.plus(1 << i), origin: self.ring.me().peer, hops: 0 });
+                self.ring.expect(hop, cx);
+            }
+            // The key is our own: nobody is that far away.
+            None => (self.next, self.sought, self.eager) = (None, None, false),
+        }
+    }
+
+    fn on_found(&mut self, node: Node, sought: Key, cx: &mut Cx<'_, Message>) {
+        let me = self.ring.me().key;
+        let Some(i) = self.sought.filter(|i| me.plus(1 << i) == sought) else { return };
+        if !self.ring.is_plausible(node) || me.distance(node.key) < 1 << i {
+            return cx.strange("a finger lies before the key that was asked for");
+        }
+        let found = bit(me, node.key);
+        // Between the key that was asked for and its owner there is nobody.
+        self.fingers.retain(|finger| !(i..=found).contains(&bit(me, finger.key)));
+        let place = self.fingers.partition_point(|finger| bit(me, finger.key) < found);
+        self.fingers.insert(place, node);
+        (self.next, self.sought) = (after(found), None);
+        self.eager &= self.next.is_some();
+        if self.eager {
+            self.fix_fingers(cx);
+        }
+    }
+
+    fn lose(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        self.ring.lose(peer, cx);
+        self.drop_finger(peer, cx);
+    }
+
+    /// Strikes a finger out. If there is no neighbour any more, the other fingers lead back to the ring.
+    fn drop_finger(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        self.fingers.retain(|finger| finger.peer != peer);
+        if self.ring.right().is_empty() && self.ring.is_joined() {
+            self.ring.rescue(self.fingers.iter().copied(), cx);
+        }
+    }
+}
+
+/// The highest bit of the distance from `me` to another key.
+fn bit(me: Key, key: Key) -> u32 {
+    me.distance(key).checked_ilog2().expect("a node of our lists never has our own key")
+}
+
+/// The finger after number `i`; there are 128.
+fn after(i: u32) -> Option<u32> {
+    (i < 127).then_some(i + 1)
+}

@@ -1,0 +1,41 @@
+use core::fmt;
+
+use peerlock_base::{Key, PeerId};
+
+/// A peer and its place on the ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node {
+    /// Where it lies. First, so that nodes sort along the ring.
+    pub key: Key,
+    /// Who it is.
+    pub peer: PeerId,
+}
+
+impl Node {
+    /// The peer at the place that its id gives it.
+    pub fn of(peer: PeerId) -> Self {
+        Self { key: Key::of_peer(peer), peer }
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}@{}", self.peer, self.key)
+    }
+}
+
+/// The keys met on the way clockwise from `after` (not included) to `last` (included); all keys if the two are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyRange {
+    /// The last key before the range.
+    pub after: Key,
+    /// The last key of the range.
+    pub last: Key,
+}
+
+impl KeyRange {
+    /// Whether `key` is one of them.
+    pub const fn contains(self, key: Key) -> bool {
+        key.is_within(self.after, self.last)
+    }
+}

@@ -1,0 +1,336 @@
+//! Pastry (Rowstron, Druschel: "Pastry: Scalable, Decentralized Object Location and Routing for Large-Scale
+//! Peer-to-Peer Systems", Middleware 2001), with b = 4, so that keys are read as 32 digits to base 16.
+//!
+//! A key belongs to the peer whose own key is numerically nearest. Every peer knows the *leaf set*, its neighbours on
+//! both sides of the ring (see the `ring` module), and a *routing table* of peers that have the first digits of its key
+//! in common with it. Each jump is to a peer that has one digit more in common with the key, so that a lookup takes
+//! about log16 N hops; of several such peers the one with the lowest latency is kept.
+//!
+//! ```text
+//!   x            a              b              z (nearest to x's key)
+//!   │ join        │ join         │ join         │
+//!   ├────────────►├─────────────►├─────────────►│      each hop adds the rows that suit x; each confirms to the
+//!   │ welcome     rows of a, b and z, leaf set  │      one before
+//!   │◄──────────────────────────────────────────┤
+//!   │ exchange with the nearest on both sides; ping to everybody who suits the table
+//!   ├────────────►…
+//! ```
+//!
+//! *Departure:* the leaf set is kept as Chord keeps its lists, by the same code: each peer exchanges it with its
+//! neighbour clockwise once a round. The paper leaves the exchange open, and only says what to do when a leaf is lost.
+//!
+//! *Departure:* a newcomer sends its greeting, not a copy of its whole state, to those that it has heard of. Nobody gets
+//! a place in the table before it was heard from itself: else the dead would live on in what peers tell each other.
+//!
+//! *Departure:* no neighbourhood set. Who is near is known from the latencies that come with each call.
+
+use alloc::vec::Vec;
+
+use peerlock_base::{Key, PeerId};
+
+use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
+use crate::table::Table;
+use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
+
+/// More nodes than all rows of a table have: no honest message is that long.
+const ROWS_LIMIT: usize = Key::DIGITS * 16;
+
+/// What peers say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Between neighbours, and signs of life.
+    Ring(RingMessage),
+    /// §2.4, *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
+    /// confirms.
+    Join {
+        /// The newcomer.
+        node: Node,
+        /// Candidates for its table, collected on the way.
+        rows: Vec<Node>,
+        /// The first row that is still to be collected.
+        row: u8,
+        /// How many hops it has come.
+        hops: u8,
+    },
+    /// From the owner of the newcomer's key to the newcomer.
+    Welcome {
+        /// Where the sender lies.
+        key: Key,
+        /// Its leaf set.
+        lists: Lists,
+        /// Candidates for the newcomer's table.
+        rows: Vec<Node>,
+    },
+    /// Asks a peer of our table for one of its rows: each round, and when a place became empty. Answered by `Row`.
+    AskRow {
+        /// Which row, counted from 0.
+        row: u8,
+    },
+    /// The answer to `AskRow`.
+    Row {
+        /// The peers in that row.
+        nodes: Vec<Node>,
+    },
+}
+
+impl From<RingMessage> for Message {
+    fn from(message: RingMessage) -> Self {
+        Self::Ring(message)
+    }
+}
+
+/// One peer's part in Pastry.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pastry {
+    /// Both sides of it are the leaf set L.
+    ring: Ring,
+    /// The routing table R.
+    table: Table,
+    /// Counts the rounds of upkeep, so that the peers of a row are asked in turn.
+    round: u8,
+}
+
+impl Overlay for Pastry {
+    type Message = Message;
+
+    fn new(me: Node, config: Config) -> Self {
+        Self { ring: Ring::new(me, config), table: Table::new(me.key), round: 0 }
+    }
+
+    fn converged(nodes: &[Node], place: usize, config: Config, proximity: Proximity<'_>) -> Self {
+        let table = Table::converged(nodes, place, proximity);
+        Self { ring: Ring::converged(nodes, place, config), table, round: 0 }
+    }
+
+    fn me(&self) -> Node {
+        self.ring.me()
+    }
+
+    /// Half way to the neighbours. A key in the very middle belongs to the one before it.
+    fn range(&self) -> Option<KeyRange> {
+        let me = self.ring.me().key;
+        let after = self.ring.left().nearest().map_or(me, |left| left.key.halfway(me));
+        let last = self.ring.right().nearest().map_or(me, |right| me.halfway(right.key));
+        self.ring.is_joined().then_some(KeyRange { after, last })
+    }
+
+    /// §2.2, the routing procedure.
+    fn next_hop(&self, key: Key) -> Option<PeerId> {
+        if self.range().is_some_and(|range| range.contains(key)) {
+            return None;
+        }
+        if self.ring.spans(key) {
+            let leaf = self.ring.neighbours().min_by_key(|node| nearness(*node, key));
+            return leaf.map(|node| node.peer).or(self.ring.via());
+        }
+        self.table.get(key).or_else(|| self.rare_case(key)).map(|node| node.peer)
+    }
+
+    /// The peers numerically nearest to the key.
+    fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId> {
+        let (mut nodes, whole) = self.ring.stretch();
+        // Whoever is farther from the key than an end of the stretch may have a nearer one beyond that end.
+        let sure = match (nodes.first(), nodes.last()) {
+            (Some(first), Some(last)) if !whole && self.ring.spans(key) => first.key.gap(key).min(last.key.gap(key)),
+            _ if whole => u128::MAX,
+            _ => return Vec::new(),
+        };
+        nodes.sort_by_key(|node| nearness(*node, key));
+        nodes.iter().take_while(|node| node.key.gap(key) <= sure).take(n).map(|node| node.peer).collect()
+    }
+
+    fn neighbours(&self) -> impl Iterator<Item = Node> {
+        self.ring.neighbours()
+    }
+
+    fn join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |pastry, cx| {
+            if !pastry.ring.is_joined() {
+                pastry.ring.join(via, cx);
+                pastry.table = Table::new(pastry.ring.me().key);
+            }
+            pastry.ask_to_join(via, cx);
+        });
+    }
+
+    fn leave(&mut self, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |pastry, cx| pastry.ring.leave(cx));
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |pastry, cx| {
+            pastry.ring.hear(from, cx);
+            match message {
+                Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
+                    Some(Heard::Node(node)) => pastry.table.insert(node, cx.proximity()),
+                    Some(Heard::Leave) => pastry.drop_entry(from, cx),
+                    None => {}
+                },
+                Message::Join { node, rows, row, hops } => pastry.on_join(from, node, rows, row, hops, cx),
+                Message::Welcome { key, lists, rows } => pastry.on_welcome(Node { key, peer: from }, &lists, &rows, cx),
+                Message::AskRow { row } => pastry.on_ask_row(from, row, cx),
+                Message::Row { nodes } => pastry.on_row(&nodes, cx),
+            }
+        });
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |pastry, cx| match timer {
+            Timer::Join => pastry.ask_to_join(pastry.ring.via(), cx),
+            Timer::Stabilize => {
+                pastry.ring.stabilize(cx);
+                pastry.tend_table(cx);
+            }
+            Timer::Silence(peer) => {
+                if pastry.ring.on_silence(peer, cx) {
+                    pastry.lose(peer, cx);
+                }
+            }
+        });
+    }
+
+    fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        self.observed(cx, |pastry, cx| pastry.lose(peer, cx));
+    }
+}
+
+impl Pastry {
+    /// The routing table, by row and column, without the empty places.
+    pub fn table(&self) -> &[Node] {
+        self.table.nodes()
+    }
+
+    /// Does `work`, and tells the user above if that changed what we own.
+    fn observed<'a>(&mut self, cx: &mut Cx<'a, Message>, work: impl FnOnce(&mut Self, &mut Cx<'a, Message>)) {
+        let before = self.range();
+        work(self, cx);
+        if self.range() != before {
+            cx.owns(self.range());
+        }
+    }
+
+    /// §2.2, *rare case*: the place in the table is empty. Whoever has as many digits in common with the key as we have,
+    /// and is nearer to it, will do; a leaf on that side always is.
+    fn rare_case(&self, key: Key) -> Option<Node> {
+        let me = self.ring.me().key;
+        let known = self.ring.neighbours().chain(self.table.nodes().iter().copied());
+        let good = known
+            .filter(|node| node.key.shared_digits(key) >= me.shared_digits(key) && node.key.gap(key) < me.gap(key));
+        good.min_by_key(|node| nearness(*node, key))
+    }
+
+    fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
+        if let Some(via) = via {
+            cx.send(via, Message::Join { node: self.ring.me(), rows: Vec::new(), row: 0, hops: 0 });
+            self.ring.arm_join(cx);
+        }
+    }
+
+    /// §2.4, *node arrival*, at the hops and at the owner.
+    fn on_join(&mut self, from: PeerId, node: Node, mut rows: Vec<Node>, row: u8, hops: u8, cx: &mut Cx<'_, Message>) {
+        // The newcomer itself asks again if need be.
+        if from != node.peer {
+            self.ring.confirm(from, cx);
+        }
+        if !self.ring.is_plausible(node) || rows.len() > ROWS_LIMIT {
+            return cx.strange("a newcomer has the key of another, or too many rows");
+        }
+        let shared = self.table.row_of(node.key);
+        (usize::from(row)..=shared).for_each(|row| rows.extend(self.table.row(row)));
+        rows.push(self.ring.me());
+        let row = row.max(shared as u8 + 1);
+        // It may have been here before, and be known still. Then it asks us to look past it.
+        let mut others = self.clone();
+        others.ring.strike_out(node.peer);
+        others.table.remove(node.peer);
+        match (others.next_hop(node.key), hops.checked_add(1)) {
+            (Some(hop), Some(hops)) => {
+                cx.send(hop, Message::Join { node, rows, row, hops });
+                self.ring.expect(hop, cx);
+            }
+            (Some(_), None) => cx.strange("a message went round in circles"),
+            (None, _) if self.ring.is_joined() => {
+                cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
+            }
+            (None, _) => {} // We are on our way in ourselves.
+        }
+    }
+
+    fn on_welcome(&mut self, from: Node, lists: &Lists, rows: &[Node], cx: &mut Cx<'_, Message>) {
+        self.ring.on_welcome(from, lists, cx);
+        self.consider(rows.iter().copied(), cx);
+    }
+
+    /// Greets those of `nodes` who would suit the table. When they answer, they are taken up.
+    fn consider(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, Message>) {
+        for node in nodes.take(ROWS_LIMIT) {
+            let suits = self.ring.may_be(node) && !self.ring.awaits(node.peer) && !self.ring.is_outside();
+            if suits && self.table.wants(node, cx.proximity()) {
+                self.ring.ping(node.peer, cx);
+            }
+        }
+    }
+
+    /// One peer of each row is asked for what it knows, which also shows whether it is alive: after 15 rounds all have
+    /// been asked. Leaves may suit the table, too; in the last rows there is often nobody else.
+    fn tend_table(&mut self, cx: &mut Cx<'_, Message>) {
+        let mut start = 0;
+        while let Some(first) = self.table.nodes().get(start) {
+            let row = self.table.row_of(first.key);
+            let many = self.table.row(row).len();
+            let chosen = self.table.nodes()[start + usize::from(self.round) % many];
+            self.ask_row(chosen.peer, row, cx);
+            start += many;
+        }
+        self.round = self.round.wrapping_add(1);
+        let leaves: Vec<Node> = self.ring.neighbours().collect();
+        self.consider(leaves.into_iter(), cx);
+    }
+
+    fn ask_row(&mut self, peer: PeerId, row: usize, cx: &mut Cx<'_, Message>) {
+        cx.send(peer, Message::AskRow { row: row as u8 });
+        self.ring.expect(peer, cx);
+    }
+
+    fn on_ask_row(&mut self, from: PeerId, row: u8, cx: &mut Cx<'_, Message>) {
+        if self.ring.is_outside() {
+            self.ring.say_goodbye(from, cx);
+        } else {
+            cx.send(from, Message::Row { nodes: self.table.row(row.into()).to_vec() });
+        }
+    }
+
+    fn on_row(&mut self, nodes: &[Node], cx: &mut Cx<'_, Message>) {
+        self.consider(nodes.iter().copied(), cx);
+    }
+
+    fn lose(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        self.ring.lose(peer, cx);
+        self.drop_entry(peer, cx);
+    }
+
+    /// §2.4, *node departure*: whoever shares the row, or more, is asked for somebody to take the empty place.
+    fn drop_entry(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
+        let lost = self.table.remove(peer);
+        if self.ring.is_outside() {
+            return;
+        }
+        if let Some(row) = lost {
+            let from = self.table.nodes().partition_point(|node| self.table.row_of(node.key) < row);
+            let others = &self.table.nodes()[from..];
+            if !others.is_empty() {
+                let chosen = others[cx.rng().below(others.len() as u64) as usize];
+                self.ask_row(chosen.peer, row, cx);
+            }
+        }
+        // There is no neighbour any more: the table leads back to the ring.
+        if self.ring.right().is_empty() && self.ring.is_joined() {
+            self.ring.rescue(self.table.nodes().iter().copied(), cx);
+        }
+    }
+}
+
+/// Sorts nodes by how near they are to `key`; in the very middle of two, the one before it is the nearer.
+fn nearness(node: Node, key: Key) -> impl Ord {
+    (node.key.gap(key), node.key.distance(key) > key.distance(node.key))
+}

@@ -1,0 +1,156 @@
+use alloc::vec::Vec;
+
+use peerlock_base::{Key, PeerId};
+
+use crate::Node;
+
+/// Which way round the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    /// Towards larger keys.
+    Clockwise,
+    /// Towards smaller keys.
+    Back,
+}
+
+impl Way {
+    fn distance(self, from: Key, to: Key) -> u128 {
+        match self {
+            Self::Clockwise => from.distance(to),
+            Self::Back => to.distance(from),
+        }
+    }
+}
+
+/// The neighbours of a peer on one side, the nearest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Side {
+    /// The key that distances are counted from.
+    centre: Key,
+    way: Way,
+    limit: usize,
+    nodes: Vec<Node>,
+}
+
+impl Side {
+    pub(crate) fn new(centre: Key, way: Way, limit: usize) -> Self {
+        assert!(limit > 0, "a ring needs a neighbour on each side");
+        Self { centre, way, limit, nodes: Vec::new() }
+    }
+
+    /// All neighbours, the nearest first.
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub(crate) fn nearest(&self) -> Option<Node> {
+        self.nodes.first().copied()
+    }
+
+    pub(crate) fn farthest(&self) -> Option<Node> {
+        self.nodes.last().copied()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// How far `node` is on this side. A whole turn away, and so farther than everybody, if it lies at the centre.
+    pub(crate) fn distance(&self, node: Node) -> u128 {
+        self.way.distance(self.centre, node.key).wrapping_sub(1)
+    }
+
+    /// Whether `node` would be the nearest here.
+    pub(crate) fn is_nearer(&self, node: Node) -> bool {
+        self.nearest().is_none_or(|nearest| self.distance(node) < self.distance(nearest))
+    }
+
+    /// Takes `node` up if it is one of the nearest, for the farthest if there are too many.
+    pub(crate) fn insert(&mut self, node: Node) {
+        let place = self.nodes.partition_point(|known| self.distance(*known) < self.distance(node));
+        if place < self.limit && self.nodes.get(place) != Some(&node) {
+            self.nodes.truncate(self.limit - 1);
+            self.nodes.insert(place, node);
+        }
+    }
+
+    /// Strikes `peer` out.
+    pub(crate) fn remove(&mut self, peer: PeerId) {
+        self.nodes.retain(|node| node.peer != peer);
+    }
+
+    /// Takes the nearest neighbour's word for who comes after it: `beyond`, as far as it leads away from the centre.
+    ///
+    /// Whoever has died beyond our nearest neighbour vanishes from our list because it vanishes from the neighbour's.
+    pub(crate) fn follow(&mut self, beyond: impl Iterator<Item = Node>) {
+        self.nodes.truncate(1);
+        for node in beyond.take(self.limit - 1) {
+            // Once around: from the centre on, it would be the same peers again.
+            if self.nodes.last().is_some_and(|last| self.distance(node) <= self.distance(*last)) {
+                break;
+            }
+            self.nodes.push(node);
+        }
+    }
+
+    /// The neighbours of `nodes[place]`, from all nodes of the ring in the order of their keys.
+    pub(crate) fn converged(nodes: &[Node], place: usize, way: Way, limit: usize) -> Self {
+        let many = limit.min(nodes.len() - 1);
+        let step = match way {
+            Way::Clockwise => 1,
+            Way::Back => nodes.len() - 1,
+        };
+        let neighbours = (1..=many).map(|rank| nodes[(place + rank * step) % nodes.len()]).collect();
+        Self { nodes: neighbours, ..Self::new(nodes[place].key, way, limit) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn node(number: u64) -> Node {
+        Node { key: Key::new(number.into()), peer: PeerId::new(number) }
+    }
+
+    fn numbers(side: &Side) -> Vec<u64> {
+        side.nodes().iter().map(|node| node.peer.get()).collect()
+    }
+
+    #[test]
+    fn the_nearest_stay_and_the_order_is_that_of_the_ring() {
+        for (way, expected) in [(Way::Clockwise, vec![60, 90, 10]), (Way::Back, vec![40, 30, 10])] {
+            let mut side = Side::new(Key::new(50), way, 3);
+            for number in [90, 10, 30, 60, 40, 60, 40] {
+                side.insert(node(number));
+            }
+            assert_eq!(numbers(&side), expected, "{way:?}");
+        }
+    }
+
+    #[test]
+    fn following_stops_after_one_turn() {
+        let mut side = Side::new(Key::new(50), Way::Clockwise, 8);
+        side.insert(node(60));
+        side.follow([70, 10, 50, 60].map(node).into_iter());
+        assert_eq!(numbers(&side), [60, 70, 10, 50], "the centre itself is left to the caller");
+        side.follow([80, 70, 90].map(node).into_iter());
+        assert_eq!(numbers(&side), [60, 80], "70 leads back");
+    }
+
+    #[test]
+    fn converged_is_what_inserting_everybody_gives() {
+        let ring: Vec<Node> = [5, 20, 30, 55, 70, 95].map(node).to_vec();
+        for way in [Way::Clockwise, Way::Back] {
+            for limit in [1, 3, 5, 9] {
+                for place in 0..ring.len() {
+                    let mut side = Side::new(ring[place].key, way, limit);
+                    ring.iter().filter(|other| **other != ring[place]).for_each(|other| side.insert(*other));
+                    assert_eq!(Side::converged(&ring, place, way, limit), side, "{way:?} {limit} {place}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+use alloc::vec::Vec;
+
+use peerlock_base::{Key, PeerId};
+
+use crate::{Node, Proximity};
+
+/// How many candidates for a place are compared by latency when the table is made from knowledge of all peers. Our
+/// choice: the nearest of 16 is nearer than 94 % of all, and the work for 100,000 peers stays within seconds.
+const SAMPLE: usize = 16;
+
+/// Pastry's routing table (§2.1): row r holds peers that have the first r digits of our key and another one after that,
+/// one for each digit, as far as there are any.
+///
+/// Only places that are taken cost memory. In which row and column a node belongs is seen from its key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Table {
+    centre: Key,
+    /// By row, and in the row by column.
+    nodes: Vec<Node>,
+}
+
+impl Table {
+    pub(crate) fn new(centre: Key) -> Self {
+        Self { centre, nodes: Vec::new() }
+    }
+
+    /// The table of `nodes[place]`, from all nodes in the order of their keys.
+    pub(crate) fn converged(nodes: &[Node], place: usize, proximity: Proximity<'_>) -> Self {
+        let centre = nodes[place].key;
+        let mut table = Self::new(centre);
+        // All who have the same first `row` digits as we. They lie side by side.
+        let mut alike = nodes;
+        for row in 0..Key::DIGITS {
+            if alike.len() == 1 {
+                break;
+            }
+            let start = |digit: u8| alike.partition_point(|node| node.key.digit(row) < digit);
+            for digit in (0..16).filter(|digit| *digit != centre.digit(row)) {
+                let candidates = &alike[start(digit)..start(digit + 1)];
+                table.nodes.extend(table.choose(candidates, row, proximity));
+            }
+            alike = &alike[start(centre.digit(row))..start(centre.digit(row) + 1)];
+        }
+        table.nodes.shrink_to_fit();
+        table
+    }
+
+    /// The nearest of a sample, where latencies are known. Each peer begins its sample elsewhere, so that without them
+    /// the load is spread, too.
+    fn choose(&self, candidates: &[Node], row: usize, proximity: Proximity<'_>) -> Option<Node> {
+        let step = candidates.len().div_ceil(SAMPLE);
+        let start = (self.centre.get() >> row) as usize;
+        let sample =
+            (0..SAMPLE.min(candidates.len())).map(|i| candidates[start.wrapping_add(i * step) % candidates.len()]);
+        sample.min_by_key(|node| latency(*node, proximity))
+    }
+
+    /// Where a node belongs: row · 16 + column.
+    fn slot(&self, key: Key) -> usize {
+        let row = self.row_of(key);
+        row * 16 + usize::from(key.digit(row))
+    }
+
+    /// The row where a node with this key belongs; never to be asked for our own.
+    pub(crate) fn row_of(&self, key: Key) -> usize {
+        self.centre.shared_digits(key)
+    }
+
+    /// The node that has one digit more in common with `key` than we have.
+    pub(crate) fn get(&self, key: Key) -> Option<Node> {
+        let slot = self.slot(key);
+        self.nodes.binary_search_by_key(&slot, |node| self.slot(node.key)).ok().map(|place| self.nodes[place])
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub(crate) fn row(&self, row: usize) -> &[Node] {
+        let start = self.nodes.partition_point(|node| self.row_of(node.key) < row);
+        let end = self.nodes.partition_point(|node| self.row_of(node.key) <= row);
+        &self.nodes[start..end]
+    }
+
+    /// Whether `node` would be better than nobody, or than the one in its place (§2.5: the one that is nearer).
+    pub(crate) fn wants(&self, node: Node, proximity: Proximity<'_>) -> bool {
+        self.get(node.key).is_none_or(|known| latency(node, proximity) < latency(known, proximity))
+    }
+
+    pub(crate) fn insert(&mut self, node: Node, proximity: Proximity<'_>) {
+        if !self.wants(node, proximity) {
+            return;
+        }
+        let slot = self.slot(node.key);
+        match self.nodes.binary_search_by_key(&slot, |known| self.slot(known.key)) {
+            Ok(place) => self.nodes[place] = node,
+            Err(place) => self.nodes.insert(place, node),
+        }
+    }
+
+    /// Strikes `peer` out, and tells from which row.
+    pub(crate) fn remove(&mut self, peer: PeerId) -> Option<usize> {
+        let place = self.nodes.iter().position(|node| node.peer == peer)?;
+        let node = self.nodes.remove(place);
+        Some(self.row_of(node.key))
+    }
+}
+
+/// Sorts by latency, those unknown last.
+fn latency(node: Node, proximity: Proximity<'_>) -> impl Ord {
+    let latency = proximity(node.peer);
+    (latency.is_none(), latency)
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::Span;
+
+    use super::*;
+    use crate::UNKNOWN;
+
+    /// A node whose key begins with these digits and goes on with zeros.
+    fn node(digits: &str) -> Node {
+        let number = u128::from_str_radix(digits, 16).unwrap() << (4 * (Key::DIGITS - digits.len()));
+        Node { key: Key::new(number), peer: PeerId::new(number as u64 ^ (number >> 64) as u64) }
+    }
+
+    #[test]
+    fn a_node_has_its_place_by_the_digits_in_common() {
+        let mut table = Table::new(node("10233102").key);
+        for digits in ["02212102", "22301203", "11301233", "12230203", "10031203", "1023a"] {
+            table.insert(node(digits), UNKNOWN);
+        }
+        for (row, expected) in [(0, &["02212102", "22301203"][..]), (1, &["11301233", "12230203"]), (2, &["10031203"])]
+        {
+            assert!(table.row(row).iter().eq(expected.iter().map(|digits| node(digits)).collect::<Vec<_>>().iter()));
+        }
+        for (key, expected) in
+            [("0fff", Some("02212102")), ("2", Some("22301203")), ("1023a999", Some("1023a")), ("3", None)]
+        {
+            assert_eq!(table.get(node(key).key), expected.map(node), "{key}");
+        }
+        assert_eq!(table.remove(node("1023a").peer), Some(4));
+        assert_eq!(table.remove(node("1023a").peer), None);
+    }
+
+    #[test]
+    fn the_nearer_of_two_gets_the_place() {
+        let (far, near) = (node("20"), node("21"));
+        let proximity = |peer| (peer == far.peer).then_some(Span::from_millis(80)).or(Some(Span::from_millis(5)));
+        let mut table = Table::new(node("1").key);
+        for (newcomer, latencies, expected) in [
+            (far, UNKNOWN, far),
+            (near, UNKNOWN, far),
+            (near, &proximity as Proximity<'_>, near),
+            (far, &proximity, near),
+        ] {
+            table.insert(newcomer, latencies);
+            assert_eq!(table.get(far.key), Some(expected), "{newcomer:?}");
+        }
+    }
+
+    #[test]
+    fn converged_takes_every_place_that_can_be_taken() {
+        let mut nodes: Vec<Node> = (0..300).map(|number| Node::of(PeerId::new(number))).collect();
+        nodes.sort();
+        for place in [0, 17, 299] {
+            let table = Table::converged(&nodes, place, UNKNOWN);
+            let mut inserted = Table::new(nodes[place].key);
+            nodes.iter().filter(|node| **node != nodes[place]).for_each(|node| inserted.insert(*node, UNKNOWN));
+            let slots = |table: &Table| table.nodes.iter().map(|node| table.slot(node.key)).collect::<Vec<_>>();
+            assert_eq!(slots(&table), slots(&inserted));
+        }
+    }
+
+    #[test]
+    fn converged_prefers_those_that_are_near() {
+        let mut nodes: Vec<Node> = (0..2000).map(|number| Node::of(PeerId::new(number))).collect();
+        nodes.sort();
+        let proximity = |peer: PeerId| Some(Span::from_millis(peer.get()));
+        let near = Table::converged(&nodes, 5, &proximity);
+        let row = near.row(0);
+        let mean = row.iter().map(|node| node.peer.get()).sum::<u64>() / row.len() as u64;
+        assert!(mean < 250, "the nearest of 16 out of 2000 is about 118 away, not {mean}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Overlays made from knowledge of all peers: routing, ownership and replica sets.
+
+use peerlock_base::{Key, PeerId, Rng};
+use peerlock_overlay::chord::Chord;
+use peerlock_overlay::pastry::Pastry;
+use peerlock_overlay::{Config, Node, Overlay};
+
+use crate::for_both;
+use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
+
+for_both!(every_key_has_one_owner_in_rings_of_every_size, the_owner_knows_the_whole_replica_set);
+
+/// Chord, §V.C: "about ½·log2 N", which is 6.64 for 10,000 peers. The successor list saves part of the last hops.
+#[test]
+fn chord_takes_half_of_log2_n_hops() {
+    let mean = mean_hops::<Chord>(10_000, 20_000, 1);
+    assert!((5.6..7.0).contains(&mean), "{mean}");
+}
+
+/// Pastry, §3.1: about log16 N, which is 3.32 for 10,000 peers.
+#[test]
+fn pastry_takes_log16_n_hops() {
+    let mean = mean_hops::<Pastry>(10_000, 20_000, 1);
+    assert!((2.8..3.6).contains(&mean), "{mean}");
+}
+
+fn every_key_has_one_owner_in_rings_of_every_size<O: Subject>() {
+    for count in (1..40).chain([100]) {
+        let nodes = nodes(count);
+        let (truth, ring) = (map(&nodes), ring_of::<O>(&nodes, O::CONFIG));
+        let mut rng = Rng::new(count);
+        // Random keys, and the keys on both sides of every border.
+        let borders = ring.iter().flat_map(|peer| peer.range()).flat_map(|range| [range.last, range.last.plus(1)]);
+        let keys: Vec<Key> =
+            borders.chain(nodes.iter().map(|node| node.key)).chain((0..50).map(|_| random_key(&mut rng))).collect();
+        for key in keys {
+            let owners: Vec<PeerId> =
+                ring.iter().filter(|peer| peer.next_hop(key).is_none()).map(|peer| peer.me().peer).collect();
+            assert_eq!(owners, [O::owner(&truth, key)], "{key} of {count}");
+        }
+    }
+}
+
+fn the_owner_knows_the_whole_replica_set<O: Subject>() {
+    for count in [1, 2, 5, 17, 200] {
+        let nodes = nodes(count);
+        let mut rng = Rng::new(count);
+        for _ in 0..200 {
+            let key = random_key(&mut rng);
+            // Whoever owns the key when those before are gone is the next in the set.
+            let mut left = map(&nodes);
+            let mut expected = Vec::new();
+            while expected.len() < 5 && !left.is_empty() {
+                let owner = O::owner(&left, key);
+                left.retain(|_, peer| *peer != owner);
+                expected.push(owner);
+            }
+            let mut sure = 0;
+            for peer in ring_of::<O>(&nodes, O::CONFIG) {
+                let set = peer.replica_set(key, 5);
+                assert!(expected.starts_with(&set), "{:?} thinks {set:?}, not {expected:?}", peer.me());
+                assert!(peer.next_hop(key).is_some() || set.len() == expected.len(), "the owner knows {set:?}");
+                sure += u64::from(set.len() == expected.len());
+            }
+            assert!(sure >= count.min(4), "the neighbours know it, too");
+        }
+    }
+}
+
+/// A ring of six with small keys; for each peer and key the next hop, by hand.
+#[test]
+fn small_rings() {
+    let nodes: Vec<Node> =
+        [10, 20, 40, 50, 70, 90].map(|n| Node { key: Key::new(n), peer: PeerId::new(n as u64) }).to_vec();
+    let config = Config { side: 2, ..Config::CHORD };
+    let chord: Vec<Chord> = ring_of(&nodes, config);
+    let pastry: Vec<Pastry> = ring_of(&nodes, config);
+    // (peer, key, Chord's next hop, Pastry's next hop)
+    for (peer, key, by_chord, by_pastry) in [
+        (10, 10, None, None),
+        (10, 5, None, None),
+        (10, 11, Some(20), None),
+        (10, 15, Some(20), None),     // In the middle: the one before it.
+        (10, 16, Some(20), Some(20)), // Nearer to 20.
+        (10, 95, None, Some(90)),     // Clockwise comes 10, but 90 is nearer.
+        (10, 35, Some(20), Some(40)),
+        (40, 95, Some(90), Some(90)),
+        (90, 60, Some(70), Some(50)), // One step back beats a turn around the ring.
+        (90, 45, Some(20), Some(40)), // The last known before it; 0x28 has the first digits of 0x2d.
+    ] {
+        let place = nodes.iter().position(|node| node.peer.get() == peer).unwrap();
+        let hop = |hop: Option<PeerId>| hop.map(PeerId::get);
+        assert_eq!(hop(chord[place].next_hop(Key::new(key))), by_chord, "Chord, {key} at {peer}");
+        assert_eq!(hop(pastry[place].next_hop(Key::new(key))), by_pastry, "Pastry, {key} at {peer}");
+    }
+    // Fingers of 10: 20 is the successor, 14 + … up to 26 is 40's, 42 is 50's, 74 is 90's.
+    let fingers: Vec<u64> = chord[0].fingers().iter().map(|node| node.peer.get()).collect();
+    assert_eq!(fingers, [40, 50, 90]);
+}

@@ -1,0 +1,20 @@
+//! Both overlays, held to the same promises.
+
+mod converged;
+mod nonsense;
+mod paper;
+mod trouble;
+mod world;
+
+/// Makes a test of each generic function here, for each overlay.
+macro_rules! for_both {
+    ($($name:ident),* $(,)?) => {
+        mod chord {
+            $(#[test] fn $name() { super::$name::<peerlock_overlay::chord::Chord>(); })*
+        }
+        mod pastry {
+            $(#[test] fn $name() { super::$name::<peerlock_overlay::pastry::Pastry>(); })*
+        }
+    };
+}
+pub(crate) use for_both;

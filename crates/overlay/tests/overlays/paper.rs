@@ -1,0 +1,312 @@
+//! Sentences of the two papers, one per test: a state, an event, a check.
+
+use peerlock_base::{Key, PeerId, Rng, Time};
+use peerlock_overlay::chord::{self, Chord};
+use peerlock_overlay::pastry::{self, Pastry};
+use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, UNKNOWN, step};
+
+use crate::world::nodes;
+
+const CONFIG: Config = Config { side: 3, ..Config::CHORD };
+
+fn node(number: u64) -> Node {
+    Node { key: Key::new(number.into()), peer: PeerId::new(number) }
+}
+
+fn lists(left: &[u64], right: &[u64]) -> Lists {
+    let list = |numbers: &[u64]| numbers.iter().map(|number| node(*number)).collect();
+    Lists { left: list(left), right: list(right) }
+}
+
+/// The peer `me` of the settled ring of `all`.
+fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
+    let nodes: Vec<Node> = all.iter().map(|number| node(*number)).collect();
+    O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG, UNKNOWN)
+}
+
+fn tell<O: Overlay>(peer: &mut O, input: Input<O::Message>) -> Vec<Effect<O::Message>> {
+    let mut effects = Vec::new();
+    let mut rng = Rng::new(1);
+    step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, UNKNOWN, &mut effects));
+    effects
+}
+
+fn message<M>(from: u64, message: impl Into<M>) -> Input<M> {
+    Input::Message { from: PeerId::new(from), message: message.into() }
+}
+
+fn exchange(from: u64, lists: Lists) -> RingMessage {
+    RingMessage::Exchange { key: node(from).key, lists }
+}
+
+fn exchanged(from: u64, lists: Lists) -> RingMessage {
+    RingMessage::Exchanged { key: node(from).key, lists }
+}
+
+/// To whom, of those effects that are messages.
+fn receivers<M>(effects: &[Effect<M>]) -> Vec<u64> {
+    let to = |effect: &Effect<M>| match effect {
+        Effect::Send { to, .. } => Some(to.get()),
+        _ => None,
+    };
+    effects.iter().filter_map(to).collect()
+}
+
+fn sends<M: Clone>(effects: &[Effect<M>], to: u64) -> Vec<M> {
+    let message = |effect: &Effect<M>| match effect {
+        Effect::Send { to: receiver, message } if receiver.get() == to => Some(message.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(message).collect()
+}
+
+fn owned(after: u64, last: u64) -> Option<KeyRange> {
+    Some(KeyRange { after: node(after).key, last: node(last).key })
+}
+
+/// Chord, §IV.E, *notify*: whoever lies between the predecessor and ourselves is the new predecessor.
+#[test]
+fn chord_notify() {
+    for (from, after) in [(30, 30), (5, 10), (60, 10)] {
+        let mut n: Chord = peer(&[10, 40, 70], 40);
+        let effects = tell(&mut n, message(from, exchange(from, lists(&[10], &[40]))));
+        assert_eq!(n.range(), owned(after, 40), "{from}");
+        assert_eq!(effects.contains(&Effect::Owns { range: n.range() }), after != 10, "{from}");
+        assert_eq!(receivers(&effects)[0], from, "it is answered");
+    }
+}
+
+/// Chord, §IV.E, *stabilize*: the successor's predecessor becomes our successor if it lies between. *Departure:* as
+/// soon as it answers itself.
+#[test]
+fn chord_stabilize() {
+    let mut n: Chord = peer(&[10, 40, 70], 40);
+    let effects = tell(&mut n, message(70, exchanged(70, lists(&[50, 40, 10], &[10]))));
+    assert_eq!(receivers(&effects), [50], "50 is asked");
+    assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(70)), "and not taken for granted");
+    tell(&mut n, message(50, exchanged(50, lists(&[40, 10], &[70, 10]))));
+    assert_eq!(n.next_hop(Key::new(45)), Some(PeerId::new(50)));
+    assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "and its list is ours");
+}
+
+/// Chord, §IV.E, *check_predecessor* and the successor list: after the third silence the next in the list takes over.
+#[test]
+fn chord_failed_neighbours() {
+    for (dead, range, successor) in [(20, owned(10, 40), 60), (60, owned(20, 40), 90)] {
+        let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+        assert!(receivers(&tell(&mut n, Input::Timer(Timer::Stabilize))).starts_with(&[60, 20]));
+        for _ in 0..CONFIG.tries {
+            assert_eq!(n.range(), owned(20, 40), "not yet");
+            tell(&mut n, Input::Timer(Timer::Silence(PeerId::new(dead))));
+        }
+        assert_eq!(n.range(), range);
+        assert_eq!(n.next_hop(Key::new(50)), Some(PeerId::new(successor)));
+    }
+}
+
+/// Chord, §IV.E, *check_predecessor*: a predecessor that was heard from since the last round needs no question.
+#[test]
+fn chord_heard_predecessor() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    tell(&mut n, message(20, exchange(20, lists(&[10, 90], &[40, 60]))));
+    for asked in [&[60][..], &[60, 20]] {
+        let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
+        let exchanges = effects.iter().filter_map(|effect| match effect {
+            Effect::Send { to, message: chord::Message::Ring(RingMessage::Exchange { .. }) } => Some(to.get()),
+            _ => None,
+        });
+        assert_eq!(exchanges.collect::<Vec<_>>(), asked);
+    }
+}
+
+/// A peer that has lost everybody on one side turns to the other: the ring goes round.
+#[test]
+fn one_side_lost() {
+    let mut n: Chord = peer(&[10, 20, 30, 40, 50, 60, 70, 80], 40);
+    for dead in [10, 20, 30] {
+        tell(&mut n, Input::Unreachable(PeerId::new(dead)));
+    }
+    assert_eq!(n.range(), owned(70, 40), "not the whole ring");
+}
+
+/// A dead hop is found out even if it is used all the time.
+#[test]
+fn asking_more_often_does_not_buy_more_time() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    for (hops, times) in [(0, 1), (1, 0), (2, 0)] {
+        let seek = chord::Message::Seek { key: Key::new(55), origin: PeerId::new(10), hops };
+        let effects = tell(&mut n, message(10, seek));
+        let is_set = |effect: &&Effect<_>| matches!(effect, Effect::SetTimer { timer: Timer::Silence(_), .. });
+        assert_eq!(effects.iter().filter(is_set).count(), times, "{effects:?}");
+    }
+}
+
+/// One peer has one key, and one key one peer.
+#[test]
+fn a_peer_with_another_key_is_strange() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    let before = n.clone();
+    for (from, key) in [(20, 30), (30, 20), (30, 40)] {
+        let effects = tell(&mut n, message(from, RingMessage::Ping { key: node(key).key }));
+        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{from} at {key}: {effects:?}");
+        assert_eq!(n, before);
+    }
+}
+
+/// Nobody is taken up again on hearsay for a while after it was found dead; unless it was not.
+#[test]
+fn suspicion_ends_with_a_sign_of_life() {
+    for alive in [false, true] {
+        let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+        tell(&mut n, Input::Unreachable(PeerId::new(90)));
+        if alive {
+            let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(90), hops: 0 };
+            tell(&mut n, message(90, seek));
+        }
+        tell(&mut n, message(60, exchanged(60, lists(&[40, 20], &[90, 10]))));
+        assert_eq!(n.neighbours().any(|known| known == node(90)), alive);
+    }
+}
+
+/// Chord, §IV.E, *join*: the owner of the newcomer's key answers. *Departure:* the newcomer owns nothing before both
+/// neighbours know it.
+#[test]
+fn chord_join() {
+    let mut s: Chord = peer(&[10, 40, 70], 40);
+    let join = chord::Message::Join { node: node(30), hops: 2 };
+    let welcome = sends(&tell(&mut s, message(10, join)), 30);
+    assert!(matches!(welcome[..], [chord::Message::Welcome { .. }]), "{welcome:?}");
+    assert_eq!(s.range(), owned(10, 40), "nothing is given away yet");
+
+    let mut n = Chord::new(node(30), CONFIG);
+    assert_eq!(receivers(&tell(&mut n, Input::Join(Some(PeerId::new(70))))), [70]);
+    assert_eq!(receivers(&tell(&mut n, message(40, welcome[0].clone()))), [10, 40], "both neighbours are asked");
+    tell(&mut n, message(40, exchanged(40, lists(&[30, 10, 70], &[70, 10]))));
+    assert_eq!(n.range(), None);
+    assert_eq!(n.next_hop(Key::new(25)), Some(PeerId::new(40)));
+    let mut later = n.clone();
+    tell(&mut n, message(10, exchanged(10, lists(&[70, 40], &[30, 40, 70]))));
+    assert_eq!(n.range(), owned(10, 30));
+    // Meanwhile somebody else came in between: first things first.
+    tell(&mut later, message(10, exchanged(10, lists(&[70, 40], &[20, 30, 40]))));
+    assert_eq!(later.range(), None);
+    tell(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
+    assert_eq!(later.range(), owned(20, 30));
+}
+
+/// Chord, §IV.E, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
+#[test]
+fn chord_fix_fingers() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 10);
+    for (sought, answer) in [(26, 40), (42, 60), (74, 90), (138, 0)] {
+        let effects = tell(&mut n, Input::Timer(Timer::Stabilize));
+        let seek = effects.iter().find_map(|effect| match effect {
+            Effect::Send { message: chord::Message::Seek { key, .. }, .. } => Some(key.get()),
+            _ => None,
+        });
+        assert_eq!(seek, (answer != 0).then_some(sought), "138 is our own key: nobody is that far away");
+        let found = chord::Message::Found { sought: Key::new(sought), key: node(answer).key };
+        tell(&mut n, message(answer, found));
+    }
+    assert!(n.fingers().iter().copied().eq([40, 60, 90].map(node)));
+    // What is the successor now is no finger any more.
+    tell(&mut n, Input::Unreachable(PeerId::new(20)));
+    tell(&mut n, Input::Timer(Timer::Stabilize));
+    assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
+}
+
+/// Chord, §IV.E, *voluntary node departures*: both neighbours are told. The one who left knows where its keys are now.
+#[test]
+fn chord_leave() {
+    let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
+    let effects = tell(&mut n, Input::Leave);
+    assert_eq!(receivers(&effects), [20, 60]);
+    assert!(effects.contains(&Effect::Owns { range: None }));
+    assert_eq!(n.next_hop(Key::new(35)), Some(PeerId::new(60)));
+    let goodbye = sends(&effects, 60);
+    let mut s: Chord = peer(&[10, 20, 40, 60, 90], 60);
+    tell(&mut s, message(40, goodbye[0].clone()));
+    assert_eq!(s.range(), owned(20, 60));
+    // The one who leaves may know a newcomer that its neighbours have not heard of.
+    let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
+    assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours by our own lists, and the one between");
+    // Whoever thinks later that it is still here is told, too.
+    let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), hops: 0 };
+    for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
+        let answer = sends(&tell(&mut n, message(10, late)), 10);
+        assert!(matches!(answer[0], chord::Message::Ring(RingMessage::Leave { .. })), "{answer:?}");
+    }
+}
+
+/// Pastry, §2.2: if the key is not within the leaf set, the next hop has one more digit in common with it.
+#[test]
+fn pastry_routing() {
+    let all = nodes(2000);
+    let mut rng = Rng::new(2);
+    for _ in 0..1000 {
+        let place = rng.below(2000) as usize;
+        let peer = Pastry::converged(&all, place, Config::PASTRY, UNKNOWN);
+        let key = Key::new(u128::from(rng.bits()) << 64);
+        let Some(hop) = peer.next_hop(key) else { continue };
+        let hop = Node::of(hop);
+        let (before, after) = (peer.me().key.shared_digits(key), hop.key.shared_digits(key));
+        let is_leaf = peer.neighbours().any(|node| node == hop);
+        assert!(after > before || is_leaf, "{} to {} for {key}", peer.me().key, hop.key);
+        assert!(after > before || hop.key.gap(key) < peer.me().key.gap(key), "{key}");
+    }
+}
+
+/// Pastry, §2.4, *node arrival*: each hop of the join adds the rows of its table that suit the newcomer.
+#[test]
+fn pastry_join_collects_rows() {
+    let all = nodes(2000);
+    let newcomer = Node::of(PeerId::new(5000));
+    let mut at = 3;
+    let mut join = pastry::Message::Join { node: newcomer, rows: Vec::new(), row: 0, hops: 0 };
+    let mut hops = Vec::new();
+    let rows = loop {
+        let mut peer = Pastry::converged(&all, at, Config::PASTRY, UNKNOWN);
+        hops.push(peer.me());
+        let effects = tell(&mut peer, message(4000, join));
+        if let [pastry::Message::Welcome { rows, .. }] = &sends(&effects, 5000)[..] {
+            break rows.clone();
+        }
+        let to = receivers(&effects)[1]; // First it confirms.
+        at = all.iter().position(|node| node.peer.get() == to).expect("a peer of the overlay");
+        join = sends(&effects, to).remove(0);
+    };
+    assert!(hops.len() > 2, "{hops:?}");
+    assert!(hops.iter().all(|hop| rows.contains(hop)), "the hops themselves suit, too");
+    let first_row = rows.iter().filter(|node| node.key.shared_digits(newcomer.key) == 0).count();
+    assert!(first_row <= 15 + hops.len(), "each row is given once, not by every hop: {first_row}");
+    // With 2000 peers all 15 places of the first two rows can be taken.
+    for row in 0..2 {
+        let in_row = |node: &&Node| node.key.shared_digits(newcomer.key) == row;
+        let mut columns: Vec<u8> = rows.iter().filter(in_row).map(|node| node.key.digit(row)).collect();
+        columns.sort();
+        columns.dedup();
+        assert_eq!(columns.len(), 15, "row {row}");
+    }
+}
+
+/// Pastry, §2.4, *node departure*: to fill the place of a failed peer, another one of the same row is asked.
+#[test]
+fn pastry_repairs_a_row() {
+    let all = nodes(2000);
+    let mut peer = Pastry::converged(&all, 3, Config::PASTRY, UNKNOWN);
+    let me = peer.me().key;
+    let row = |node: &Node| node.key.shared_digits(me);
+    let lost = *peer.table().iter().find(|node| row(node) == 1).expect("row 1 is not empty");
+    let effects = tell(&mut peer, Input::Unreachable(lost.peer));
+    let [asked] = receivers(&effects)[..] else { panic!("one is asked: {effects:?}") };
+    assert!(row(&Node::of(PeerId::new(asked))) >= 1, "who has at least as many digits in common");
+    assert_eq!(sends(&effects, asked), [pastry::Message::AskRow { row: 1 }]);
+    // The answer names a candidate; it is greeted, and taken up when it answers.
+    let other = all.iter().find(|node| row(node) == 1 && node.key.digit(1) == lost.key.digit(1) && **node != lost);
+    let other = *other.expect("there are eight of them on average");
+    let effects = tell(&mut peer, message(asked, pastry::Message::Row { nodes: vec![lost, other] }));
+    assert_eq!(receivers(&effects), [other.peer.get()], "the lost one is not taken up again on hearsay");
+    assert!(!peer.table().contains(&other));
+    tell(&mut peer, message(other.peer.get(), RingMessage::Pong { key: other.key }));
+    assert!(peer.table().contains(&other));
+}
