@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// §4: "there will be all but three outcomes".
+    /// §4: the three outcomes of a count.
     #[test]
     fn a_candidate_has_won_or_may_still_win_or_cannot() {
         let cases = [
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// §3: "to tolerate up to k replica reset n = 3k + 1 and m = 2k + 1 are needed".
+    /// §3: k resets are survived with n = 3k + 1 and m = 2k + 1.
     #[test]
     fn two_quorums_share_2m_minus_n() {
         for (n, m, shared) in [(32, 24, 16), (3, 2, 1), (4, 3, 2), (10, 6, 2), (5, 5, 5)] {

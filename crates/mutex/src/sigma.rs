@@ -50,8 +50,8 @@ use replica::{Entry, Replica};
 /// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a vote is good for without renewal. 10 s: our choice, the paper's "upper bound of clients staying in
-    /// the CS".
+    /// How long a vote is good for without renewal. 10 s: our choice; §3 takes as much for the longest stay
+    /// inside.
     pub lease: Span,
     /// The shortest time between two retries, and the time to the first as long as no T_w is known. 0.5 s: our choice,
     /// more than a round trip.
@@ -302,7 +302,7 @@ impl Protocol for Sigma {
         self.deliver_here(cx);
     }
 
-    /// §2: "their internal states may be randomly reset".
+    /// §2, the failure model: a replica forgets everything at any time.
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         for replica in &mut self.replicas {
             replica.reset(incarnation, cx);

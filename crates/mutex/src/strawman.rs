@@ -80,7 +80,7 @@ pub struct Wake(pub Ticket);
 pub enum Loser {
     /// It is refused and goes away. Then throughput against load is ALOHA's smooth curve.
     GivesUp,
-    /// "Losers … back-off and retry after a random period": exponential with this mean. Losers add to the load, and
+    /// §3 has losers come back after a random time: exponential with this mean. Losers add to the load, and
     /// beyond some point throughput falls off a cliff.
     BacksOff {
         /// The mean time from losing to the next attempt.

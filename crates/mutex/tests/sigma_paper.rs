@@ -29,8 +29,7 @@ fn an_idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4: a replica "either grants its vote outright or queue the request up"; at RELEASE "the next client (if any) is
-/// notified". A fourth message per replica when one waits.
+/// §4: a replica gives its vote at once or queues the request, and at RELEASE tells the next. A fourth message per replica when one waits.
 #[test]
 fn who_waits_is_told_when_its_turn_comes() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -74,7 +73,7 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
     }
 }
 
-/// §4, informed backoff: after a reset "the queue is reconstructed with the order similar to the original one".
+/// §4, informed backoff: after a reset the retries build the queue up again, in much the same order.
 #[test]
 fn retries_rebuild_a_replica_that_forgot() {
     let mut scene = Scene::new(3, 3, Config::REPAIRED);
@@ -90,7 +89,7 @@ fn retries_rebuild_a_replica_that_forgot() {
     assert_eq!(scene.who_is_inside(), [B], "which takes all three votes");
 }
 
-/// §4: "when the lease expires, replica will grant permission to the next client (if any) in the queue".
+/// §4: an owner whose lease has run out makes room for the next in the queue.
 #[test]
 fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
     let entered = both(|config| {

@@ -168,7 +168,7 @@ fn overload(latency: (u64, u64), trouble: Trouble) -> Setting {
     }
 }
 
-/// §5, Figure 7: "until a point when it reaches the saturated rate and then stays flat as predicted". And no storms:
+/// §5, Figure 7: beyond saturation throughput stays flat, at the rate that theory gives. And no storms:
 /// four messages per replica for each client, and a retry and its answer for each e-fold of its place in the queue.
 #[test]
 fn saturated_throughput_is_the_theory() {

@@ -59,8 +59,7 @@ fn throughput(config: Config, latency: (u64, u64), rate: f64) -> f64 {
     strawman(setting, config, 1).throughput
 }
 
-/// §3, Figure 3: "increases linearly when contention is low, reaches a peak, and then degrades essentially to zero";
-/// "the higher the variance, the worse the throughput".
+/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies vary.
 #[test]
 fn losers_who_give_up_draw_alohas_curve() {
     let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));

@@ -152,7 +152,7 @@ impl Client {
         common.config.numbered_grants && was_mine && !self.mine.contains(replica)
     }
 
-    /// "It gradually forms the idea about its place in the race", with three outcomes.
+    /// §4: what the answers so far say of the race, with three outcomes.
     fn weigh(&mut self, replica: u32, wait: Option<Span>, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
         let votes = common.quorum().votes();
         let is_first = self.round.heard.insert(replica);

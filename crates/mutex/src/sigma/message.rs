@@ -73,7 +73,7 @@ pub enum Message {
         /// Whether somebody with an earlier time stamp waits.
         earlier: bool,
     },
-    /// YIELD: "RELEASE + REQUEST". From an owner who cannot win to the replica, answered by `Response`.
+    /// YIELD: RELEASE and REQUEST in one. From an owner who cannot win to the replica, answered by `Response`.
     Yield {
         /// Which replica gets its vote back.
         replica: u32,

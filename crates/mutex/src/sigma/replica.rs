@@ -74,7 +74,7 @@ impl Replica {
         }
     }
 
-    /// §2: "their internal states may be randomly reset".
+    /// §2, the failure model: everything is forgotten.
     pub fn reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Sigma>) {
         cx.cancel_timer(Timer::Lease(self.index));
         *self = Self::new(self.index, incarnation);
@@ -194,7 +194,7 @@ impl Replica {
         common.post.send(to.peer(), message, cx);
     }
 
-    /// §4: "when the lease expires, replica will grant permission to the next client (if any) in the queue".
+    /// §4: an owner whose lease has run out makes room for the next in the queue.
     pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
             self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
@@ -212,8 +212,7 @@ impl Replica {
         }
     }
 
-    /// T_CS is "the average CS duration, as observed by the replica of interval between any two consecutive release
-    /// operations". An eighth of each new interval goes into the mean: our choice.
+    /// §4: T_CS is the mean time between two RELEASEs at this replica. An eighth of each new interval goes into the mean: our choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {
