@@ -498,7 +498,10 @@ impl Line {
             return next.map(|waiter| (slot, waiter.claim));
         }
         // Somebody whom more holders know than need to makes room for one whom nobody knows.
+        // Where there is a holder for everybody, nobody needs two.
         let unknown = unknown?;
+        let enough = self.waiting.len() <= self.seats.len();
+        let most = |waiter: &Waiter| if enough { 1 } else { most(waiter) };
         open().take_while(|waiter| waiter.known > 0).find(|waiter| waiter.known > most(waiter))?;
         // What it keeps are the tokens that have been out longest: they come back first.
         let is_spare = |seat: &Seat| {
