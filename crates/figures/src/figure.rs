@@ -219,6 +219,9 @@ impl Figure {
     /// What is wrong with it, in a sentence.
     pub fn parse(id: &str, source: &str) -> Result<Self, String> {
         let file: File = toml::from_str(source).map_err(|error| error.to_string())?;
+        if file.panels.iter().any(|panel| panel.metric.is_none() != file.x.parameter.is_none()) {
+            return Err("a panel has a metric if and only if the horizontal axis has a parameter".into());
+        }
         for label in file.panels.iter().flat_map(|panel| &panel.without) {
             if file.curves.iter().all(|curve| curve.label != *label) {
                 return Err(format!("there is no curve {label:?} to leave out"));
@@ -260,9 +263,6 @@ impl Figure {
                 curves.push(steps.iter().map(run).collect::<Result<Vec<_>, String>>()?);
             }
             dots.push(curves);
-        }
-        if metrics.iter().any(|metric| metric.is_none() != self.file.x.parameter.is_none()) {
-            return Err("a panel has a metric if and only if the horizontal axis has a parameter".into());
         }
         let numbers = self.file.published.iter();
         let numbers = numbers.map(|published| self.number(published, quick, &metrics, &dots));

@@ -178,7 +178,7 @@ impl Panel {
                 .map(|&point| at(point))
                 .map(|(x, y)| (x + shift, y))
                 .collect();
-            if self.x.joins() {
+            if self.x.joins() && !points.is_empty() {
                 svg.line(&points, style.colour, 2.0, style.dashes);
             }
             for &point in points.iter().step_by(line.marker_every) {

@@ -1,0 +1,65 @@
+//! `peerlock reproduce` as a person or a script sees it.
+
+use assert_cmd::Command;
+use tempfile::tempdir;
+
+fn reproduce(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("peerlock").unwrap();
+    command.arg("reproduce").args(arguments);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn figures_are_listed() {
+    let run = reproduce(&["--list"]).assert().success();
+    let list = text(&run.get_output().stdout);
+    assert!(list.starts_with("fair-k/fig2 "), "{list}");
+    assert!(list.contains("fair-k/fig5") && list.contains("beyond/"), "{list}");
+    let run = reproduce(&["--list", "beyond"]).assert().success();
+    assert!(!text(&run.get_output().stdout).contains("fair-k/"));
+}
+
+#[test]
+fn an_unknown_figure_is_a_usage_error_with_a_hint() {
+    let run = reproduce(&["fig3"]).assert().code(64);
+    assert_eq!(text(&run.get_output().stderr), "peerlock: there is no figure \"fig3\"; did you mean fair-k/fig3?\n");
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_said_at_once() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "in the way").unwrap();
+    let run = reproduce(&["fair-k/fig4", "--quick", "--out"]).arg(&file).assert().code(73);
+    let error = text(&run.get_output().stderr);
+    assert!(
+        error.starts_with("peerlock: cannot write ") && error.contains("choose another folder with --out"),
+        "{error}"
+    );
+}
+
+/// A real figure, quickly: its numbers are reproduced, and a second run has nothing left to do.
+#[test]
+fn a_figure_is_reproduced_and_taken_up_again() {
+    let out = tempdir().unwrap();
+    let run = |resumed: &str| {
+        let run = reproduce(&["fair-k/fig4", "--quick", "--out"]).arg(out.path()).assert().success();
+        let output = run.get_output();
+        assert_eq!(text(&output.stderr), "", "nothing but the bar, and no bar without a terminal");
+        let page = out.path().join("report.html");
+        let said = format!("{resumed}{}: 4 of 4 numbers that we claim to reproduce are reproduced\n", page.display());
+        assert_eq!(text(&output.stdout), said);
+    };
+    run("");
+    run("resumed: 4 of 4 points were there\n");
+    let run = std::fs::read_to_string(out.path().join("run.toml")).unwrap();
+    assert!(
+        run.contains("quick = true\n") && run.contains("commit = \"") && run.contains("fair-k/fig4 --quick"),
+        "{run}"
+    );
+    assert!(out.path().join("fair-k/fig4.svg").exists());
+}

@@ -1,0 +1,291 @@
+//! The engine on a small made-up experiment, from its file to the page.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use peerlock_figures::report::{Outcome, Provenance, write};
+use peerlock_figures::{Figure, Plan, Progress, Results, Store};
+use tempfile::tempdir;
+
+/// Two panels, two curves, three values; the second panel draws some of the first one's runs.
+const SMALL: &str = r#"
+title = "Waits & <messages>"
+origin = "Made up"
+shows = "Nothing in particular."
+
+[x]
+parameter = "think-rate"
+label = "request rate, per second"
+scale = "log"
+values = [0.1, 1, 10]
+
+[base]
+peers = 8
+slots = 2
+hold = "10s"
+latency = "constant:1s"
+links = "ordered"
+entries = 40
+trials = 3
+warm-up = 5
+
+[quick]
+values = [1]
+trials = 2
+
+[[panel]]
+title = "Wait"
+label = "mean wait, s"
+scale = "linear"
+metric = "mean"
+
+[[panel]]
+title = "Messages"
+label = "messages per entry"
+scale = "log"
+metric = "messages"
+without = ["ideal, no protocol"]
+
+[[curve]]
+label = "Fair-K"
+protocol = "fair-k"
+form = "printed"
+
+[[curve]]
+label = "ideal, no protocol"
+style = 3
+protocol = "ideal"
+form = "printed"
+
+[[published]]
+what = "mean wait at rate 1"
+says = "33 s"
+value = 33
+curve = "Fair-K"
+x = 1
+metric = "mean"
+claim = "reproduced"
+accept = { from = 32.5, to = 33.5 }
+"#;
+
+struct Run {
+    results: Results,
+    outcome: Outcome,
+    /// How many entries were announced, and how many were simulated.
+    progress: (u64, u64),
+}
+
+fn plan(source: &str, quick: bool) -> Result<Plan, String> {
+    let figure = Figure::parse("small/fig1", source)?;
+    Plan::new(vec![figure], quick).map_err(|error| error.to_string())
+}
+
+fn reproduce(out: &Path, source: &str, quick: bool, seed: u64) -> Run {
+    let plan = plan(source, quick).unwrap();
+    let store = Store::open(out, seed).unwrap();
+    let (to_do, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let results = plan.run(&store, &|progress| match progress {
+        Progress::ToDo(entries) => to_do.store(entries, Ordering::Relaxed),
+        Progress::Point(_) => (),
+        Progress::Done(entries) => {
+            done.fetch_add(entries, Ordering::Relaxed);
+        }
+    });
+    let results = results.unwrap();
+    let provenance = Provenance {
+        version: "1.2.3".into(),
+        commit: "abc".into(),
+        command: "peerlock reproduce".into(),
+        seed: seed.to_string(),
+        duration: "1 s".into(),
+    };
+    let outcome = write(out, &plan, &results, &provenance).unwrap();
+    Run { results, outcome, progress: (to_do.into_inner(), done.into_inner()) }
+}
+
+fn read(out: &Path, file: &str) -> String {
+    fs::read_to_string(out.join(file)).unwrap()
+}
+
+fn points(out: &Path) -> Vec<PathBuf> {
+    fs::read_dir(out.join("points")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+#[test]
+fn one_experiment_from_file_to_page() {
+    let out = tempdir().unwrap();
+    let run = reproduce(out.path(), SMALL, false, 1);
+    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (1, 0), "{:?}", run.outcome.moved);
+    // Three values and two curves: six runs, though the second panel asks for three of them again.
+    assert_eq!(points(out.path()).len(), 6);
+    let entries = 6 * 3 * 8 * 40;
+    assert_eq!(run.progress, (entries, entries));
+
+    let page = read(out.path(), "report.html");
+    assert!(page.contains("<h2>Waits &amp; &lt;messages&gt; "), "{page}");
+    assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
+    assert!(page.contains("In all runs: form printed, peers 8, slots 2, hold 10s,"), "{page}");
+    assert!(page.contains("abc"));
+    assert!(!page.contains("<script") && !page.contains("src="));
+    assert_eq!(page.matches("http").count(), 1, "only SVG's own name looks like an address");
+    assert_eq!(read(out.path(), "small/fig1.toml"), SMALL);
+    assert!(read(out.path(), "run.toml").contains("seed = \"1\"\n"));
+}
+
+/// With one message from hand to hand and all slots always busy, the mean wait is known: N(cset + T)/k − cset − 1/λ.
+#[test]
+fn the_table_has_a_line_for_every_run_of_every_panel() {
+    let out = tempdir().unwrap();
+    reproduce(out.path(), SMALL, false, 1);
+    let csv = read(out.path(), "small/fig1.csv");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 1 + 6 + 3);
+    assert!(lines[0].starts_with("panel,curve,protocol,form,peers,slots,hold,think-rate,"), "{}", lines[0]);
+    assert!(lines[0].contains(",seed,mean (s),"), "{}", lines[0]);
+    let row = "Wait,\"ideal, no protocol\",ideal,printed,8,2,10s,1,constant:1s,ordered,40,3,5,1,";
+    let row = lines.iter().find_map(|line| line.strip_prefix(row)).expect("the ideal at rate 1");
+    let mean: f64 = row.split(',').next().unwrap().parse().unwrap();
+    assert!((mean - 33.0).abs() < 0.2, "{mean}");
+    assert!(lines[7..].iter().all(|line| line.starts_with("Messages,Fair-K,")), "{csv}");
+}
+
+#[test]
+fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
+    let out = tempdir().unwrap();
+    reproduce(out.path(), SMALL, false, 1);
+    let svg = read(out.path(), "small/fig1.svg");
+    assert!(read(out.path(), "report.html").contains(&svg));
+    let document = roxmltree::Document::parse(&svg).unwrap();
+    let named = |name: &str| document.descendants().filter(|node| node.tag_name().name() == name).collect::<Vec<_>>();
+    // Discs of Fair-K: three in each panel and one in the legend; rings of the published number: one and one.
+    assert_eq!(named("circle").len(), 3 + 3 + 1 + 2);
+    let texts = named("text");
+    let texts: Vec<&str> = texts.iter().filter_map(|node| node.text()).collect();
+    for text in ["Fair-K", "ideal, no protocol", "published", "mean wait, s", "request rate, per second", "0.1", "10"] {
+        assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
+    }
+    // Nothing is drawn outside the picture.
+    let [width, height] =
+        ["width", "height"].map(|name| document.root_element().attribute(name).unwrap().parse::<f64>().unwrap());
+    for line in named("polyline") {
+        for place in line.attribute("points").unwrap().split(' ') {
+            let (x, y) = place.split_once(',').unwrap();
+            let (x, y): (f64, f64) = (x.parse().unwrap(), y.parse().unwrap());
+            assert!((0.0..=width).contains(&x) && (0.0..=height).contains(&y), "{place}");
+        }
+    }
+}
+
+#[test]
+fn a_run_goes_on_where_it_stopped() {
+    let out = tempdir().unwrap();
+    let first = reproduce(out.path(), SMALL, false, 1);
+    assert_eq!(first.results.resumed, 0);
+    let page = read(out.path(), "report.html");
+
+    // One point is missing, and one was damaged by whatever stopped the run.
+    let kept = points(out.path());
+    fs::remove_file(&kept[0]).unwrap();
+    fs::write(&kept[1], "measured = {").unwrap();
+    let again = reproduce(out.path(), SMALL, false, 1);
+    assert_eq!(again.results.resumed, 4);
+    assert_eq!(again.progress.1, 2 * 3 * 8 * 40, "only two points are run");
+    let resumed = read(out.path(), "report.html");
+    assert!(resumed.contains("6, of which 4 were there from an earlier run"));
+    assert_eq!(until_provenance(&page), until_provenance(&resumed));
+
+    assert_eq!(reproduce(out.path(), SMALL, false, 2).results.resumed, 0, "another seed is another run");
+}
+
+/// All that may differ between two runs stands in the last part of the page.
+fn until_provenance(page: &str) -> &str {
+    &page[..page.find("<section id=\"run\">").unwrap()]
+}
+
+#[test]
+fn points_of_another_bench_are_not_taken() {
+    let out = tempdir().unwrap();
+    reproduce(out.path(), SMALL, false, 1);
+    for point in points(out.path()) {
+        let text = fs::read_to_string(&point).unwrap();
+        let (_, rest) = text.split_once('\n').unwrap();
+        assert!(text.starts_with("bench = "), "{text}");
+        fs::write(&point, format!("bench = \"another\"\n{rest}")).unwrap();
+    }
+    assert_eq!(reproduce(out.path(), SMALL, false, 1).results.resumed, 0);
+}
+
+#[test]
+fn a_number_that_leaves_its_range_is_told() {
+    let out = tempdir().unwrap();
+    let moved = SMALL.replace("from = 32.5, to = 33.5", "from = 34");
+    let run = reproduce(out.path(), &moved, false, 1);
+    assert_eq!(run.outcome.claimed, 1);
+    let [sentence] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
+    assert!(sentence.starts_with("small/fig1: mean wait at rate 1: the paper says 33 s, measured 3"), "{sentence}");
+    assert!(sentence.ends_with(", which is not 34 s or more"), "{sentence}");
+    assert!(read(out.path(), "report.html").contains("<span class=\"moved\">out of range</span>"));
+
+    // A number that cannot be measured is not reproduced either.
+    let unmeasured = SMALL.replace("warm-up = 5", "warm-up = 40");
+    assert!(reproduce(out.path(), &unmeasured, false, 1).outcome.moved[0].contains("measured nothing"));
+}
+
+#[test]
+fn a_quick_run_is_smaller_and_has_its_own_range() {
+    let out = tempdir().unwrap();
+    let quick = SMALL.to_owned() + "quick = { from = 0, to = 1 }\n";
+    assert_eq!(reproduce(out.path(), &quick, false, 1).outcome.moved.len(), 0);
+    let run = reproduce(out.path(), &quick, true, 1);
+    assert_eq!(run.outcome.moved.len(), 1);
+    assert_eq!(run.progress.0, 2 * 2 * 8 * 40);
+    assert!(read(out.path(), "report.html").contains("quick run"));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let folders = [tempdir().unwrap(), tempdir().unwrap()];
+    for (threads, folder) in [1, 4].into_iter().zip(&folders) {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| reproduce(folder.path(), SMALL, false, 7));
+    }
+    let mut files: Vec<String> =
+        ["report.html", "run.toml", "small/fig1.svg", "small/fig1.csv", "small/fig1.toml"].map(String::from).into();
+    let names = points(folders[0].path());
+    files.extend(names.iter().map(|path| format!("points/{}", path.file_name().unwrap().display())));
+    assert_eq!(files.len(), 5 + 6);
+    for file in files {
+        assert!(read(folders[0].path(), &file) == read(folders[1].path(), &file), "{file}");
+    }
+}
+
+#[test]
+fn files_that_make_no_sense_are_refused() {
+    let number = "the published number \"mean wait at rate 1\"";
+    for (from, to, sentence) in [
+        ("metric = \"mean\"", "metric = \"wait\"", "unknown metric \"wait\""),
+        (
+            "protocol = \"ideal\"",
+            "protocol = \"perfect\"",
+            "curve \"ideal, no protocol\": unknown protocol \"perfect\"",
+        ),
+        ("protocol = \"fair-k\"", "protocol = \"fair-k\"\ncolour = 1", "curve \"Fair-K\": unknown field `colour`"),
+        ("x = 1\n", "x = 2\n", &format!("{number} is at x = 2, where nothing is run")),
+        ("curve = \"Fair-K\"", "curve = \"BV\"", &format!("{number} names the curve \"BV\", which is not there")),
+        ("accept = { from = 32.5, to = 33.5 }", "", &format!("{number} is claimed without a range to be in")),
+        ("\"reproduced\"", "\"differs\"", &format!("{number} differs, and nobody says why")),
+        ("values = [0.1, 1, 10]", "values = ['0.1']", "\"0.1\" is no number: use the scale \"category\""),
+        ("scale = \"log\"", "scale = \"category\"", "3 values have 0 names"),
+        ("scale = \"log\"", "scale = \"log\"\nwith = { slots = [1, 2] }", "slots has fewer values than think-rate"),
+        ("parameter = \"think-rate\"", "", "a panel has a metric if and only if the horizontal axis has a parameter"),
+        ("[\"ideal, no protocol\"]", "[\"BV\"]", "there is no curve \"BV\" to leave out"),
+        ("label = \"Fair-K\"", "label = \"ideal, no protocol\"", "two curves are called \"ideal, no protocol\""),
+        ("title = \"Messages\"", "title = \"Wait\"", "two panels are called \"Wait\""),
+    ] {
+        let source = SMALL.replacen(from, to, 1);
+        assert_ne!(source, SMALL, "{from:?} is not in the file");
+        let error = plan(&source, false).unwrap_err();
+        assert!(error.contains(sentence), "{to:?}: {error}");
+    }
+}
