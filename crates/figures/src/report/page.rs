@@ -12,14 +12,14 @@ const STYLE: &str = "
 body { font: 16px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: #111; background: #fff; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: .2rem; } h2 { margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1rem; }
 .id, code { font-family: ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace; font-size: .9em; }
-.id, .origin { color: #555; font-weight: normal; }
+.id, .origin { color: #555; font-weight: normal; } .id { white-space: nowrap; }
 svg { max-width: 100%; height: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid #ddd; }
 th { border-bottom: 2px solid #888; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .reproduced { color: #00563f; font-weight: bold; } .moved { color: #a03000; font-weight: bold; } .differs { font-weight: bold; }
 .small { font-size: .85rem; color: #444; }
-@media print { body { max-width: none; margin: 0; font-size: 11pt; } section { break-inside: avoid; } h2 { break-after: avoid; } details { display: none; } }
+@media print { body { max-width: none; margin: 0; font-size: 11pt; } svg, tr { break-inside: avoid; } h2, thead { break-after: avoid; } details { display: none; } }
 ";
 
 /// The whole page.
