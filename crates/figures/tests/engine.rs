@@ -16,7 +16,7 @@ shows = "Nothing in particular."
 
 [x]
 parameter = "think-rate"
-label = "request rate, per second"
+label = "request rate, per second & peer"
 scale = "log"
 values = [0.1, 1, 10]
 
@@ -162,7 +162,9 @@ fn the_plot_is_sound_xml_with_a_mark_for_every_run() {
     assert_eq!(named("circle").len(), 3 + 3 + 1 + 2);
     let texts = named("text");
     let texts: Vec<&str> = texts.iter().filter_map(|node| node.text()).collect();
-    for text in ["Fair-K", "ideal, no protocol", "published", "mean wait, s", "request rate, per second", "0.1", "10"] {
+    for text in
+        ["Fair-K", "ideal, no protocol", "published", "mean wait, s", "request rate, per second & peer", "0.1", "10"]
+    {
         assert!(texts.contains(&text), "{text:?} is not in {texts:?}");
     }
     // Nothing is drawn outside the picture.
