@@ -1,5 +1,7 @@
 //! `peerlock reproduce` as a person or a script sees it.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use assert_cmd::Command;
 use tempfile::tempdir;
 

@@ -1,5 +1,7 @@
 //! The engine on a small made-up experiment, from its file to the page.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

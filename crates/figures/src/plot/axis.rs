@@ -126,13 +126,17 @@ pub fn tidy(value: f64) -> String {
     };
     let text = format!("{value:.*}", decimals.max(0) as usize);
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    match text.len() {
-        5.. if !text.contains(['.', '-']) => {
-            let (thousands, rest) = text.split_at(text.len() - 3);
-            format!("{thousands},{rest}")
-        }
-        _ => text.into(),
+    if size < 10_000.0 {
+        return text.into();
     }
+    let mut apart = String::new();
+    for (at, digit) in text.char_indices() {
+        if at > 0 && (text.len() - at) % 3 == 0 && !apart.ends_with('-') {
+            apart.push(',');
+        }
+        apart.push(digit);
+    }
+    apart
 }
 
 fn ends(values: impl Iterator<Item = f64>, fits: impl Fn(f64) -> bool) -> (f64, f64) {
@@ -166,4 +170,73 @@ fn round_above(value: f64) -> f64 {
     let size = 10f64.powf(value.log10().floor());
     let above = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * size).into_iter().find(|round| *round >= value * 0.999_999);
     above.unwrap_or(10.0 * size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<String> {
+        axis.ticks().into_iter().map(|(_, label)| label).collect()
+    }
+
+    #[test]
+    fn numbers_as_a_person_writes_them() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.01, "0.01"),
+            (0.01234, "0.0123"),
+            (0.5, "0.5"),
+            (1.0, "1"),
+            (2.5, "2.5"),
+            (7.999, "8"),
+            (11.749, "11.75"),
+            (354.667, "354.7"),
+            (1000.0, "1000"),
+            (2107.9, "2108"),
+            (10_000.0, "10,000"),
+            (-100_000.0, "-100,000"),
+            (1_234_567.0, "1,234,567"),
+        ] {
+            assert_eq!(tidy(value), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_linear_axis_has_round_steps_from_0_and_holds_everything() {
+        for (most, ticks) in [
+            (355.7, "0 100 200 300 400"),
+            (2258.0, "0 500 1000 1500 2000 2500"),
+            (15.0, "0 2.5 5 7.5 10 12.5 15"),
+            (8.01, "0 2 4 6 8 10"),
+            (1.0, "0 0.2 0.4 0.6 0.8 1"),
+            (0.0, "0 0.2 0.4 0.6 0.8 1"),
+        ] {
+            let axis = Axis::vertical("", Scale::Linear, [0.5 * most, most].into_iter());
+            assert_eq!(labels(&axis).join(" "), ticks, "{most}");
+            assert!((0.0..=1.0).contains(&axis.place(most)), "{most}");
+        }
+        let near = Axis::horizontal("", Scale::Linear, &[], [361.2, 370.6].into_iter());
+        assert_eq!(labels(&near).join(" "), "360 362 364 366 368 370 372");
+    }
+
+    #[test]
+    fn a_log_axis_has_round_ends_and_no_place_for_0() {
+        let axis = Axis::vertical("", Scale::Log, [0.0, 8.1, 1753.0].into_iter());
+        assert_eq!(labels(&axis).join(" "), "5 10 20 50 100 200 500 1000 2000");
+        assert!(!axis.shows(0.0) && axis.shows(8.1) && !axis.shows(f64::NAN));
+        assert_eq!((axis.place(5.0), axis.place(2000.0)), (0.0, 1.0));
+        let wide = Axis::horizontal("", Scale::Log, &[], [100.0, 1e6].into_iter());
+        assert_eq!(labels(&wide).join(" "), "100 1000 10,000 100,000 1,000,000");
+    }
+
+    #[test]
+    fn categories_stand_apart_and_their_curves_beside_each_other() {
+        let names = ["a".to_string(), "b".to_string()];
+        let axis = Axis::horizontal("", Scale::Category, &names, [].into_iter());
+        assert_eq!(axis.ticks(), [(0.25, "a".into()), (0.75, "b".into())]);
+        assert_eq!(axis.borders(), [0.5]);
+        assert_eq!(axis.dodge(0, 1), 0.0);
+        assert!(axis.dodge(0, 3) > -0.25 && axis.dodge(1, 3) == 0.0 && axis.dodge(2, 3) == -axis.dodge(0, 3));
+    }
 }
