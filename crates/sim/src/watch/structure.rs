@@ -101,7 +101,7 @@ impl<P: Observe> Watch<P> for OneCoordinator {
 /// Parent pointers form no cycle, in any of a protocol's trees.
 ///
 /// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
-/// the queue is long, so beyond [`FOLLOWED`] peers the walk stops, and the whole tree is looked over once for every as
+/// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
 /// many moves as there are peers, and at the end.
 #[derive(Debug)]
 pub struct Acyclic {
