@@ -38,6 +38,8 @@ pub enum Violation {
     Panic(PeerId, String),
     /// Nothing can happen any more, and these still wait.
     Stuck(Vec<(PeerId, Ticket)>),
+    /// Whatever happens from here on, within the limits, somebody will wait for ever; these do now.
+    Hopeless(Vec<(PeerId, Ticket)>),
     /// A run without end: after so many steps everything is as before.
     Livelock(usize),
 }
@@ -57,12 +59,18 @@ impl fmt::Display for Violation {
             Self::Strange(peer, why) => write!(f, "{peer} was told something strange: {why}"),
             Self::Panic(peer, why) => write!(f, "{peer} broke its own invariant: {why}"),
             Self::Stuck(waiting) => {
-                let waiting = waiting.iter().map(|(peer, ticket)| format!("{peer} with ticket {ticket}"));
-                write!(f, "nothing can happen any more and these still wait: {}", list(waiting, ", "))
+                write!(f, "nothing can happen any more and these still wait: {}", clients(waiting))
+            }
+            Self::Hopeless(waiting) => {
+                write!(f, "whatever happens, not all will be served, and these still wait: {}", clients(waiting))
             }
             Self::Livelock(steps) => write!(f, "the last {steps} steps may be repeated for ever"),
         }
     }
+}
+
+fn clients(waiting: &[(PeerId, Ticket)]) -> String {
+    list(waiting.iter().map(|(peer, ticket)| format!("{peer} with ticket {ticket}")), ", ")
 }
 
 fn list<T: fmt::Display>(items: impl Iterator<Item = T>, between: &str) -> String {

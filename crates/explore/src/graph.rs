@@ -85,6 +85,30 @@ impl Graph {
         Some(cycle)
     }
 
+    /// For each state, whether some way leads from it to one of `goals`.
+    pub(crate) fn leads_to(&self, goals: impl Iterator<Item = u32>) -> Vec<bool> {
+        // Sorted by where the steps lead to: those to state i are at places first[i] to first[i + 1].
+        let mut first = vec![0; self.states() + 1];
+        self.steps.iter().for_each(|&next| first[next as usize + 1] += 1);
+        (1..first.len()).for_each(|at| first[at] += first[at - 1]);
+        let (mut place, mut back) = (first.clone(), vec![0; self.steps()]);
+        for at in 0..self.states() as u32 {
+            for &next in self.steps_from(at) {
+                back[place[next as usize]] = at;
+                place[next as usize] += 1;
+            }
+        }
+        let mut leads_there = vec![false; self.states()];
+        let mut found: Vec<u32> = goals.collect();
+        while let Some(at) = found.pop() {
+            let at = at as usize;
+            if !std::mem::replace(&mut leads_there[at], true) {
+                found.extend(&back[first[at]..first[at + 1]]);
+            }
+        }
+        leads_there
+    }
+
     /// Takes away states to which no step leads, again and again: what remains lies on a cycle or behind one. A walk
     /// back along the remaining states must then come to a cycle, whose state nearest to the start it gives.
     fn state_on_cycle(&self) -> Option<u32> {
@@ -138,6 +162,15 @@ mod tests {
         for (what, steps, cycle) in table {
             assert_eq!(graph(steps).cycle().as_deref(), cycle, "{what}");
         }
+    }
+
+    #[test]
+    fn some_states_lead_to_a_goal() {
+        let leads_to = |steps, goals: &[u32]| graph(steps).leads_to(goals.iter().copied());
+
+        assert_eq!(leads_to(&[&[1, 2], &[3], &[4], &[], &[2]], &[3]), [true, true, false, true, false]);
+        assert_eq!(leads_to(&[&[1], &[0, 2], &[]], &[0]), [true, true, false]);
+        assert_eq!(leads_to(&[&[1], &[]], &[]), [false, false]);
     }
 
     #[test]

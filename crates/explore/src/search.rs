@@ -6,6 +6,9 @@
 //! ever and nobody gets in. Where a timer is pending but the world's [`Limits`](crate::Limits) let no more run out,
 //! nothing is said about those who wait.
 //!
+//! A protocol that asks again from time to time needs the weaker promise of [`explore_with_hope`]: a run in which it
+//! never gets to ask cannot be served, and one in which it asks for ever has no end.
+//!
 //! *Why an own search.* `stateright` is the model checker that one would take, and a test runs the same worlds through
 //! it to see that it counts the same states and finds runs as short. But its `eventually` overlooks runs that end in a
 //! cycle or join a state seen before (its authors say so), which leaves the second promise unproved; with several
@@ -54,6 +57,28 @@ impl fmt::Display for Counterexample {
 /// # Panics
 /// If there are more than `limit` states: then the world is too large to be proved anything about.
 pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored, Box<Counterexample>> {
+    search(start, limit, None)
+}
+
+/// As [`explore`], and proves that hope is never lost: from every state in which at least `reserve` timers may still
+/// run out, a state in which nobody waits can be reached.
+///
+/// # Panics
+/// As [`explore`].
+pub fn explore_with_hope<P: Explorable>(
+    start: &World<P>,
+    limit: usize,
+    reserve: u32,
+) -> Result<Explored, Box<Counterexample>> {
+    search(start, limit, Some(reserve))
+}
+
+fn search<P: Explorable>(
+    start: &World<P>,
+    limit: usize,
+    reserve: Option<u32>,
+) -> Result<Explored, Box<Counterexample>> {
+    let mut hopes = Vec::new();
     let mut graph = Graph::new(start.fingerprint());
     let mut frontier = VecDeque::from([(0, start.clone())]);
     let (mut ends, mut depth) = (0, 0);
@@ -61,6 +86,9 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
     while let Some((steps, world)) = frontier.pop_front() {
         let at = graph.next();
         depth = steps;
+        if let Some(reserve) = reserve {
+            hopes.push(Hope::of(&world, reserve));
+        }
         actions.clear();
         world.actions(&mut actions);
         if actions.is_empty() {
@@ -81,13 +109,43 @@ pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored
             }
         }
     }
-    match graph.cycle() {
-        Some(cycle) => {
-            let path = [graph.path_to(cycle[0]), cycle[1..].to_vec()].concat();
-            Err(replay(&graph, start, &path, None, Violation::Livelock(cycle.len() - 1)))
-        }
-        None => Ok(Explored { states: graph.states(), steps: graph.steps(), ends, depth }),
+    if let Some(cycle) = graph.cycle() {
+        let path = [graph.path_to(cycle[0]), cycle[1..].to_vec()].concat();
+        return Err(replay(&graph, start, &path, None, Violation::Livelock(cycle.len() - 1)));
     }
+    if let Some(at) = hopeless(&graph, &hopes) {
+        return Err(replay(&graph, start, &graph.path_to(at), None, Violation::Hopeless(Vec::new())));
+    }
+    Ok(Explored { states: graph.states(), steps: graph.steps(), ends, depth })
+}
+
+/// What a state means to [`explore_with_hope`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hope {
+    /// Nobody waits.
+    Fulfilled,
+    /// Somebody waits, and must be able to get in.
+    Needed,
+    /// Somebody waits, but too few timers may still run out.
+    CutOff,
+}
+
+impl Hope {
+    fn of<P: Explorable>(world: &World<P>, reserve: u32) -> Self {
+        match world.all_waiting().is_empty() {
+            true => Self::Fulfilled,
+            false if world.timeouts_left() >= reserve => Self::Needed,
+            false => Self::CutOff,
+        }
+    }
+}
+
+/// The first state from which hope cannot be fulfilled and must be.
+fn hopeless(graph: &Graph, hopes: &[Hope]) -> Option<u32> {
+    let fulfilled = (0..).zip(hopes).filter(|(_, hope)| **hope == Hope::Fulfilled).map(|(at, _)| at);
+    let leads_there = graph.leads_to(fulfilled);
+    let mut states = (0..).zip(hopes);
+    states.find(|&(at, hope)| *hope == Hope::Needed && !leads_there[at as usize]).map(|(at, _)| at)
 }
 
 /// Plays the run along `path` once more, this time with a pen, and then `last`.
@@ -96,7 +154,7 @@ fn replay<P: Explorable>(
     start: &World<P>,
     path: &[u32],
     last: Option<&Action<P::Timer>>,
-    violation: Violation,
+    mut violation: Violation,
 ) -> Box<Counterexample> {
     let mut trace = Trace::default();
     let (mut actions, mut effects) = (Vec::new(), Vec::new());
@@ -114,6 +172,9 @@ fn replay<P: Explorable>(
     }
     if let Some(action) = last {
         trace.step(&mut world, action, &mut effects);
+    }
+    if let Violation::Hopeless(waiting) = &mut violation {
+        *waiting = world.all_waiting();
     }
     for letter in world.letters() {
         trace.line(format_args!("under way: {letter}"));

@@ -47,6 +47,7 @@ impl Trace {
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
+            Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
         }
     }
 

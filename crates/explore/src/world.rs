@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Ticket, Time, mix};
+use peerlock_base::{PeerId, Rng, Span, Ticket, Time, mix};
 use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, step};
 
 use crate::Violation;
@@ -33,6 +33,15 @@ pub struct Limits {
     pub duplications: u32,
     /// How often timers may run out, in all.
     pub timeouts: u32,
+    /// Timers set for longer than this never run out.
+    ///
+    /// Time stands still here, so that a lease never ends, neither where it was given nor where it is used; a timer
+    /// that watches over one must not run out either, as it would find nothing to do and use up a time-out.
+    pub longest_timer: Span,
+    /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
+    pub replicas: usize,
+    /// How often a replica may lose its memory, in all.
+    pub resets: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
     pub ordered: bool,
 }
@@ -40,8 +49,19 @@ pub struct Limits {
 impl Limits {
     /// One request of one client at each peer, and a network that reorders and is reliable otherwise.
     pub fn new(slots: usize) -> Self {
-        let (withdrawals, losses, duplications, timeouts) = (0, 0, 0, 0);
-        Self { slots, requests: 1, clients: 1, withdrawals, losses, duplications, timeouts, ordered: false }
+        Self {
+            slots,
+            requests: 1,
+            clients: 1,
+            withdrawals: 0,
+            losses: 0,
+            duplications: 0,
+            timeouts: 0,
+            longest_timer: Span::from_nanos(u64::MAX),
+            replicas: 0,
+            resets: 0,
+            ordered: false,
+        }
     }
 }
 
@@ -73,6 +93,8 @@ pub enum Action<T> {
     Duplicate(usize),
     /// A timer of this peer runs out.
     Fire(usize, T),
+    /// This replica loses its memory.
+    Reset(usize),
 }
 
 /// A peer with all that is local to it.
@@ -110,6 +132,7 @@ struct Left {
     losses: u32,
     duplications: u32,
     timeouts: u32,
+    resets: u32,
 }
 
 /// What never changes in a world.
@@ -149,8 +172,8 @@ impl<P: Explorable> World<P> {
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
         let local = |peer| Local { peer, timers: Vec::new(), asked: 0, waiting: Vec::new(), inside: Vec::new() };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, .. } = limits;
-        let left = Left { withdrawals, losses, duplications, timeouts };
+        let Limits { withdrawals, losses, duplications, timeouts, resets, .. } = limits;
+        let left = Left { withdrawals, losses, duplications, timeouts, resets };
         Self { rules: Arc::new(Rules { ids, limits }), nodes, letters: Vec::new(), left, grants: Vec::new() }
     }
 
@@ -177,9 +200,8 @@ impl<P: Explorable> World<P> {
     /// The peer that an action happens to: with a letter, the one it is for.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
-            Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) | Action::Fire(at, _) => {
-                self.ids()[at]
-            }
+            Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
+            Action::Fire(at, _) | Action::Reset(at) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
         }
     }
@@ -211,6 +233,11 @@ impl<P: Explorable> World<P> {
         self.ids().iter().zip(&self.nodes).flat_map(at).collect()
     }
 
+    /// How many timers may still run out.
+    pub fn timeouts_left(&self) -> u32 {
+        self.left.timeouts
+    }
+
     /// Whether timers are pending: where [`World::actions`] has nothing more, this world was cut off, not finished.
     pub fn has_timers(&self) -> bool {
         self.nodes.iter().any(|node| !node.local.timers.is_empty())
@@ -218,11 +245,12 @@ impl<P: Explorable> World<P> {
 
     /// Adds everything that may happen next to `actions`, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
-        let Limits { requests, clients, ordered, .. } = self.rules.limits;
-        let Left { withdrawals, losses, duplications, timeouts } = self.left;
+        let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
+        let Left { withdrawals, losses, duplications, timeouts, resets } = self.left;
+        actions.extend((0..replicas).filter(|_| resets > 0).map(Action::Reset));
         for (at, node) in self.nodes.iter().enumerate() {
             let local = &node.local;
-            if local.asked < requests && local.waiting.len() + local.inside.len() < clients {
+            if at >= replicas && local.asked < requests && local.waiting.len() + local.inside.len() < clients {
                 actions.push(Action::Request(at));
             }
             actions.extend(local.inside.iter().map(|&(ticket, _)| Action::Leave(at, ticket)));
@@ -305,6 +333,12 @@ impl<P: Explorable> World<P> {
                 self.left.timeouts -= 1;
                 Some((at, local, Input::Timer(timer.clone())))
             }
+            Action::Reset(at) => {
+                let local = local(at);
+                self.left.resets -= 1;
+                let incarnation = u64::from(self.rules.limits.resets - self.left.resets);
+                Some((at, local, Input::Reset { incarnation }))
+            }
         }
     }
 
@@ -338,6 +372,10 @@ impl<P: Explorable> World<P> {
                 }
                 Effect::Refused { ticket } => {
                     local.waiting.retain(|waiting| waiting != ticket);
+                    None
+                }
+                Effect::SetTimer { timer, after } if *after > self.rules.limits.longest_timer => {
+                    local.timers.retain(|pending| pending != timer);
                     None
                 }
                 Effect::SetTimer { timer, .. } => {

@@ -1,7 +1,8 @@
-//! Timers in a world: a protocol of one peer that lets a client in when a timer runs out, and does nothing else.
+//! Timers and resets in a world: a protocol of one peer that lets a client in when a timer runs out, and does nothing
+//! else.
 
 use peerlock_base::{PeerId, Span, Ticket};
-use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
+use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore, explore_with_hope};
 use peerlock_mutex::{Cx, Grant, Observe, Protocol};
 
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
@@ -34,6 +35,10 @@ impl Protocol for Sleeper {
         self.waiting = None;
         self.newest += 1;
         cx.grant(ticket, Grant { slot: 0, fencing: self.newest });
+    }
+
+    fn on_reset(&mut self, incarnation: u64, _: &mut Cx<'_, Self>) {
+        self.newest = incarnation;
     }
 }
 
@@ -75,4 +80,37 @@ fn a_cancelled_timer_does_not_run_out() {
     assert_eq!(found.violation, Violation::NotWaiting(PeerId::new(0), Ticket::new(1)));
     let trace = "0: request\n0: withdraw\n0: timer t1\n0: enter slot 0, fencing 1\n";
     assert_eq!(found.trace.to_string(), trace);
+}
+
+#[test]
+fn a_timer_that_is_too_long_never_runs_out() {
+    let limits = |longest_timer| Limits { timeouts: 5, longest_timer, ..Limits::new(1) };
+
+    assert_eq!(explored(limits(Span::from_secs(1)), Sleeper::default()).unwrap().states, 4);
+    let found = explored(limits(Span::from_millis(999)), Sleeper::default()).unwrap_err();
+    assert_eq!(found.violation, Violation::Stuck(vec![(PeerId::new(0), Ticket::new(1))]));
+}
+
+#[test]
+fn hope_needs_a_timer_that_may_run_out() {
+    let hopeful = |timeouts, reserve| {
+        let world = World::new(Limits { timeouts, ..Limits::new(1) }, [(PeerId::new(0), Sleeper::default())]);
+        explore_with_hope(&world, 1000, reserve)
+    };
+
+    assert_eq!(hopeful(1, 1).unwrap().states, 4);
+    assert_eq!(hopeful(0, 1).unwrap().states, 2, "cut off");
+    let found = hopeful(0, 0).unwrap_err();
+    assert_eq!(found.violation, Violation::Hopeless(vec![(PeerId::new(0), Ticket::new(1))]));
+    assert_eq!(found.trace.to_string(), "0: request\n");
+}
+
+#[test]
+fn replicas_have_no_clients_and_may_be_reset() {
+    let limits = Limits { timeouts: 1, replicas: 1, resets: 2, ..Limits::new(1) };
+
+    let world = World::new(limits, [0, 1].map(|id| (PeerId::new(id), Sleeper::default())));
+
+    let explored = explore(&world, 1000).unwrap();
+    assert_eq!(explored, Explored { states: 3 * 4, steps: 2 * 4 + 3 * 3, ends: 1, depth: 2 + 3 });
 }
