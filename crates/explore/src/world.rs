@@ -40,6 +40,10 @@ pub struct Limits {
     pub longest_timer: Span,
     /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
     pub replicas: usize,
+    /// Whether replicas differ in nothing but their number. Then states in which they have only changed places are
+    /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
+    /// [`Observe::digest`], replica i must be at the i-th peer, and no replica may have a timer.
+    pub alike: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
@@ -59,6 +63,7 @@ impl Limits {
             timeouts: 0,
             longest_timer: Span::from_nanos(u64::MAX),
             replicas: 0,
+            alike: false,
             resets: 0,
             ordered: false,
         }
@@ -112,7 +117,10 @@ struct Local<P: Explorable> {
 #[derive(PartialEq)]
 struct Node<P: Explorable> {
     local: Local<P>,
+    /// Where replicas are alike, of all that concerns none of them in particular …
     hash: u64,
+    /// … and of what concerns each.
+    columns: Vec<u64>,
     facts: Facts,
 }
 
@@ -120,6 +128,8 @@ struct Node<P: Explorable> {
 struct Sealed<M> {
     letter: Letter<M>,
     hash: u64,
+    /// Where replicas are alike, the one that it is to or from: which the hash does not tell then.
+    column: Option<usize>,
 }
 
 /// Which peer is told what, and the peer itself with its clients already up to date.
@@ -171,7 +181,7 @@ impl<P: Explorable> World<P> {
         assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
         let local = |peer| Local { peer, timers: Vec::new(), asked: 0, waiting: Vec::new(), inside: Vec::new() };
-        let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids))).collect();
+        let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
         let Limits { withdrawals, losses, duplications, timeouts, resets, .. } = limits;
         let left = Left { withdrawals, losses, duplications, timeouts, resets };
         Self { rules: Arc::new(Rules { ids, limits }), nodes, letters: Vec::new(), left, grants: Vec::new() }
@@ -392,7 +402,7 @@ impl<P: Explorable> World<P> {
             };
             violation = violation.or(found);
         }
-        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids));
+        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
         violation
     }
 
@@ -402,7 +412,18 @@ impl<P: Explorable> World<P> {
             false => sealed.letter <= letter,
         };
         let place = self.letters.partition_point(before);
-        self.letters.insert(place, Arc::new(Sealed { hash: hash_of(&letter), letter }));
+        self.letters.insert(place, Arc::new(self.seal(letter)));
+    }
+
+    fn seal(&self, letter: Letter<P::Message>) -> Sealed<P::Message> {
+        match P::replica_in(&letter.message) {
+            Some((replica, message)) if self.rules.limits.alike => {
+                let column = replica as usize;
+                let client = if letter.from == self.rules.ids[column] { letter.to } else { letter.from };
+                Sealed { hash: hash_of(&(client, message)), letter, column: Some(column) }
+            }
+            _ => Sealed { hash: hash_of(&letter), letter, column: None },
+        }
     }
 
     /// A client enters; `local` is the new state of its peer, which is not yet in the table.
@@ -449,14 +470,44 @@ impl<P: Explorable> World<P> {
     /// 300,000 for ten million.
     pub fn fingerprint(&self) -> u64 {
         let rest = hash_of(&(self.left, &self.grants, self.letters.len()));
+        if self.rules.limits.alike {
+            return self.fingerprint_of_alike(rest);
+        }
         let parts = self.nodes.iter().map(|node| node.hash).chain(self.letters.iter().map(|sealed| sealed.hash));
+        parts.fold(rest, |sum, part| mix(sum ^ part))
+    }
+
+    /// Whatever concerns a replica is put together, and the replicas are put in the order of that.
+    fn fingerprint_of_alike(&self, rest: u64) -> u64 {
+        let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
+        let column = |(at, replica): (usize, &Arc<Node<P>>)| {
+            let known = clients.iter().map(|client| client.columns[at]);
+            known.fold(mix(replica.hash ^ replica.columns[at]), |sum, part| mix(sum ^ part))
+        };
+        let mut columns: Vec<u64> = replicas.iter().enumerate().map(column).collect();
+        for (sealed, at) in self.letters.iter().filter_map(|sealed| Some((sealed, sealed.column?))) {
+            columns[at] = columns[at].wrapping_add(mix(sealed.hash));
+        }
+        columns.sort_unstable();
+        let parts = clients.iter().map(|client| client.hash).chain(columns);
         parts.fold(rest, |sum, part| mix(sum ^ part))
     }
 }
 
 impl<P: Explorable> Node<P> {
-    fn new(local: Local<P>, ids: &[PeerId]) -> Self {
-        Self { hash: hash_of(&local), facts: Facts::of(&local.peer, ids), local }
+    fn new(local: Local<P>, ids: &[PeerId], limits: &Limits) -> Self {
+        let facts = Facts::of(&local.peer, ids);
+        if !limits.alike {
+            return Self { hash: hash_of(&local), columns: Vec::new(), facts, local };
+        }
+        let digest = |replica| {
+            let mut hasher = DefaultHasher::new();
+            local.peer.digest(replica, &mut hasher);
+            hasher.finish()
+        };
+        let Local { peer: _, timers, asked, waiting, inside } = &local;
+        let hash = hash_of(&(digest(None), timers, asked, waiting, inside));
+        Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), facts, local }
     }
 }
 

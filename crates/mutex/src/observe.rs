@@ -1,5 +1,7 @@
 //! What a watcher, a trace or a table may ask of a protocol without knowing which one it is.
 
+use core::hash::Hasher;
+
 use peerlock_base::PeerId;
 
 use crate::Protocol;
@@ -56,4 +58,14 @@ pub trait Observe: Protocol {
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }
+
+    /// The replica that `message` is to or from, and the same message to or from replica 0. In a protocol whose
+    /// replicas differ in nothing but their index this tells everything, together with [`Observe::digest`].
+    fn replica_in(_message: &Self::Message) -> Option<(u32, Self::Message)> {
+        None
+    }
+
+    /// Writes down all that this peer is or knows of one replica, but for its index; or without a replica, all the
+    /// rest. What never changes may be left out.
+    fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
 }

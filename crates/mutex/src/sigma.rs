@@ -32,6 +32,7 @@
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use peerlock_base::{PeerId, Span, Ticket, Time};
 
@@ -315,5 +316,20 @@ impl Observe for Sigma {
 
     fn kind(message: &Message) -> usize {
         message.kind()
+    }
+
+    fn replica_in(message: &Message) -> Option<(u32, Message)> {
+        let mut message = *message;
+        let replica = core::mem::take(message.replica_mut());
+        Some((replica, message))
+    }
+
+    fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
+        if replica.is_none() {
+            (self.common.clock, self.common.fencing, self.clients.len()).hash(&mut state);
+        }
+        self.clients.iter().for_each(|client| client.digest(replica, state));
+        let here = self.replicas.iter().filter(|here| Some(here.index) == replica);
+        here.for_each(|here| here.digest(state));
     }
 }

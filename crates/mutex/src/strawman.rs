@@ -361,6 +361,17 @@ impl Observe for Strawman {
     }
 }
 
+/// As in [`crate::sigma`]: `REQUEST(R2, 4.1)`.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request { replica, attempt, .. } => write!(f, "REQUEST(R{replica}, {attempt})"),
+            Self::Response { replica, owner, .. } => write!(f, "RESPONSE(R{replica}, {owner})"),
+            Self::Release { replica, attempt, .. } => write!(f, "RELEASE(R{replica}, {attempt})"),
+        }
+    }
+}
+
 /// The client, and from the second attempt on how many came before: `4`, `4.1`.
 impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

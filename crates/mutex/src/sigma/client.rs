@@ -1,6 +1,7 @@
 //! The client half of Sigma (Figure 5).
 
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Ticket, Time};
 
@@ -273,6 +274,18 @@ impl Client {
         cx.cancel_timer(Timer::Wake(self.id()));
         for replica in 0..common.quorum().replicas() {
             common.send(replica, Message::Release { replica, client: self.stamp, fencing: common.fencing }, cx);
+        }
+    }
+
+    /// See [`crate::Observe::digest`].
+    pub fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
+        let Self { ticket, stamp, phase, resp, heard, mine, asked, round } = self;
+        match replica {
+            None => (ticket, stamp, phase, round.waits, round.forecasts).hash(&mut state),
+            Some(at) => {
+                let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
+                (resp[at as usize], is_in).hash(&mut state);
+            }
         }
     }
 

@@ -109,6 +109,17 @@ impl Message {
             Self::Release { .. } => 4,
         }
     }
+
+    /// Which replica it is to or from.
+    pub(super) fn replica_mut(&mut self) -> &mut u32 {
+        match self {
+            Self::Request { replica, .. }
+            | Self::Response { replica, .. }
+            | Self::Inquire { replica, .. }
+            | Self::Yield { replica, .. }
+            | Self::Release { replica, .. } => replica,
+        }
+    }
 }
 
 /// The timers of both halves.

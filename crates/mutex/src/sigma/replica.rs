@@ -1,6 +1,7 @@
 //! The replica half of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
+use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Time};
 
@@ -220,6 +221,11 @@ impl Replica {
             self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
         }
         self.released = Some(now);
+    }
+
+    /// See [`crate::Observe::digest`].
+    pub fn digest(&self, mut state: &mut dyn Hasher) {
+        Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
