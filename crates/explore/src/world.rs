@@ -42,7 +42,7 @@ pub struct Limits {
     pub replicas: usize,
     /// Whether replicas differ in nothing but their number. Then states in which they have only changed places are
     /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
-    /// [`Observe::digest`], replica i must be at the i-th peer, and no replica may have a timer.
+    /// [`Observe::digest`], replica i must be at the i-th peer, and messages must not be ordered.
     pub alike: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,
@@ -174,8 +174,9 @@ impl<P: Explorable> World<P> {
     /// A world of these peers, in which nothing has happened yet.
     ///
     /// # Panics
-    /// If two peers have the same id.
+    /// If two peers have the same id, or if replicas are alike and messages ordered.
     pub fn new(limits: Limits, peers: impl IntoIterator<Item = (PeerId, P)>) -> Self {
+        assert!(!(limits.alike && limits.ordered), "the fingerprint of replicas that are alike knows no order");
         let mut peers: Vec<_> = peers.into_iter().collect();
         peers.sort_by_key(|(id, _)| *id);
         assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");

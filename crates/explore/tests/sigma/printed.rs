@@ -1,0 +1,161 @@
+//! What is unsafe in the printed form, found by the search. In each case all other repairs are on.
+//!
+//! Some need a run that is too long to be found from the start: there the search goes on from a stage.
+
+use peerlock_explore::{Counterexample, Violation, explore};
+use peerlock_mutex::sigma::{Config, Sigma};
+
+use crate::stage::Stage;
+use crate::{Case, MOST_STATES};
+
+const NOT_APART: Config = Config { requests_apart: false, ..Config::REPAIRED };
+const NOT_NUMBERED: Config = Config { numbered_grants: false, ..Config::REPAIRED };
+
+/// Three replicas, two votes, clients 3 and 4.
+fn case() -> Case {
+    Case::new(3, 2, 2)
+}
+
+/// The shortest run from a stage on.
+fn found(case: Case, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Counterexample> {
+    let mut stage = Stage::new(case.world(config));
+    set(&mut stage);
+    match explore(&stage.world, MOST_STATES) {
+        Ok(explored) => panic!("{}--- from here on nothing was found: {explored:?}", stage.trace),
+        Err(found) => {
+            println!("{}--- from here on: {} steps\n{found}\n", stage.trace, found.steps);
+            found
+        }
+    }
+}
+
+fn is_two_inside(found: &Counterexample) {
+    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+}
+
+/// "`Request()` never clears `resp[]`": old votes bring a client in, under its old fencing number.
+#[test]
+fn resp_is_not_cleared() {
+    let found = found(case().with(|limits| limits.requests = 2), NOT_APART, |_| {});
+
+    assert_eq!(
+        found.to_string(),
+        "\
+3: request
+3 → 0  REQUEST(R0, 1@3)
+0 → 3  RESPONSE(R0, 1@3, grant 1)
+3 → 1  REQUEST(R1, 1@3)
+1 → 3  RESPONSE(R1, 1@3, grant 1)
+3: enter slot 0, fencing 1
+3: leave
+3#2: request
+3 → 2  REQUEST(R2, 1@3)
+2 → 3  RESPONSE(R2, 1@3, grant 1)
+3#2: enter slot 0, fencing 1
+under way: 3 → 0  REQUEST(R0, 2@3)
+under way: 3 → 0  RELEASE(R0, 1@3)
+under way: 3 → 1  REQUEST(R1, 2@3)
+under way: 3 → 1  RELEASE(R1, 1@3)
+under way: 3 → 2  REQUEST(R2, 2@3)
+under way: 3 → 2  RELEASE(R2, 1@3)
+3 enters slot 0 with fencing number 1, which is not new"
+    );
+}
+
+/// "A late grant of an earlier request is counted."
+#[test]
+fn a_late_grant_is_counted() {
+    let case = case().with(|limits| (limits.requests, limits.withdrawals) = (2, 1));
+    let found = found(case, NOT_APART, |stage| {
+        stage.request(3);
+        stage.deliver(3, 0, "request");
+        stage.deliver(3, 1, "request");
+        stage.withdraw(3, 1);
+        stage.request(3);
+    });
+
+    is_two_inside(&found);
+}
+
+/// "RELEASE … carries only the id." The first request of each was lost, so that nothing else of it is left.
+#[test]
+fn a_late_release_hits_the_next_request() {
+    let case = case().with(|limits| (limits.requests, limits.withdrawals, limits.losses) = (2, 2, 9));
+    let found = found(case, NOT_APART, |stage| {
+        for client in [3, 4] {
+            stage.request(client);
+            (0..3).for_each(|replica| stage.lose(client, replica, "request"));
+            stage.withdraw(client, 1);
+        }
+        (0..3).for_each(|replica| stage.lose(4, replica, "release"));
+        stage.request(3);
+    });
+
+    is_two_inside(&found);
+}
+
+/// A client has R1 and R2, but does not know of R1 yet. Client 3, who came first, has R0, and asks for R2 a second time:
+/// then the other yields it.
+fn yields(stage: &mut Stage<Sigma>, later: u64) {
+    stage.deliver(later, 2, "request");
+    stage.deliver(2, later, "response");
+    stage.deliver(3, 0, "request");
+    stage.deliver(later, 1, "request");
+    stage.deliver(3, 2, "request");
+    stage.deliver(2, later, "inquire");
+    stage.wake(3);
+    stage.deliver(3, 2, "request");
+    stage.deliver(2, later, "inquire");
+}
+
+/// "A retry answered *owner = you* after a YIELD lets two clients in."
+#[test]
+fn a_vote_that_was_yielded_is_counted_again() {
+    let case = case().with(|limits| (limits.duplications, limits.timeouts) = (1, 1));
+    let found = found(case, NOT_NUMBERED, |stage| {
+        stage.request(3);
+        stage.request(4);
+        stage.duplicate(4, 2, "request");
+        yields(stage, 4);
+    });
+
+    assert_eq!(
+        found.to_string(),
+        "\
+0 → 3  RESPONSE(R0, 1@3, grant 1)
+1 → 4  RESPONSE(R1, 1@4, grant 1)
+4 → 2  REQUEST(R2, 1@4)
+2 → 4  RESPONSE(R2, 1@4, grant 1)
+4: enter slot 0, fencing 1
+4 → 2  YIELD(R2, 1@4, grant 1)
+2 → 3  RESPONSE(R2, 1@3, grant 2)
+3: enter slot 0, fencing 1
+under way: 2 → 3  RESPONSE(R2, 1@4, grant 1)
+under way: 2 → 3  RESPONSE(R2, 1@4, grant 1)
+under way: 2 → 4  RESPONSE(R2, 1@3, grant 2)
+under way: 3 → 0  REQUEST(R0, 1@3)
+under way: 3 → 1  REQUEST(R1, 1@3)
+under way: 3 → 1  REQUEST(R1, 1@3)
+under way: 4 → 0  REQUEST(R0, 1@4)
+2 clients are inside, 1 may be"
+    );
+}
+
+/// "… and YIELD carries only the id": the second copy of a YIELD hits the next grant, and the vote goes to client 4.
+#[test]
+fn a_late_yield_hits_the_next_grant() {
+    let case = Case::new(3, 2, 3).with(|limits| {
+        (limits.duplications, limits.timeouts, limits.withdrawals) = (1, 1, 1);
+    });
+    let found = found(case, NOT_NUMBERED, |stage| {
+        stage.request(3);
+        stage.request(5);
+        yields(stage, 5);
+        stage.duplicate(5, 2, "yield");
+        stage.deliver(5, 2, "yield");
+        stage.withdraw(3, 1);
+        (0..3).for_each(|replica| stage.deliver(3, replica, "release"));
+    });
+
+    is_two_inside(&found);
+}
