@@ -2,17 +2,16 @@
 
 use std::fmt;
 use std::mem::take;
-use std::str::FromStr;
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Effect, Input, Observe, step};
-use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 use crate::Closed;
+use crate::carrier::{Carrier, Links};
 use crate::latency::Latency;
 use crate::ledger::Ledger;
 use crate::queue::Queue;
+use crate::timers::Timers;
 use crate::watch::{Broken, Entry, Watch};
 
 /// Everything that can happen.
@@ -21,32 +20,6 @@ enum Event<P: Observe> {
     Ask { peer: PeerId },
     Leave { peer: PeerId, ticket: Ticket },
     Timer { peer: PeerId, timer: P::Timer, set: u64 },
-}
-
-/// Whether messages on one link, from one peer to another, keep their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
-    /// First sent, first delivered.
-    Ordered,
-    /// Each message takes its own time.
-    Unordered,
-}
-
-/// Links are ordered or unordered.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown links {0:?}: use ordered or unordered")]
-pub struct UnknownLinks(String);
-
-impl FromStr for Links {
-    type Err = UnknownLinks;
-
-    fn from_str(name: &str) -> Result<Self, UnknownLinks> {
-        match name {
-            "ordered" => Ok(Self::Ordered),
-            "unordered" => Ok(Self::Unordered),
-            _ => Err(UnknownLinks(name.into())),
-        }
-    }
 }
 
 /// A rule was broken: which, and when.
@@ -69,8 +42,7 @@ pub struct Simulation<P: Observe, W> {
     peers: Vec<P>,
     /// Who watches; to be asked when the run is over.
     pub watch: W,
-    latency: Latency,
-    links: Links,
+    carrier: Carrier,
     workload: Closed,
     queue: Queue<Event<P>>,
     ledger: Ledger,
@@ -79,14 +51,9 @@ pub struct Simulation<P: Observe, W> {
     effects: Vec<Effect<P::Message, P::Timer>>,
     /// How many more times each peer will ask.
     to_come: Vec<u32>,
-    /// When the last message on a link arrives. Only kept where a later one could overtake it.
-    last_arrival: FxHashMap<(PeerId, PeerId), Time>,
-    /// Which setting of a timer counts; older ones are void when they come up.
-    timers: FxHashMap<(PeerId, P::Timer), u64>,
-    timers_set: u64,
+    timers: Timers<P::Timer>,
     /// Separate streams, so that a protocol that draws numbers changes neither the workload nor the network.
     workload_rng: Rng,
-    latency_rng: Rng,
     protocol_rng: Rng,
 }
 
@@ -101,19 +68,15 @@ where
             to_come: vec![workload.entries; peers.len()],
             peers,
             watch,
-            latency,
-            links,
+            carrier: Carrier::new(latency, links, Rng::stream(seed, 1)),
             workload,
             queue: Queue::with_capacity(room),
             ledger: Ledger::default(),
             now: Time::ZERO,
             events: 0,
             effects: Vec::with_capacity(16),
-            last_arrival: FxHashMap::default(),
-            timers: FxHashMap::default(),
-            timers_set: 0,
+            timers: Timers::new(),
             workload_rng: Rng::stream(seed, 0),
-            latency_rng: Rng::stream(seed, 1),
             protocol_rng: Rng::stream(seed, 2),
         }
     }
@@ -163,12 +126,8 @@ where
                 Ok(())
             }
             Event::Timer { peer, timer, set } => {
-                let name = (peer, timer);
-                if self.timers.get(&name) != Some(&set) {
-                    return Ok(());
-                }
-                self.timers.remove(&name);
-                self.step(peer, Input::Timer(name.1))
+                let Some(timer) = self.timers.take(peer, timer, set) else { return Ok(()) };
+                self.step(peer, Input::Timer(timer))
             }
         }
     }
@@ -188,11 +147,11 @@ where
         match effect {
             Effect::Send { to, message } => {
                 self.watch.on_send(self.now, peer, to, &message)?;
-                let at = self.arrival(peer, to);
+                let at = self.carrier.arrival(self.now, peer, to);
                 self.queue.push(at, Event::Arrive { from: peer, to, message });
             }
             Effect::Grant { ticket, grant } => {
-                let Some(request) = self.ledger.grant(ticket).filter(|request| request.peer == peer) else {
+                let Some(request) = self.ledger.strike(ticket).filter(|request| request.peer == peer) else {
                     return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there"));
                 };
                 self.watch.on_grant(self.now, &Entry { peer, ticket, request, grant }, &self.ledger)?;
@@ -200,29 +159,16 @@ where
                 self.queue.push(self.now + hold, Event::Leave { peer, ticket });
             }
             Effect::SetTimer { timer, after } => {
-                self.timers_set += 1;
-                self.timers.insert((peer, timer.clone()), self.timers_set);
-                self.queue.push(self.now + after, Event::Timer { peer, timer, set: self.timers_set });
+                let set = self.timers.set(peer, timer.clone());
+                self.queue.push(self.now + after, Event::Timer { peer, timer, set });
             }
-            Effect::CancelTimer { timer } => {
-                self.timers.remove(&(peer, timer));
-            }
+            Effect::CancelTimer { timer } => self.timers.cancel(peer, timer),
             Effect::Lost { ticket } | Effect::Refused { ticket } => {
                 return Err(format!("peer {peer} sends {ticket:?} away, who was to be served"));
             }
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())
-    }
-
-    fn arrival(&mut self, from: PeerId, to: PeerId) -> Time {
-        let at = self.now + self.latency.sample(from, to, &mut self.latency_rng);
-        if self.links == Links::Unordered || !self.latency.varies() {
-            return at;
-        }
-        let last = self.last_arrival.entry((from, to)).or_default();
-        *last = at.max(*last); // Of the same moment, the first pushed comes first.
-        *last
     }
 
     fn think(&mut self, peer: PeerId) {

@@ -5,14 +5,16 @@ use peerlock_mutex::Observe;
 use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::engine::{Links, Simulation, Violation};
+use crate::carrier::Links;
+use crate::engine::{Simulation, Violation};
 use crate::latency::{Latency, Network};
+use crate::open::Tally;
 use crate::statistics::{self, Summary};
 use crate::watch::{Acyclic, Exclusion, Fencing, Flow, Idle, Messages, OneCoordinator, Order, Tokens, Trace, Waits};
 use crate::workload::Closed;
 
 /// How many events are shown when a rule is broken.
-const SHOWN: usize = 24;
+pub(crate) const SHOWN: usize = 24;
 
 /// One setting, to be tried several times.
 #[derive(Clone, Debug)]
@@ -96,6 +98,8 @@ pub struct Report {
     pub order_inversions: u64,
     /// Events simulated.
     pub events: u64,
+    /// What only an open run has.
+    pub open: Option<Tally>,
 }
 
 impl Report {
@@ -107,15 +111,16 @@ impl Report {
 }
 
 /// What one trial leaves behind.
-struct Trial {
-    steady: Vec<Span>,
-    unsteady: Vec<Span>,
-    longest: Vec<Span>,
-    messages: Vec<u64>,
-    flow: Flow,
-    idle: f64,
-    inversions: u64,
-    events: u64,
+pub(crate) struct Trial {
+    pub steady: Vec<Span>,
+    pub unsteady: Vec<Span>,
+    pub longest: Vec<Span>,
+    pub messages: Vec<u64>,
+    pub flow: Flow,
+    pub idle: f64,
+    pub inversions: u64,
+    pub events: u64,
+    pub open: Option<Tally>,
 }
 
 type Rules = (Exclusion, Fencing, (Tokens, OneCoordinator, Acyclic));
@@ -164,6 +169,7 @@ impl Experiment {
             idle: idle.fraction(),
             inversions: order.inversions(),
             events,
+            open: None,
         })
     }
 
@@ -198,11 +204,12 @@ impl Experiment {
     }
 }
 
-fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
+pub(crate) fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
     let count = trials.len().max(1) as f64;
     let idle_while_waiting = trials.iter().map(|trial| trial.idle).sum::<f64>() / count;
     let order_inversions = trials.iter().map(|trial| trial.inversions).sum();
     let events = trials.iter().map(|trial| trial.events).sum();
+    let open = Tally::sum(trials.iter().filter_map(|trial| trial.open));
     let messages = (0..P::KINDS.len())
         .map(|kind| (P::KINDS[kind], trials.iter().map(|trial| trial.messages[kind]).sum()))
         .collect();
@@ -239,6 +246,7 @@ fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
         idle_while_waiting,
         order_inversions,
         events,
+        open,
     }
 }
 

@@ -125,6 +125,12 @@ pub enum Model {
 }
 
 impl Model {
+    /// Whether there is a place for any number of peers: measured delays, and those made like them, have so many hosts
+    /// and no more.
+    pub fn is_boundless(&self) -> bool {
+        !matches!(self, Self::King | Self::Matrix(_))
+    }
+
     /// Reads what has to be read for up to `peers` peers.
     ///
     /// # Errors

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use peerlock_base::{PeerId, Ticket, Time};
 
-/// Gives out tickets and remembers them until they are granted. Ticket numbers count up over the whole run, so the
+/// Gives out tickets and remembers them as long as somebody waits. Ticket numbers count up over the whole run, so the
 /// oldest open request is at the front, and any other is found without searching.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// From the oldest waiting request to the newest; `None` for those that were granted before it.
+    /// From the oldest waiting request to the newest; `None` for those that were struck out before it.
     open: VecDeque<Option<Request>>,
     /// How many have left `open` at the front; tickets start at 1.
     gone: u64,
@@ -32,8 +32,8 @@ impl Ledger {
         Ticket::new(self.gone + self.open.len() as u64)
     }
 
-    /// Strikes out a request that was granted; `None` if it is not waiting.
-    pub fn grant(&mut self, ticket: Ticket) -> Option<Request> {
+    /// Strikes out a request that was granted, or that nobody waits for any more; `None` if it is not waiting.
+    pub fn strike(&mut self, ticket: Ticket) -> Option<Request> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
         let request = self.open.get_mut(usize::try_from(at).ok()?)?.take()?;
         self.waiting -= 1;
@@ -66,15 +66,15 @@ mod tests {
         let tickets: Vec<Ticket> = (0..4).map(|n| ledger.ask(PeerId::new(n), Time::from_nanos(n))).collect();
         assert_eq!(tickets.iter().map(|ticket| ticket.get()).collect::<Vec<_>>(), [1, 2, 3, 4]);
 
-        assert_eq!(ledger.grant(tickets[1]).map(|request| request.peer), Some(PeerId::new(1)));
-        assert_eq!(ledger.grant(tickets[1]), None, "granted twice");
+        assert_eq!(ledger.strike(tickets[1]).map(|request| request.peer), Some(PeerId::new(1)));
+        assert_eq!(ledger.strike(tickets[1]), None, "granted twice");
         assert_eq!(ledger.oldest().map(|(ticket, _)| ticket), Some(tickets[0]));
 
-        assert!(ledger.grant(tickets[0]).is_some());
+        assert!(ledger.strike(tickets[0]).is_some());
         assert_eq!(ledger.oldest().map(|(ticket, _)| ticket), Some(tickets[2]));
-        assert_eq!(ledger.grant(tickets[0]), None, "long gone");
-        assert_eq!(ledger.grant(Ticket::NONE), None);
-        assert_eq!(ledger.grant(Ticket::new(9)), None, "never asked for");
+        assert_eq!(ledger.strike(tickets[0]), None, "long gone");
+        assert_eq!(ledger.strike(Ticket::NONE), None);
+        assert_eq!(ledger.strike(Ticket::new(9)), None, "never asked for");
         assert_eq!(ledger.waiting(), 2);
 
         assert_eq!(ledger.ask(PeerId::new(0), Time::ZERO).get(), 5);

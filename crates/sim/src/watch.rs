@@ -10,18 +10,22 @@ mod fencing;
 mod idle;
 mod messages;
 mod order;
+mod resets;
 mod structure;
 mod trace;
 mod waits;
+mod window;
 
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use idle::Idle;
 pub use messages::Messages;
 pub use order::Order;
+pub use resets::Resets;
 pub use structure::{Acyclic, OneCoordinator, Tokens};
 pub use trace::Trace;
 pub use waits::{Flow, Waits};
+pub use window::Window;
 
 /// A rule that was broken, in a sentence.
 pub type Broken = String;
@@ -38,8 +42,18 @@ pub trait Watch<P: Observe> {
         Ok(())
     }
 
-    /// A client leaves.
+    /// A client leaves, or is inside no longer for some other reason.
     fn on_leave(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A client that waited does not wait any more: it was sent away, or crashed. `ledger` had its request.
+    fn on_give_up(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A replica is about to lose its memory.
+    fn on_reset(&mut self, _now: Time, _replica: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
@@ -48,17 +62,17 @@ pub trait Watch<P: Observe> {
         Ok(())
     }
 
-    /// A message arrives; the peer has not seen it yet.
+    /// A message arrives; the peer has not seen it yet. Under faults a message may never arrive, or arrive twice.
     fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// `peer` has done its step.
+    /// `peer` has done its step. An open run, where peers come and go, does not tell this.
     fn after_step(&mut self, _now: Time, _peer: PeerId, _peers: &[P]) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Nothing is left to happen.
+    /// Nothing is left to happen. An open run has no such end.
     fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
@@ -99,6 +113,16 @@ macro_rules! watch_together {
                 $($name.on_leave(now, peer, ticket)?;)*
                 Ok(())
             }
+            fn on_give_up(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_give_up(now, peer, ticket)?;)*
+                Ok(())
+            }
+            fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_reset(now, replica)?;)*
+                Ok(())
+            }
             fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.on_send(now, from, to, message)?;)*
@@ -129,4 +153,5 @@ mod together {
     watch_together!(A B);
     watch_together!(A B C);
     watch_together!(A B C D);
+    watch_together!(A B C D E);
 }

@@ -1,9 +1,13 @@
 //! Who asks when, and stays how long.
 
+mod open;
+
 use std::str::FromStr;
 
 use peerlock_base::{Rng, Span};
 use thiserror::Error;
+
+pub use open::Poisson;
 
 use crate::text::{self, SpanError};
 

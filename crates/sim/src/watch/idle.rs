@@ -54,4 +54,9 @@ impl<P: Observe> Watch<P> for Idle {
         self.inside -= 1;
         Ok(())
     }
+    fn on_give_up(&mut self, now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+        self.advance(now);
+        self.waiting -= 1;
+        Ok(())
+    }
 }

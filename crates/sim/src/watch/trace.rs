@@ -51,6 +51,14 @@ impl<P: Observe> Watch<P> for Trace {
         self.note(now, format_args!("{peer:>6}           leaves ({ticket:?})"))
     }
 
+    fn on_give_up(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           waits no longer ({ticket:?})"))
+    }
+
+    fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
+        self.note(now, format_args!("{replica:>6}           forgets everything"))
+    }
+
     fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
         self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}"))
     }

@@ -1,0 +1,70 @@
+//! When a message arrives.
+
+use std::str::FromStr;
+
+use peerlock_base::{PeerId, Rng, Time};
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::latency::Latency;
+
+/// Whether messages on one link, from one peer to another, keep their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// First sent, first delivered.
+    Ordered,
+    /// Each message takes its own time.
+    Unordered,
+}
+
+/// Links are ordered or unordered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown links {0:?}: use ordered or unordered")]
+pub struct UnknownLinks(String);
+
+impl FromStr for Links {
+    type Err = UnknownLinks;
+
+    fn from_str(name: &str) -> Result<Self, UnknownLinks> {
+        match name {
+            "ordered" => Ok(Self::Ordered),
+            "unordered" => Ok(Self::Unordered),
+            _ => Err(UnknownLinks(name.into())),
+        }
+    }
+}
+
+/// Carries messages: how long each takes, and whether it may overtake another.
+#[derive(Debug)]
+pub struct Carrier {
+    latency: Latency,
+    links: Links,
+    /// When the last message on a link arrives. Only kept where a later one could overtake it.
+    last_arrival: FxHashMap<(PeerId, PeerId), Time>,
+    rng: Rng,
+}
+
+impl Carrier {
+    /// Nothing is under way.
+    pub fn new(latency: Latency, links: Links, rng: Rng) -> Self {
+        Self { latency, links, last_arrival: FxHashMap::default(), rng }
+    }
+
+    /// When a message that is sent `now` arrives.
+    #[inline]
+    pub fn arrival(&mut self, now: Time, from: PeerId, to: PeerId) -> Time {
+        let at = now + self.latency.sample(from, to, &mut self.rng);
+        if self.links == Links::Unordered || !self.latency.varies() {
+            return at;
+        }
+        let last = self.last_arrival.entry((from, to)).or_default();
+        *last = at.max(*last); // Of the same moment, the first pushed comes first.
+        *last
+    }
+
+    /// No message will go from one of these two to the other any more.
+    pub fn forget(&mut self, one: PeerId, other: PeerId) {
+        self.last_arrival.remove(&(one, other));
+        self.last_arrival.remove(&(other, one));
+    }
+}

@@ -1,0 +1,62 @@
+use std::collections::VecDeque;
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_mutex::Observe;
+
+use super::{Broken, Watch};
+
+/// The most replicas that were reset within any one lease time: what decides whether a quorum can break.
+#[derive(Debug)]
+pub struct Resets {
+    lease: Span,
+    recent: VecDeque<(Time, PeerId)>,
+    count: u64,
+    most: u32,
+}
+
+impl Resets {
+    /// For votes that are good for this long.
+    pub fn within(lease: Span) -> Self {
+        Self { lease, recent: VecDeque::new(), count: 0, most: 0 }
+    }
+
+    fn note(&mut self, now: Time, replica: PeerId) {
+        self.count += 1;
+        self.recent.retain(|&(at, other)| now.since(at) <= self.lease && other != replica);
+        self.recent.push_back((now, replica));
+        self.most = self.most.max(u32::try_from(self.recent.len()).unwrap_or(u32::MAX));
+    }
+
+    /// How many resets there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The most replicas that were reset within one lease time.
+    pub fn most(&self) -> u32 {
+        self.most
+    }
+}
+
+impl<P: Observe> Watch<P> for Resets {
+    fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
+        self.note(now, replica);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A replica that forgets twice has only one vote to forget.
+    #[test]
+    fn resets_are_counted_by_replica_and_within_a_lease() {
+        let mut resets = Resets::within(Span::from_secs(10));
+        for (at, replica, most) in [(0, 1, 1), (5, 2, 2), (6, 2, 2), (10, 3, 3), (17, 4, 3), (27, 1, 3)] {
+            resets.note(Time::ZERO + Span::from_secs(at), PeerId::new(replica));
+            assert_eq!(resets.most(), most, "at {at}");
+        }
+        assert_eq!(resets.count(), 6);
+    }
+}

@@ -1,0 +1,166 @@
+//! Open runs: Sigma and its strawman among clients without number, on replicas that forget.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Span};
+use peerlock_mutex::sigma::{self, Sigma};
+use peerlock_mutex::strawman::{self, Strawman};
+use peerlock_mutex::{Quorum, Replicas};
+use peerlock_sim::latency::Model;
+use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report, Tally};
+
+/// The paper's setting (§5), but for five minutes in all.
+fn open(rate: f64, latency: &str) -> Open {
+    Open {
+        replicas: 32,
+        workload: Poisson {
+            gap: Span::from_secs_f64(1.0 / rate),
+            hold: None,
+            settle: Span::from_secs(60),
+            measure: Span::from_secs(240),
+        },
+        network: latency.parse::<Model>().unwrap().load(32).unwrap(),
+        links: Links::Unordered,
+        faults: Faults::default(),
+        lease: sigma::Config::REPAIRED.lease,
+        count_violations: false,
+        trials: 1,
+        seed: 1,
+    }
+}
+
+fn try_sigma(open: &Open, votes: u32, config: sigma::Config) -> Result<Report, Box<Failure>> {
+    let replicas = Replicas::first(Quorum::new(open.replicas, votes));
+    open.run(|me| Sigma::new(me, &replicas, config), |_| {})
+}
+
+fn sigma(open: &Open, votes: u32) -> (Report, Tally) {
+    let report =
+        try_sigma(open, votes, sigma::Config::REPAIRED).unwrap_or_else(|failure| panic!("{failure}\n{open:?}"));
+    let tally = report.open.unwrap();
+    (report, tally)
+}
+
+fn strawman(open: &Open, config: strawman::Config) -> (Report, Tally) {
+    let replicas = Replicas::first(Quorum::DEFAULT);
+    let report = open.run(|me: PeerId| Strawman::new(me, &replicas, config), |_| {}).unwrap();
+    let tally = report.open.unwrap();
+    (report, tally)
+}
+
+/// §5, Figure 7: "the throughput increases linearly when request rate ramps up, until a point when it reaches the
+/// saturated rate and then stays flat as predicted".
+#[test]
+fn throughput_is_the_arrival_rate_and_then_the_theory() {
+    for (latency, low, high) in
+        [("constant:100ms", 100, 100), ("uniform:50ms..150ms", 50, 150), ("uniform:0s..200ms", 0, 200)]
+    {
+        let theory = Quorum::DEFAULT.saturation(Span::from_millis(low), Span::from_millis(high));
+        let (report, above) = sigma(&open(8.0, latency), 24);
+        assert!((above.throughput() / theory - 1.0).abs() < 0.01, "{latency}: {} of {theory}", above.throughput());
+        assert_eq!(report.order_inversions, 0, "{latency}: the queue is in order");
+        let (report, below) = sigma(&open(2.0, latency), 24);
+        // 480 clients are expected, with a standard deviation of 22.
+        assert!((below.throughput() / 2.0 - 1.0).abs() < 0.15, "{latency}: {}", below.throughput());
+        assert!(below.came - report.entries < 20, "{latency}: nearly everybody has been inside by the end");
+    }
+}
+
+/// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each replica;
+/// the grant is the RESPONSE where nobody else is.
+#[test]
+fn a_lonely_client_costs_three_messages_per_replica() {
+    let (report, _) = sigma(&open(0.05, "constant:100ms"), 24);
+    let flow = report.steady_flow;
+    assert_eq!(flow.messages, flow.entries * 3 * 32);
+}
+
+#[test]
+fn losers_who_give_up_are_refused_and_losers_who_retry_are_not() {
+    let open = open(1.0, "uniform:0s..200ms");
+    let (report, tally) = strawman(&open, strawman::Config::GIVES_UP);
+    assert!(tally.refused > 0 && tally.refused + report.entries <= tally.came, "{tally:?}");
+    assert!(tally.came - tally.refused - report.entries < 10, "{tally:?}");
+    assert_eq!(strawman(&open, strawman::Config::BACKS_OFF).1.refused, 0);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
+    let faults = Faults { loss: 0.02, duplication: 0.02, client_crash: 0.05, replica_life: Some(Span::from_secs(100)) };
+    let open = Open { trials: 4, faults, ..open(2.0, "jitter:0s..200ms") };
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| sigma(&open, 24).0)
+    };
+    let once = on(1);
+    assert_eq!(once, on(3));
+    assert_ne!(once, sigma(&Open { seed: 2, ..open.clone() }, 24).0);
+    let Tally { crashed, resets, .. } = once.open.unwrap();
+    assert!(crashed > 0 && resets > 0);
+}
+
+/// A crash inside holds everybody up until the lease ends, and no longer.
+#[test]
+fn after_a_crash_the_lease_ends_and_others_get_in() {
+    let faults = Faults { client_crash: 0.2, ..Faults::default() };
+    let (report, tally) = sigma(&Open { faults, ..open(0.2, "constant:100ms") }, 24);
+    assert!(tally.crashed > 3, "{tally:?}");
+    assert!(tally.came < tally.crashed + report.entries + 10, "{tally:?}"); // Some who went inside crashed there.
+    let longest = report.wait.unwrap().all.max;
+    assert!((8.0..60.0).contains(&longest), "{longest}");
+}
+
+/// Whoever stays longer than the strawman's lease, which is never renewed, loses it, and is told.
+#[test]
+fn a_grant_may_be_lost() {
+    let mut open = open(0.02, "constant:100ms");
+    open.workload.hold = Some(Hold::Constant(Span::from_secs(11)));
+    let (report, tally) = strawman(&open, strawman::Config::GIVES_UP);
+    assert!(tally.lost > 0 && tally.lost <= report.entries, "{tally:?}");
+}
+
+/// A violation stops a run and is shown, unless the run is there to count them.
+#[test]
+fn violations_stop_a_run_unless_they_are_counted() {
+    let mut open = open(1.0, "uniform:0s..200ms");
+    (open.replicas, open.workload.hold) = (3, Some(Hold::Constant(Span::from_secs(1))));
+    open.faults.replica_life = Some(Span::from_secs(2));
+    let failure = try_sigma(&open, 2, sigma::Config::REPAIRED).unwrap_err().to_string();
+    assert!(failure.contains("trial 0 with seed 1 broke a rule"), "{failure}");
+    assert!(failure.contains("is let in as number 2 of 1"), "{failure}");
+    let (_, tally) = sigma(&Open { count_violations: true, ..open }, 2);
+    assert!(tally.violations > 0 && tally.most_resets >= 2, "{tally:?}");
+}
+
+/// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are reset
+/// within one lease time. `cargo run --release -p peerlock-sim --example fault_runs` does ten thousand.
+#[test]
+fn nobody_is_inside_with_another_while_enough_replicas_remember() {
+    let (mut few, mut many) = (0, 0);
+    for seed in 0..400 {
+        let open = fault_run(seed);
+        let (_, tally) = sigma(&open, 4);
+        if tally.most_resets < Quorum::new(5, 4).intersection() {
+            few += 1;
+            assert_eq!((tally.violations, tally.fencing_back), (0, 0), "seed {seed}: {tally:?}");
+        } else {
+            many += 1;
+        }
+    }
+    assert!(few > 200 && many > 20, "{few} runs within the bound, {many} beyond it");
+}
+
+fn fault_run(seed: u64) -> Open {
+    Open {
+        replicas: 5,
+        workload: Poisson {
+            gap: Span::from_secs(1),
+            hold: Some(Hold::Exponential(Span::from_secs(1))),
+            settle: Span::ZERO,
+            measure: Span::from_secs(60),
+        },
+        faults: Faults { loss: 0.05, duplication: 0.05, client_crash: 0.05, replica_life: Some(Span::from_secs(100)) },
+        count_violations: true,
+        seed,
+        ..open(1.0, "jitter:0s..200ms")
+    }
+}
