@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 include!("src/fingerprint.rs");
 
-const BENCH: [&str; 5] = ["../base/src", "../mutex/src", "../sim/src", "src/catalogue.rs", "../../Cargo.lock"];
+const BENCH: [&str; 6] =
+    ["../base/src", "../mutex/src", "../sim/src", "src/catalogue.rs", "src/voting.rs", "../../Cargo.lock"];
 
 fn main() {
     let mut files = Vec::new();

@@ -21,7 +21,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run a protocol in virtual time: waits, fairness, messages
-    Simulate(simulate::Options),
+    Simulate(Box<simulate::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
     Reproduce(reproduce::Options),
 }

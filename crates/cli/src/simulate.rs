@@ -1,67 +1,123 @@
 //! `peerlock simulate`: one setting of one protocol, as a table or as JSON.
 
+mod print;
+mod setting;
+
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use peerlock_base::Span;
-use peerlock_figures::{Form, Protocol};
+use peerlock_figures::{AnyProtocol, Form};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Closed, Experiment, Hold, Links, Report, WaitSummary};
-use serde::Serialize;
+use peerlock_sim::{Hold, Links, text};
 
 use crate::{Error, Result};
+use print::{Json, table};
+use setting::Setting;
 
-/// Every peer thinks, asks, waits, stays inside, leaves, and thinks again
+/// Peers or clients ask, wait, stay inside and leave
 #[derive(Args)]
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 pub struct Options {
-    /// Which protocol: fair-k, fair-k-late, bv95 or ideal
+    /// Which protocol: fair-k, fair-k-late, bv95 or ideal among peers that ask again and again; sigma, sigma-once,
+    /// strawman or strawman-retry for clients without number, who ask replicas
     #[arg(long, default_value = "fair-k")]
-    protocol: Protocol,
-    /// With fair-k: as its paper prints it, or with what we mended: printed, repaired [default: repaired]
+    protocol: AnyProtocol,
+    /// With fair-k and sigma: as the paper prints it, or with what we mended: printed, repaired [default: repaired]
     #[arg(long)]
     form: Option<Form>,
-    /// How many peers
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
-    peers: u32,
-    /// How many may be inside at a time
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    slots: u32,
-    /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s
-    #[arg(long, default_value = "10s", allow_hyphen_values = true)]
-    hold: Hold,
+    /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; clients without number leave at
+    /// once]
+    #[arg(long, allow_hyphen_values = true)]
+    hold: Option<Hold>,
     /// With a two-point hold: the share of long stays, from 0 to 1 [default: the two mean their geometric mean]
     #[arg(long, value_name = "SHARE")]
     long_share: Option<f64>,
-    /// How often a peer asks per second of thinking: λ
-    #[arg(long, default_value_t = 0.5, value_name = "RATE")]
-    think_rate: f64,
     /// One-way delay: constant:1s, uniform:0s..200ms (per pair), jitter:0s..200ms (per message), king or matrix:FILE
-    #[arg(long, default_value = "constant:1s")]
-    latency: Model,
+    /// [default: constant:1s; for clients without number uniform:0s..200ms]
+    #[arg(long)]
+    latency: Option<Model>,
     /// Whether messages on one link keep their order: ordered, unordered
     #[arg(long, default_value = "ordered")]
     links: Links,
-    /// How often each peer goes inside
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
-    entries: u32,
     /// How many trials
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     trials: u32,
     /// What all chance is drawn from; the same seed gives the same result
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many of each peer's first entries the steady state leaves out
-    #[arg(long, default_value_t = 20, value_name = "ENTRIES")]
-    warm_up: u32,
     /// How many threads [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// One JSON object on standard output, times in seconds
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    closed: Closed,
+    #[command(flatten)]
+    open: Open,
+}
+
+/// What only peers that ask again and again have.
+#[derive(Args)]
+#[command(next_help_heading = "Peers that think, ask, wait, stay inside, leave, and think again")]
+pub struct Closed {
+    /// How many peers [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    peers: Option<u32>,
+    /// How many may be inside at a time [default: 3]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+    /// How often a peer asks per second of thinking: λ [default: 0.5]
+    #[arg(long, value_name = "RATE")]
+    think_rate: Option<f64>,
+    /// How often each peer goes inside [default: 2000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    entries: Option<u32>,
+    /// How many of each peer's first entries the steady state leaves out [default: 20]
+    #[arg(long, value_name = "ENTRIES")]
+    warm_up: Option<u32>,
+}
+
+/// What only clients without number have.
+#[derive(Args)]
+#[command(next_help_heading = "Clients without number, each of which asks the replicas once")]
+pub struct Open {
+    /// How many replicas, up to 64 [default: 32]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
+    replicas: Option<u32>,
+    /// How many votes win: more than half of the replicas [default: three quarters]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    votes: Option<u32>,
+    /// How many clients come per second [default: 3]
+    #[arg(long, value_name = "RATE")]
+    arrival_rate: Option<f64>,
+    /// How long it runs before anything is measured [default: 300s]
+    #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
+    settle: Option<Span>,
+    /// How long it is measured after that [default: 600s]
+    #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
+    measure: Option<Span>,
+    /// How long a vote is good for without renewal [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
+    lease: Option<Span>,
+    /// How long a replica lives on average before it forgets everything [default: for ever]
+    #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
+    replica_life: Option<Span>,
+    /// The share of messages that are lost [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    loss: Option<f64>,
+    /// The share of messages that arrive twice [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    duplication: Option<f64>,
+    /// The share of clients that crash, half of them while they wait and half inside [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    client_crash: Option<f64>,
+    /// Count broken rules instead of stopping at the first
+    #[arg(long)]
+    count_violations: bool,
 }
 
 impl Options {
@@ -73,14 +129,12 @@ impl Options {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
-    let experiment = experiment(options)?;
+    let setting = Setting::of(options)?;
     let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar(u64::from(options.trials));
     let start = Instant::now();
-    let report = pool.install(|| {
-        options.protocol.run(options.form.unwrap_or(Form::Repaired), &experiment, |trials| bar.inc(trials))
-    });
+    let report = pool.install(|| setting.run(options.form.unwrap_or(Form::Repaired), |trials| bar.inc(trials)));
     let took = start.elapsed();
     bar.finish_and_clear();
 
@@ -88,43 +142,13 @@ pub fn run(options: &Options) -> Result<()> {
         report.map_err(|failure| Error::Broken { failure, again: std::env::args().collect::<Vec<_>>().join(" ") })?;
     let mut out = stdout().lock();
     if options.json {
-        serde_json::to_writer(&mut out, &Json::new(options, &report, took)).map_err(std::io::Error::from)?;
+        let json = Json::new(options, &setting, &report, took);
+        serde_json::to_writer(&mut out, &json).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        table(&mut out, options, &report, took)?;
+        table(&mut out, options, &setting, &report, took)?;
     }
     Ok(out.flush()?)
-}
-
-fn experiment(options: &Options) -> Result<Experiment> {
-    if !(options.think_rate > 0.0 && options.think_rate.is_finite()) {
-        return Err(Error::Usage(format!("the think rate {} must be a number above 0", options.think_rate)));
-    }
-    if let Some(form) = options.form.filter(|_| !options.protocol.has_forms()) {
-        return Err(Error::Usage(format!("{} has only one form: leave --form {form} out", options.protocol)));
-    }
-    let hold = match (options.hold, options.long_share) {
-        (Hold::TwoPoint { short, long, .. }, Some(long_share)) if (0.0..=1.0).contains(&long_share) => {
-            Hold::TwoPoint { short, long, long_share }
-        }
-        (Hold::TwoPoint { .. }, Some(share)) => {
-            return Err(Error::Usage(format!("the share of long stays {share} must be from 0 to 1")));
-        }
-        (_, Some(_)) => {
-            return Err(Error::Usage("--long-share needs a two-point hold, such as --hold two-point:1s/100s".into()));
-        }
-        (hold, None) => hold,
-    };
-    Ok(Experiment {
-        peers: options.peers as usize,
-        slots: options.slots,
-        workload: Closed { think: Span::from_secs_f64(1.0 / options.think_rate), hold, entries: options.entries },
-        network: options.latency.load(options.peers as usize)?,
-        links: options.links,
-        warm_up: options.warm_up,
-        trials: options.trials,
-        seed: options.seed,
-    })
 }
 
 /// A bar on a terminal, nothing elsewhere.
@@ -137,132 +161,4 @@ fn progress_bar(trials: u64) -> ProgressBar {
     bar.set_style(style.expect("the template is fixed, and tested by every run on a terminal"));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
-}
-
-/// The object that `--json` prints. Its fields are a promise.
-#[derive(Serialize)]
-struct Json {
-    protocol: String,
-    form: Option<String>,
-    peers: u32,
-    slots: u32,
-    trials: u32,
-    seed: u64,
-    entries: u64,
-    wait: Option<JsonWait>,
-    steady: Option<JsonWait>,
-    per_peer_max: Option<JsonPerPeerMax>,
-    messages_per_entry: f64,
-    messages: serde_json::Map<String, serde_json::Value>,
-    idle_while_waiting: f64,
-    order_inversions: u64,
-    violations: u64,
-    events: u64,
-    events_per_second: f64,
-}
-
-#[derive(Serialize)]
-struct JsonWait {
-    mean: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
-    spread: f64,
-    mean_of_trial_max: f64,
-}
-
-#[derive(Serialize)]
-struct JsonPerPeerMax {
-    min: f64,
-    p10: f64,
-    p50: f64,
-    p90: f64,
-    max: f64,
-}
-
-impl Json {
-    fn new(options: &Options, report: &Report, took: Duration) -> Self {
-        Self {
-            protocol: options.protocol.to_string(),
-            form: options.form().map(|form| form.to_string()),
-            peers: options.peers,
-            slots: options.slots,
-            trials: options.trials,
-            seed: options.seed,
-            entries: report.entries,
-            wait: report.wait.map(JsonWait::from),
-            steady: report.steady.map(JsonWait::from),
-            per_peer_max: report.per_peer_max.map(|peers| JsonPerPeerMax {
-                min: peers.min,
-                p10: peers.p10,
-                p50: peers.p50,
-                p90: peers.p90,
-                max: peers.max,
-            }),
-            messages_per_entry: report.messages_per_entry(),
-            messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
-            idle_while_waiting: report.idle_while_waiting,
-            order_inversions: report.order_inversions,
-            violations: 0, // With one there is no report.
-            events: report.events,
-            events_per_second: report.events as f64 / took.as_secs_f64(),
-        }
-    }
-}
-
-impl From<WaitSummary> for JsonWait {
-    fn from(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Self {
-        Self {
-            mean: all.mean,
-            p50: all.p50,
-            p90: all.p90,
-            p99: all.p99,
-            max: all.max,
-            spread: all.spread,
-            mean_of_trial_max,
-        }
-    }
-}
-
-fn table(out: &mut impl Write, options: &Options, report: &Report, took: Duration) -> std::io::Result<()> {
-    let Options { protocol, peers, slots, entries, trials, seed, .. } = options;
-    let form = options.form().map(|form| format!(" ({form})")).unwrap_or_default();
-    writeln!(
-        out,
-        "{protocol}{form}: {peers} peers, {slots} slots, {trials} trials of {entries} entries each, seed {seed}\n"
-    )?;
-    writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
-    for (name, wait) in [("whole run", report.wait), ("steady state", report.steady)] {
-        match wait {
-            Some(WaitSummary { all, mean_of_trial_max }) => writeln!(
-                out,
-                "{name:<14} {:>10.3}{:>10.3}{:>10.3}{:>10.3}{:>10.3}{:>10.3}{mean_of_trial_max:>13.3}",
-                all.mean, all.p50, all.p90, all.p99, all.max, all.spread
-            )?,
-            None => writeln!(out, "{name:<14} none: a peer needs more than {} entries", options.warm_up)?,
-        }
-    }
-    if let Some(longest) = report.per_peer_max {
-        writeln!(
-            out,
-            "\nlongest wait of each peer, s: min {:.3}, p10 {:.3}, p50 {:.3}, p90 {:.3}, max {:.3}",
-            longest.min, longest.p10, longest.p50, longest.p90, longest.max
-        )?;
-    }
-    let by_type: Vec<String> = report
-        .messages
-        .iter()
-        .map(|&(kind, count)| format!("{kind} {:.3}", count as f64 / report.entries as f64))
-        .collect();
-    writeln!(out, "\nmessages per entry: {:.3} ({})", report.messages_per_entry(), by_type.join(", "))?;
-    writeln!(out, "slot time lost while somebody waited: {:.3} %", 100.0 * report.idle_while_waiting)?;
-    let inversions = 100.0 * report.order_inversions as f64 / report.entries as f64;
-    writeln!(out, "entries past somebody who had asked earlier: {inversions:.3} %")?;
-    writeln!(
-        out,
-        "violations: 0 in {} events ({:.1} million events per second)",
-        report.events,
-        report.events as f64 / took.as_secs_f64() / 1e6
-    )
 }

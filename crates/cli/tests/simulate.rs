@@ -83,6 +83,49 @@ fn every_protocol_and_every_model_runs() {
     }
 }
 
+const OPEN: &str = "--replicas 8 --arrival-rate 1 --settle 20s --measure 100s --trials 2";
+
+/// The same fields as ever, and those that only clients without number have.
+#[test]
+fn an_open_run_has_its_fields_and_a_throughput() {
+    let (closed, open) = (json(SMALL), json(&format!("--protocol sigma {OPEN}")));
+    for field in closed.as_object().unwrap().keys() {
+        assert!(open.get(field).is_some(), "{field} is missing in {open}");
+    }
+    assert_eq!(closed.get("throughput"), None);
+    assert_eq!((&open["replicas"], &open["votes"], &open["form"]), (&8.into(), &6.into(), &"repaired".into()));
+    let throughput = open["throughput"].as_f64().unwrap();
+    assert!((0.7..1.3).contains(&throughput), "{throughput}");
+    assert_eq!(open["violations"], 0);
+    let table = String::from_utf8(peerlock(&format!("simulate --protocol sigma {OPEN}")).stdout).unwrap();
+    assert!(table.contains("throughput: ") && table.lines().all(|line| line.chars().count() <= 120), "{table}");
+    assert!(table.lines().count() < 18, "{table}");
+}
+
+#[test]
+fn every_protocol_with_replicas_runs_and_every_fault_happens() {
+    let trouble = "--loss 0.01 --duplication 0.01 --client-crash 0.1 --replica-life 200s --lease 5s --hold 500ms";
+    for protocol in ["sigma", "sigma --form printed", "sigma-once", "strawman", "strawman-retry"] {
+        for latency in ["constant:100ms", "uniform:50ms..150ms", "jitter:0s..200ms --links unordered"] {
+            let run = format!("--protocol {protocol} {OPEN} --latency {latency} --count-violations");
+            assert_eq!(json(&run)["resets"], 0, "{run}");
+            let trouble = json(&format!("{run} {trouble}"));
+            assert!(trouble["crashed"].as_u64() > Some(0) && trouble["resets"].as_u64() > Some(0), "{run}: {trouble}");
+        }
+    }
+}
+
+/// Three replicas that hardly remember anything: two get in, and that is an error or a number, as one likes.
+#[test]
+fn a_violation_stops_the_run_unless_it_is_counted() {
+    let run = "--protocol sigma --replicas 3 --votes 2 --replica-life 2s --hold 1s --arrival-rate 1 --trials 1";
+    let output = peerlock(&format!("simulate {run}"));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is let in as number 2 of 1") && said.contains("To see it again: "), "{said}");
+    assert!(json(&format!("{run} --count-violations"))["violations"].as_u64() > Some(0));
+}
+
 #[test]
 fn a_run_too_short_for_a_steady_state_says_so() {
     assert_eq!(json("--peers 3 --entries 5 --trials 1")["steady"], Value::Null);
@@ -132,6 +175,27 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--latency soon", 64, "unknown latency \"soon\""),
         ("--links maybe", 64, "unknown links \"maybe\""),
         ("--protocol raft", 64, "unknown protocol \"raft\": use fair-k"),
+        ("--arrival-rate 3", 64, "--arrival-rate is for clients without number, not for fair-k: leave it out"),
+        ("--protocol bv95 --loss 0.1", 64, "--loss is for clients without number, not for bv95"),
+        ("--count-violations", 64, "--count-violations is for clients without number"),
+        ("--protocol sigma --peers 5", 64, "--peers is for peers that ask again and again, not for sigma"),
+        ("--protocol strawman --warm-up 5", 64, "--warm-up is for peers that ask again and again, not for strawman"),
+        ("--protocol strawman --form printed", 64, "strawman has only one form"),
+        ("--protocol sigma --replicas 0", 64, "0 is not in 1..=64"),
+        ("--protocol sigma --replicas 65", 64, "65 is not in 1..=64"),
+        ("--protocol sigma --votes 16", 64, "16 votes of 32 replicas: it takes from 17 to 32"),
+        ("--protocol sigma --replicas 3 --votes 4", 64, "4 votes of 3 replicas: it takes from 2 to 3"),
+        ("--protocol sigma --arrival-rate 0", 64, "the arrival rate 0 must be a number above 0"),
+        ("--protocol sigma --arrival-rate inf", 64, "the arrival rate inf must be"),
+        ("--protocol sigma --loss 1.5", 64, "--loss 1.5 must be a share from 0 to 1"),
+        ("--protocol sigma --duplication -1", 64, "--duplication -1 must be a share"),
+        ("--protocol sigma --client-crash NaN", 64, "--client-crash NaN must be a share"),
+        ("--protocol sigma --measure 0s", 64, "--measure must be more than 0s"),
+        ("--protocol sigma --lease 0s", 64, "--lease must be more than 0s"),
+        ("--protocol sigma --replica-life 0s", 64, "--replica-life must be more than 0s"),
+        ("--protocol sigma --replica-life 30", 64, "\"30\" is not a duration"),
+        ("--protocol sigma --settle -1s", 64, "the duration \"-1s\" is negative"),
+        ("--protocol sigma --latency king", 64, "king and matrix have so many hosts and no more: sigma needs constant"),
         ("--no-such-option", 64, "unexpected argument '--no-such-option'"),
         ("--latency matrix:/no/such/file", 66, "cannot read the latency matrix /no/such/file"),
         (&format!("--latency matrix:{ragged} --peers 2"), 66, "line 2"),

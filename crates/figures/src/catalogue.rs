@@ -1,4 +1,4 @@
-//! Every protocol by the name a person types.
+//! Protocols whose peers pass tokens, by the name a person types.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,9 @@ use peerlock_mutex::{Bv95, FairK, FairKLate, bv95, fair_k, fair_k_late};
 use peerlock_sim::{Experiment, Failure, Ideal, Report};
 use thiserror::Error;
 
-/// A protocol of the bench.
+use crate::Voting;
+
+/// A protocol for so many peers, each of which asks again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// `fair-k`: the algorithm of the Fair-K paper.
@@ -87,8 +89,13 @@ impl fmt::Display for Protocol {
 
 /// No protocol has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown protocol {0:?}: use {known}", known = Protocol::ALL.iter().map(Protocol::to_string).collect::<Vec<_>>().join(", "))]
+#[error("unknown protocol {0:?}: use {known}", known = known().join(", "))]
 pub struct UnknownProtocol(String);
+
+fn known() -> Vec<String> {
+    let closed = Protocol::ALL.iter().map(Protocol::to_string);
+    closed.chain(Voting::ALL.iter().map(Voting::to_string)).collect()
+}
 
 impl FromStr for Protocol {
     type Err = UnknownProtocol;

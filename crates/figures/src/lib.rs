@@ -16,6 +16,7 @@ mod plot;
 pub mod report;
 mod settings;
 mod store;
+mod voting;
 
 pub use catalogue::{Form, Protocol, UnknownForm, UnknownProtocol};
 pub use error::Error;
@@ -23,3 +24,4 @@ pub use figure::Figure;
 pub use library::select;
 pub use plan::{Plan, Progress, Results, Verdict};
 pub use store::Store;
+pub use voting::{AnyProtocol, Voting};

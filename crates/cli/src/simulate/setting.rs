@@ -1,0 +1,168 @@
+//! From options to what is run; options that make no sense together are refused here.
+
+use peerlock_base::Span;
+use peerlock_figures::{AnyProtocol, Form, Protocol, Voting};
+use peerlock_sim::latency::Model;
+use peerlock_sim::{Closed, Experiment, Failure, Faults, Hold, Open, Poisson, Report};
+
+use super::Options;
+use crate::{Error, Result};
+
+/// What is run.
+pub enum Setting {
+    /// Peers that ask again and again.
+    Closed(Protocol, Experiment),
+    /// Clients without number; so many votes win.
+    Open { protocol: Voting, votes: u32, open: Open, arrival_rate: f64 },
+}
+
+impl Setting {
+    pub fn of(options: &Options) -> Result<Self> {
+        if let Some(form) = options.form.filter(|_| !options.protocol.has_forms()) {
+            return Err(Error::Usage(format!("{} has only one form: leave --form {form} out", options.protocol)));
+        }
+        match options.protocol {
+            AnyProtocol::Closed(protocol) => closed(options, protocol),
+            AnyProtocol::Open(protocol) => open(options, protocol),
+        }
+    }
+
+    pub fn run(&self, form: Form, progress: impl Fn(u64) + Sync) -> std::result::Result<Report, Box<Failure>> {
+        match self {
+            Self::Closed(protocol, experiment) => protocol.run(form, experiment, progress),
+            Self::Open { protocol, votes, open, .. } => protocol.run(form, *votes, open, progress),
+        }
+    }
+}
+
+fn closed(options: &Options, protocol: Protocol) -> Result<Setting> {
+    let given = &options.open;
+    refuse(
+        options,
+        "clients without number",
+        &[
+            ("replicas", given.replicas.is_some()),
+            ("votes", given.votes.is_some()),
+            ("arrival-rate", given.arrival_rate.is_some()),
+            ("settle", given.settle.is_some()),
+            ("measure", given.measure.is_some()),
+            ("lease", given.lease.is_some()),
+            ("replica-life", given.replica_life.is_some()),
+            ("loss", given.loss.is_some()),
+            ("duplication", given.duplication.is_some()),
+            ("client-crash", given.client_crash.is_some()),
+            ("count-violations", given.count_violations),
+        ],
+    )?;
+    let think = mean_gap("think rate", options.closed.think_rate.unwrap_or(0.5))?;
+    let peers = options.closed.peers.unwrap_or(100) as usize;
+    let hold = hold(options)?.unwrap_or(Hold::Constant(Span::from_secs(10)));
+    let latency = options.latency.clone().unwrap_or(Model::Constant(Span::from_secs(1)));
+    let experiment = Experiment {
+        peers,
+        slots: options.closed.slots.unwrap_or(3),
+        workload: Closed { think, hold, entries: options.closed.entries.unwrap_or(2000) },
+        network: latency.load(peers)?,
+        links: options.links,
+        warm_up: options.closed.warm_up.unwrap_or(20),
+        trials: options.trials,
+        seed: options.seed,
+    };
+    Ok(Setting::Closed(protocol, experiment))
+}
+
+fn open(options: &Options, protocol: Voting) -> Result<Setting> {
+    let given = &options.closed;
+    refuse(
+        options,
+        "peers that ask again and again",
+        &[
+            ("peers", given.peers.is_some()),
+            ("slots", given.slots.is_some()),
+            ("think-rate", given.think_rate.is_some()),
+            ("entries", given.entries.is_some()),
+            ("warm-up", given.warm_up.is_some()),
+        ],
+    )?;
+    let given = &options.open;
+    let replicas = given.replicas.unwrap_or(32);
+    let votes = given.votes.unwrap_or((replicas * 3).div_ceil(4));
+    if votes > replicas || 2 * votes <= replicas {
+        let least = replicas / 2 + 1;
+        return Err(Error::Usage(format!("{votes} votes of {replicas} replicas: it takes from {least} to {replicas}")));
+    }
+    let arrival_rate = given.arrival_rate.unwrap_or(3.0);
+    let latency = options.latency.clone().unwrap_or(Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
+    if !latency.is_boundless() {
+        return Err(Error::Usage(format!(
+            "king and matrix have so many hosts and no more: {protocol} needs constant, uniform or jitter"
+        )));
+    }
+    let open = Open {
+        replicas,
+        workload: Poisson {
+            gap: mean_gap("arrival rate", arrival_rate)?,
+            hold: hold(options)?,
+            settle: given.settle.unwrap_or(Poisson::SETTLE),
+            measure: above_zero("measure", given.measure.unwrap_or(Poisson::MEASURE))?,
+        },
+        network: latency.load(replicas as usize)?,
+        links: options.links,
+        faults: Faults {
+            loss: share("loss", given.loss)?,
+            duplication: share("duplication", given.duplication)?,
+            client_crash: share("client-crash", given.client_crash)?,
+            replica_life: given.replica_life.map(|life| above_zero("replica-life", life)).transpose()?,
+        },
+        lease: above_zero("lease", given.lease.unwrap_or(Span::from_secs(10)))?,
+        count_violations: given.count_violations,
+        trials: options.trials,
+        seed: options.seed,
+    };
+    Ok(Setting::Open { protocol, votes, open, arrival_rate })
+}
+
+/// An option without an effect is a misunderstanding.
+fn refuse(options: &Options, whom: &str, given: &[(&str, bool)]) -> Result<()> {
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((name, _)) => {
+            Err(Error::Usage(format!("--{name} is for {whom}, not for {}: leave it out", options.protocol)))
+        }
+    }
+}
+
+fn hold(options: &Options) -> Result<Option<Hold>> {
+    Ok(Some(match (options.hold, options.long_share) {
+        (Some(Hold::TwoPoint { short, long, .. }), Some(long_share)) if (0.0..=1.0).contains(&long_share) => {
+            Hold::TwoPoint { short, long, long_share }
+        }
+        (Some(Hold::TwoPoint { .. }), Some(share)) => {
+            return Err(Error::Usage(format!("the share of long stays {share} must be from 0 to 1")));
+        }
+        (_, Some(_)) => {
+            return Err(Error::Usage("--long-share needs a two-point hold, such as --hold two-point:1s/100s".into()));
+        }
+        (Some(hold), None) => hold,
+        (None, None) => return Ok(None),
+    }))
+}
+
+/// The mean time between two, from how many there are in a second.
+fn mean_gap(name: &str, rate: f64) -> Result<Span> {
+    if rate > 0.0 && rate.is_finite() {
+        return Ok(Span::from_secs_f64(1.0 / rate));
+    }
+    Err(Error::Usage(format!("the {name} {rate} must be a number above 0")))
+}
+
+fn share(name: &str, share: Option<f64>) -> Result<f64> {
+    match share.unwrap_or(0.0) {
+        share if (0.0..=1.0).contains(&share) => Ok(share),
+        share => Err(Error::Usage(format!("--{name} {share} must be a share from 0 to 1"))),
+    }
+}
+
+fn above_zero(name: &str, span: Span) -> Result<Span> {
+    if span > Span::ZERO { Ok(span) } else { Err(Error::Usage(format!("--{name} must be more than 0s"))) }
+}
