@@ -27,8 +27,8 @@ fn figures_are_listed() {
 
 #[test]
 fn an_unknown_figure_is_a_usage_error_with_a_hint() {
-    let run = reproduce(&["fig3"]).assert().code(64);
-    assert_eq!(text(&run.get_output().stderr), "peerlock: there is no figure \"fig3\"; did you mean fair-k/fig3?\n");
+    let run = reproduce(&["fig4"]).assert().code(64);
+    assert_eq!(text(&run.get_output().stderr), "peerlock: there is no figure \"fig4\"; did you mean fair-k/fig4?\n");
 }
 
 #[test]

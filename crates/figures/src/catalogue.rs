@@ -92,6 +92,12 @@ impl fmt::Display for Protocol {
 #[error("unknown protocol {0:?}: use {known}", known = known().join(", "))]
 pub struct UnknownProtocol(String);
 
+impl UnknownProtocol {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
 fn known() -> Vec<String> {
     let closed = Protocol::ALL.iter().map(Protocol::to_string);
     closed.chain(Voting::ALL.iter().map(Voting::to_string)).collect()

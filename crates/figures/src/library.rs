@@ -15,6 +15,11 @@ const FILES: &[(&str, &str)] = files! {
     "fair-k/fig3"
     "fair-k/fig4"
     "fair-k/fig5"
+    "sigma/fig2"
+    "sigma/fig3"
+    "sigma/fig7"
+    "sigma/fig8"
+    "sigma/messages"
     "beyond/hold-times"
     "beyond/run-length"
     "beyond/slots"
@@ -71,10 +76,10 @@ mod tests {
     #[test]
     fn an_unknown_figure_is_refused_with_what_may_be_meant() {
         for (name, sentence) in [
-            ("fig3", "there is no figure \"fig3\"; did you mean fair-k/fig3?"),
+            ("fig3", "there is no figure \"fig3\"; did you mean one of fair-k/fig3, sigma/fig3?"),
             ("fairk/fig3", "there is no figure \"fairk/fig3\"; did you mean fair-k/fig3?"),
             ("beyond/slot", "there is no figure \"beyond/slot\"; did you mean beyond/slots?"),
-            ("sigma", "there is no figure \"sigma\"; peerlock reproduce --list shows them all"),
+            ("gamma", "there is no figure \"gamma\"; peerlock reproduce --list shows them all"),
             ("", "there is no figure \"\"; peerlock reproduce --list shows them all"),
         ] {
             let error = ids(&[name]).unwrap_err();

@@ -29,6 +29,40 @@ pub struct Measured {
     pub whole: Option<Wait>,
     /// Waits in steady state.
     pub steady: Option<Wait>,
+    /// Entries per second while an open run was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throughput: Option<f64>,
+    /// How many were let in beside another, per entry; of an open run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violations: Option<f64>,
+}
+
+/// What is computed where nothing is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Theory {
+    /// Entries per second.
+    pub throughput: f64,
+    /// The probability that a second can be let in while a client is inside.
+    pub violations: Option<f64>,
+}
+
+impl From<Theory> for Measured {
+    fn from(theory: Theory) -> Self {
+        Self {
+            entries: 0,
+            idle_while_waiting: 0.0,
+            order_inversions: 0,
+            longest_of_peers: Vec::new(),
+            longest_of_peers_mean: None,
+            steady_entries: 0,
+            steady_messages: 0,
+            messages: BTreeMap::new(),
+            whole: None,
+            steady: None,
+            throughput: Some(theory.throughput),
+            violations: theory.violations,
+        }
+    }
 }
 
 /// A summary of waiting times, in seconds.
@@ -68,6 +102,8 @@ impl From<Report> for Measured {
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
             whole: report.wait.map(Wait::from),
             steady: report.steady.map(Wait::from),
+            throughput: report.open.map(|open| open.throughput()),
+            violations: report.open.and_then(|open| per_entry(open.violations, report.entries)),
         }
     }
 }
@@ -143,6 +179,12 @@ impl Metric {
         Self::new("overtaking", "%", "share of entries past somebody who had asked earlier; whole runs", |run| {
             Some(100.0 * per_entry(run.order_inversions, run.entries)?)
         }),
+        Self::new("throughput", "per second", "entries per second while it was measured; open runs", |run| {
+            run.throughput
+        }),
+        Self::new("violations", "per entry", "share of entries beside somebody else; open runs, whole", |run| {
+            run.violations
+        }),
     ];
 
     const fn new(
@@ -206,6 +248,8 @@ mod tests {
             messages: [("request".into(), 400), ("token".into(), 200)].into(),
             whole: Some(wait(100.0)),
             steady: Some(wait(300.0)),
+            throughput: Some(2.5),
+            violations: Some(0.125),
         }
     }
 
@@ -233,10 +277,12 @@ mod tests {
             ("whole-messages", 3.0),
             ("idle", 25.0),
             ("overtaking", 5.0),
+            ("throughput", 2.5),
+            ("violations", 0.125),
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 21);
+        assert_eq!(Metric::ALL.len(), 23);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

@@ -1,7 +1,5 @@
 //! All runs of some figures, each done once, however many figures share it.
 
-use peerlock_sim::Experiment;
-
 use crate::Error;
 use crate::figure::{Claim, Figure, Number, Resolved};
 use crate::metric::Measured;
@@ -82,7 +80,7 @@ impl Plan {
     pub fn run(&self, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Results, Error> {
         let kept: Vec<Option<Measured>> = self.points.iter().map(|settings| store.load(settings)).collect();
         let to_do = self.points.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-        progress(Progress::ToDo(to_do.map(|(point, _)| u64::from(point.trials) * point.entries_in_a_trial()).sum()));
+        progress(Progress::ToDo(to_do.map(|(point, _)| point.cost()).sum()));
 
         let mut results = Results { points: Vec::new(), resumed: kept.iter().flatten().count() };
         for (settings, kept) in self.points.iter().zip(kept) {
@@ -97,19 +95,12 @@ impl Plan {
 }
 
 fn run(settings: &Settings, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Measured, Error> {
-    let name = format!("{} ({})", settings.protocol, settings.form);
-    let wrong = |what| Error::Experiment { id: name.clone(), what };
-    let experiment: Experiment = settings.experiment(store.seed()).map_err(wrong)?;
+    let name = settings.name();
     progress(Progress::Point(&name));
-    let per_trial = settings.entries_in_a_trial();
-    let report =
-        settings.protocol.run(settings.form, &experiment, |trials| progress(Progress::Done(trials * per_trial)));
-    let report = report.map_err(|failure| {
-        let flags = Settings::NAMES.iter().zip(settings.values()).map(|(name, value)| format!("--{name} {value}"));
-        let run = format!("peerlock simulate {} --seed {}", flags.collect::<Vec<_>>().join(" "), store.seed());
-        Error::Broken { run, failure }
-    })?;
-    let measured = Measured::from(report);
+    let run = settings.run(store.seed(), |cost| progress(Progress::Done(cost)));
+    let measured = run
+        .map_err(|what| Error::Experiment { id: name.clone(), what })?
+        .map_err(|failure| Error::Broken { run: settings.command(store.seed()), failure })?;
     store.save(settings, &measured)?;
     Ok(measured)
 }

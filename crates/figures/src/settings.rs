@@ -1,120 +1,89 @@
 //! Everything that one run depends on, by the names that people use on the command line.
 
+mod closed;
+mod open;
+
 use std::fmt::Display;
 
-use peerlock_base::Span;
-use peerlock_sim::latency::Model;
-use peerlock_sim::{Closed, Experiment, Hold, Links};
+use peerlock_sim::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::{Form, Protocol};
+use crate::AnyProtocol;
+use crate::metric::Measured;
+pub use closed::Closed;
+pub use open::Open;
 
-/// The settings of one run, as they stand in an experiment file.
+/// The settings of one run, as they stand in an experiment file. The protocol decides which of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Settings {
-    /// Which protocol.
-    #[serde(with = "by_name")]
-    pub protocol: Protocol,
-    /// As printed, or repaired.
-    #[serde(with = "by_name")]
-    pub form: Form,
-    /// How many peers.
-    pub peers: u32,
-    /// How many may be inside at a time.
-    pub slots: u32,
-    /// How long a client stays inside: `10s`, `exp:10s`, `two-point:1s/100s`.
-    pub hold: String,
-    /// λ: how often a peer asks per second of thinking.
-    pub think_rate: f64,
-    /// One-way delay: `constant:1s`, `jitter:0s..2s`, `king`.
-    pub latency: String,
-    /// `ordered` or `unordered`.
-    pub links: String,
-    /// How often each peer goes inside.
-    pub entries: u32,
-    /// How many trials.
-    pub trials: u32,
-    /// How many of each peer's first entries the steady state leaves out.
-    pub warm_up: u32,
+#[serde(untagged)]
+pub enum Settings {
+    /// So many peers, each of which asks again and again.
+    Closed(Closed),
+    /// Clients without number, who ask replicas for their votes.
+    Open(Open),
 }
 
 impl Settings {
-    /// The names of the settings, in the order of [`Settings::values`].
-    pub const NAMES: [&str; 11] = [
-        "protocol",
-        "form",
-        "peers",
-        "slots",
-        "hold",
-        "think-rate",
-        "latency",
-        "links",
-        "entries",
-        "trials",
-        "warm-up",
-    ];
-
-    /// The settings as text.
-    pub fn values(&self) -> [String; 11] {
-        [
-            self.protocol.to_string(),
-            self.form.to_string(),
-            self.peers.to_string(),
-            self.slots.to_string(),
-            self.hold.clone(),
-            self.think_rate.to_string(),
-            self.latency.clone(),
-            self.links.clone(),
-            self.entries.to_string(),
-            self.trials.to_string(),
-            self.warm_up.to_string(),
-        ]
-    }
-
     /// The settings of a run from a table of an experiment file.
     ///
     /// # Errors
     /// A setting is missing, unknown, or makes no sense; in a sentence.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
-        let settings: Self = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
-        settings.experiment(0)?;
-        Ok(settings)
+        let protocol = table.get("protocol").and_then(toml::Value::as_str).unwrap_or_default();
+        if protocol == open::THEORY || matches!(protocol.parse(), Ok(AnyProtocol::Open(_))) {
+            Open::from_table(table).map(Self::Open)
+        } else {
+            Closed::from_table(table).map(Self::Closed)
+        }
     }
 
-    /// The experiment that these settings describe.
+    /// The settings as text, by name.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Closed(closed) => Closed::NAMES.into_iter().zip(closed.values()).collect(),
+            Self::Open(open) => open.pairs(),
+        }
+    }
+
+    /// What a run costs: about how many clients go inside.
+    pub fn cost(&self) -> u64 {
+        match self {
+            Self::Closed(closed) => u64::from(closed.trials) * closed.entries_in_a_trial(),
+            Self::Open(open) => u64::from(open.trials) * open.clients_in_a_trial(),
+        }
+    }
+
+    /// What a person sees while it runs.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Closed(closed) => format!("{} ({})", closed.protocol, closed.form),
+            Self::Open(open) => open.name(),
+        }
+    }
+
+    /// Does the run. `progress` is told how much of its cost is done.
     ///
     /// # Errors
-    /// A setting makes no sense; in a sentence.
-    pub fn experiment(&self, seed: u64) -> Result<Experiment, String> {
-        for (name, number) in
-            [("peers", self.peers), ("slots", self.slots), ("entries", self.entries), ("trials", self.trials)]
-        {
-            if number == 0 {
-                return Err(format!("{name} must be at least 1"));
+    /// A setting makes no sense, in a sentence; or else a rule was broken.
+    pub fn run(&self, seed: u64, progress: impl Fn(u64) + Sync) -> Result<Result<Measured, Box<Failure>>, String> {
+        match self {
+            Self::Closed(closed) => {
+                let (experiment, per_trial) = (closed.experiment(seed)?, closed.entries_in_a_trial());
+                let report = closed.protocol.run(closed.form, &experiment, |trials| progress(trials * per_trial));
+                Ok(report.map(Measured::from))
             }
+            Self::Open(open) => open.run(seed, progress),
         }
-        if !(self.think_rate > 0.0 && self.think_rate.is_finite()) {
-            return Err(format!("the think rate {} must be a number above 0", self.think_rate));
-        }
-        let hold: Hold = self.hold.parse().map_err(in_words)?;
-        let latency: Model = self.latency.parse().map_err(in_words)?;
-        let links: Links = self.links.parse().map_err(in_words)?;
-        Ok(Experiment {
-            peers: self.peers as usize,
-            slots: self.slots,
-            workload: Closed { think: Span::from_secs_f64(1.0 / self.think_rate), hold, entries: self.entries },
-            network: latency.load(self.peers as usize).map_err(in_words)?,
-            links,
-            warm_up: self.warm_up,
-            trials: self.trials,
-            seed,
-        })
     }
 
-    /// How often somebody goes inside in one trial: what a run costs.
-    pub fn entries_in_a_trial(&self) -> u64 {
-        u64::from(self.peers) * u64::from(self.entries)
+    /// The command that does the same run.
+    pub fn command(&self, seed: u64) -> String {
+        let flag = |(name, value): (&str, String)| match value.as_str() {
+            "true" => format!("--{name}"), // A switch; settings that are off are not listed.
+            value => format!("--{name} {value}"),
+        };
+        let flags: Vec<String> = self.pairs().into_iter().map(flag).collect();
+        format!("peerlock simulate {} --seed {seed}", flags.join(" "))
     }
 }
 
@@ -139,67 +108,5 @@ mod by_name {
         D: Deserializer<'de>,
     {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn table(change: &str) -> toml::Table {
-        let mut table: toml::Table = toml::from_str(
-            r#"
-            protocol = "fair-k"
-            form = "printed"
-            peers = 4
-            slots = 2
-            hold = "10s"
-            think-rate = 1
-            latency = "constant:1s"
-            links = "ordered"
-            entries = 5
-            trials = 2
-            warm-up = 1
-            "#,
-        )
-        .unwrap();
-        table.extend(toml::from_str::<toml::Table>(change).unwrap());
-        table
-    }
-
-    #[test]
-    fn settings_are_read_and_listed_by_name() {
-        let settings = Settings::from_table(table("")).unwrap();
-        let listed = toml::Table::try_from(&settings).unwrap();
-        for (name, value) in Settings::NAMES.iter().zip(settings.values()) {
-            let written = match &listed[*name] {
-                toml::Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            // Whole numbers are written without a point in a list.
-            assert_eq!(written.trim_end_matches(".0"), value, "{name}");
-        }
-        assert_eq!(listed.len(), Settings::NAMES.len());
-    }
-
-    #[test]
-    fn settings_that_make_no_sense_are_refused() {
-        for (change, start) in [
-            ("peers = 0", "peers must be at least 1"),
-            ("trials = 0", "trials must be at least 1"),
-            ("think-rate = 0.0", "the think rate 0 must be"),
-            ("hold = 'long'", "\"long\" is not a duration"),
-            ("latency = 'far'", "unknown latency \"far\""),
-            ("links = 'loose'", "unknown links \"loose\""),
-            ("protocol = 'none'", "unknown protocol \"none\""),
-            ("form = 'none'", "unknown form \"none\""),
-            ("colour = 'red'", "unknown field `colour`"),
-        ] {
-            let error = Settings::from_table(table(change)).unwrap_err();
-            assert!(error.starts_with(start), "{change}: {error}");
-        }
-        let mut short = table("");
-        short.remove("hold");
-        assert_eq!(Settings::from_table(short).unwrap_err(), "missing field `hold`");
     }
 }

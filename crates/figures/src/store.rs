@@ -70,7 +70,7 @@ impl Store {
     }
 
     fn path(&self, settings: &Settings) -> PathBuf {
-        let key = format!("{} {} {}", self.bench, self.seed, settings.values().join(" "));
+        let key = format!("{} {} {:?}", self.bench, self.seed, settings.pairs());
         self.folder.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
     }
 }

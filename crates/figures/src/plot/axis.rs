@@ -103,9 +103,11 @@ impl Axis {
             Kind::Log { low, high } => {
                 let decades = (high / low).log10();
                 let within: &[f64] = if decades > 3.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-                let first = low.log10().floor() as i32;
                 let last = high.log10().ceil() as i32;
+                let apart = (decades / 10.0).ceil().max(1.0) as i32; // No more words than there is room for.
+                let first = (low.log10() / f64::from(apart)).floor() as i32 * apart;
                 (first..=last)
+                    .step_by(apart as usize)
                     .flat_map(|power| within.iter().map(move |digit| digit * 10f64.powi(power)))
                     .filter(|value| (*low * 0.999..=*high * 1.001).contains(value))
                     .map(|value| (self.place(value), tidy(value)))
@@ -118,6 +120,11 @@ impl Axis {
 /// A number as a person writes it: as few digits as it takes, thousands apart.
 pub fn tidy(value: f64) -> String {
     let size = value.abs();
+    if size > 0.0 && size < 1e-4 {
+        let text = format!("{value:.2e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
+    }
     let decimals = match size {
         _ if size == 0.0 || size >= 1000.0 => 0,
         _ if size >= 100.0 => 1,

@@ -6,7 +6,6 @@ use super::{Provenance, amount, range};
 use crate::figure::{Claim, Resolved};
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::{escape, tidy};
-use crate::settings::Settings;
 
 const STYLE: &str = "
 body { font: 16px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: #111; background: #fff; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -108,9 +107,9 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
 
 /// The settings that all runs of a figure share.
 fn common(resolved: &Resolved) -> String {
-    let runs: Vec<[String; 11]> = resolved.dots.iter().flatten().flatten().map(|dot| dot.settings.values()).collect();
-    let shared = Settings::NAMES.iter().enumerate().filter(|(at, _)| runs.iter().all(|run| run[*at] == runs[0][*at]));
-    let shared: Vec<String> = shared.map(|(at, name)| format!("{name} {}", runs[0][at])).collect();
+    let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.settings.pairs()).collect();
+    let shared = runs.first().into_iter().flatten().filter(|pair| runs.iter().all(|run| run.contains(pair)));
+    let shared: Vec<String> = shared.map(|(name, value)| format!("{name} {value}")).collect();
     format!("In all runs: {}.", shared.join(", "))
 }
 

@@ -3,13 +3,13 @@
 use crate::figure::{Dot, Resolved};
 use crate::metric::{Measured, Metric};
 use crate::plan::Results;
-use crate::settings::Settings;
 
 /// One line per run, with all settings and all metrics; in a distribution one line per percentile.
 pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
     let is_distribution = resolved.metrics.iter().all(Option::is_none);
     let mut names: Vec<String> = vec!["panel".into(), "curve".into()];
-    names.extend(Settings::NAMES.map(String::from));
+    let settings_there = settings_there(resolved);
+    names.extend(settings_there.iter().map(|&name| name.into()));
     names.push("seed".into());
     if is_distribution {
         names.extend(["percent of peers".into(), "longest wait at most (s)".into()]);
@@ -22,7 +22,10 @@ pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
         for (curve, dots) in file.curves.iter().zip(curves) {
             for Dot { settings, .. } in dots {
                 let mut start = vec![panel.title.clone(), curve.label.clone()];
-                start.extend(settings.values());
+                let pairs = settings.pairs();
+                let value =
+                    |name| pairs.iter().find(|pair| pair.0 == name).map_or(String::new(), |pair| pair.1.clone());
+                start.extend(settings_there.iter().map(|&name| value(name)));
                 start.push(seed.into());
                 for end in ends(results.of(settings), is_distribution) {
                     csv.push_str(&line(&[&start[..], &end].concat()));
@@ -31,6 +34,17 @@ pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
         }
     }
     csv
+}
+
+/// The names of all settings that any run of the figure has.
+fn settings_there(resolved: &Resolved) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.settings.pairs()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// What comes after the settings, for each line of one run.
