@@ -65,6 +65,16 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
     }
 }
 
+/// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s.
+#[test]
+fn replicas_that_forget_cost_little() {
+    let [short, long] = [30, 10_000].map(|life| {
+        let faults = Faults { replica_life: Some(Span::from_secs(life)), ..Faults::default() };
+        sigma(&Open { faults, ..open(8.0, "uniform:0s..200ms") }, 24).1.throughput()
+    });
+    assert!((0.9..1.0).contains(&(short / long)), "{short} of {long}");
+}
+
 /// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each replica;
 /// the grant is the RESPONSE where nobody else is.
 #[test]
