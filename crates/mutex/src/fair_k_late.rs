@@ -115,6 +115,8 @@ pub enum News {
         slot: u32,
         /// Which of its stays.
         stay: u64,
+        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
+        report: u32,
     },
     /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
     Busy {
@@ -122,6 +124,8 @@ pub enum News {
         slot: u32,
         /// Which of its stays.
         stay: u64,
+        /// As with `Free`.
+        report: u32,
     },
 }
 
@@ -145,8 +149,10 @@ struct Held {
     stay: u64,
     /// The client inside with it.
     user: Option<Ticket>,
-    /// The coordinator believes that nobody is.
+    /// The coordinator believes that nobody is, or will when our last report has come.
     reported_free: bool,
+    /// How often we have reported in this stay.
+    reports: u32,
     next: Option<Heir>,
 }
 
@@ -192,7 +198,8 @@ impl FairKLate {
     /// One peer before the first request.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
-        let free = |slot| Held { token: Token::new(slot), stay: 0, user: None, reported_free: true, next: None };
+        let free =
+            |slot| Held { token: Token::new(slot), stay: 0, user: None, reported_free: true, reports: 0, next: None };
         Self {
             me,
             config,
@@ -253,7 +260,11 @@ impl FairKLate {
 
     /// We are coordinator.
     fn on_line(&mut self, mut line: Box<Line>, cx: &mut Cx<'_, Self>) {
-        self.role = Role { epoch: line.epoch, peer: self.me };
+        let role = Role { epoch: line.epoch, peer: self.me };
+        if role < self.role || self.line.is_some() {
+            return cx.strange("a coordinator's role that is here or was here already");
+        }
+        self.role = role;
         for news in core::mem::take(&mut self.early) {
             self.note(&mut line, news, cx);
         }
@@ -281,6 +292,9 @@ impl FairKLate {
     }
 
     fn on_next(&mut self, heir: Heir, cx: &mut Cx<'_, Self>) {
+        if heir.slot >= self.slots {
+            return cx.strange("the next of a token that does not exist");
+        }
         let Some(at) = self.held.iter().position(|held| held.token.slot == heir.slot) else {
             return self.keep(heir);
         };
@@ -295,9 +309,7 @@ impl FairKLate {
         if held.user.is_none() {
             self.hand_over(at, cx);
         } else if held.reported_free {
-            held.reported_free = false;
-            let (slot, stay) = (heir.slot, heir.stay);
-            self.tell(News::Busy { slot, stay }, cx);
+            self.report(at, cx);
         }
     }
 
@@ -318,10 +330,13 @@ impl FairKLate {
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
+        if token.slot >= self.slots || self.held.iter().any(|held| held.token.slot == token.slot) {
+            return cx.strange("a token that does not exist, or is here already");
+        }
         let known = self.absent.iter().position(|absent| absent.slot == token.slot);
         let known = known.map(|at| self.absent.remove(at));
         let next = known.and_then(|absent| absent.heir).filter(|heir| heir.stay == stay);
-        self.held.push(Held { token, stay, user: None, reported_free: false, next });
+        self.held.push(Held { token, stay, user: None, reported_free: false, reports: 0, next });
         let at = self.held.len() - 1;
         match self.waiting.binary_search(&to) {
             Ok(waits) => {
@@ -351,10 +366,19 @@ impl FairKLate {
         if held.next.is_some() {
             self.hand_over(at, cx);
         } else if !held.reported_free {
-            held.reported_free = true;
-            let (slot, stay) = (held.token.slot, held.stay);
-            self.tell(News::Free { slot, stay }, cx);
+            self.report(at, cx);
         }
+    }
+
+    /// Tells the coordinator that a token is not free any more, or is now.
+    fn report(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let held = &mut self.held[at];
+        held.reported_free = !held.reported_free;
+        held.reports += 1;
+        let (slot, stay, report) = (held.token.slot, held.stay, held.reports);
+        let free = News::Free { slot, stay, report };
+        let news = if held.reported_free { free } else { News::Busy { slot, stay, report } };
+        self.tell(news, cx);
     }
 
     fn hand_over(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
@@ -401,6 +425,7 @@ impl Protocol for FairKLate {
 impl Observe for FairKLate {
     const KINDS: &'static [&'static str] = &["request", "next", "token", "left", "free", "withdraw", "busy", "line"];
     const HAS_COORDINATOR: bool = true;
+    const NEVER_IDLE: bool = true;
 
     fn kind(message: &Message) -> usize {
         match message {
@@ -436,6 +461,33 @@ impl Observe for FairKLate {
     }
 }
 
+/// One line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
+impl fmt::Display for FairKLate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some(line) => write!(f, "coordinator, {line}")?,
+            None => write!(f, "coordinator {}, epoch {}", self.role.peer, self.role.epoch)?,
+        }
+        for Held { token, user, next, .. } in &self.held {
+            write!(f, "; token {} {}", token.slot, if user.is_some() { "in use" } else { "free" })?;
+            if let Some(heir) = next {
+                write!(f, ", next {}", heir.claim)?;
+            }
+        }
+        for heir in self.absent.iter().filter_map(|absent| absent.heir) {
+            write!(f, "; after token {} comes {}", heir.slot, heir.claim)?;
+        }
+        if !self.waiting.is_empty() {
+            let ours = self.waiting.iter().map(|&ticket| Claim { peer: self.me, ticket });
+            write!(f, "; waiting {:?}", ours.collect::<Vec<_>>())?;
+        }
+        if !self.early.is_empty() {
+            write!(f, "; {} news for when the role comes", self.early.len())?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -446,7 +498,7 @@ impl fmt::Display for Message {
             Self::Tell { news: News::Busy { slot, .. }, .. } => write!(f, "busy(token {slot})"),
             Self::Next { slot, next, .. } => write!(f, "next({next}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
-            Self::Line(line) => write!(f, "line of {}, epoch {}", line.len(), line.epoch),
+            Self::Line(line) => write!(f, "line({line})"),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::fmt;
 
 use peerlock_base::PeerId;
 
@@ -41,6 +42,8 @@ struct Seat {
     stay: u64,
     /// It lies there unused: whoever is told as next gets it at once.
     free: bool,
+    /// The number of the report that said so, in this stay.
+    report: u32,
     /// Whom the peer there was told of. Always somebody who waits.
     next: Option<Claim>,
     /// How often it was told in this stay.
@@ -64,14 +67,9 @@ const RARE: u32 = 20;
 
 impl Line {
     pub(super) fn new(tokens: &[PeerId]) -> Self {
-        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, next: None, turn: 0 };
+        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0 };
         let seats = (0..).zip(tokens).map(seat).collect();
         Self { epoch: 0, served: 0, caution: 3 * RARE, waiting: VecDeque::new(), seats }
-    }
-
-    /// How many wait.
-    pub(super) fn len(&self) -> usize {
-        self.waiting.len()
     }
 
     /// Learns something, or says what is strange about it.
@@ -92,11 +90,12 @@ impl Line {
                 }
                 if stay >= self.seats[at].stay {
                     self.seats.remove(at); // What has moved has been at its peer for the shortest time.
-                    self.seats.push(Seat { slot, at: to.peer, stay: stay + 1, free: false, next: None, turn: 0 });
+                    let (at, stay) = (to.peer, stay + 1);
+                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0 });
                 }
             }
-            News::Free { slot, stay } => self.set_free(slot, stay, true)?,
-            News::Busy { slot, stay } => self.set_free(slot, stay, false)?,
+            News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
+            News::Busy { slot, stay, report } => self.set_free(slot, stay, report, false)?,
         }
         Ok(())
     }
@@ -115,10 +114,11 @@ impl Line {
         Some(place)
     }
 
-    fn set_free(&mut self, slot: u32, stay: u64, free: bool) -> Result<(), &'static str> {
+    fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
         let at = self.seat(slot)?;
-        if self.seats[at].stay == stay {
-            self.seats[at].free = free;
+        let seat = &mut self.seats[at];
+        if seat.stay == stay && seat.report < report {
+            (seat.free, seat.report) = (free, report);
             self.free_the_others(at);
         }
         Ok(())
@@ -176,8 +176,12 @@ impl Line {
         self.seats.iter().filter(|seat| seat.next == Some(claim)).count() as u32
     }
 
-    /// How many holders should know somebody: one, and more the more often it was passed.
+    /// How many holders should know somebody: one, and more the more often it was passed. Where there is a holder for
+    /// everybody, nobody needs two.
     fn wanted(&self, waiter: &Waiter) -> u32 {
+        if self.waiting.len() <= self.seats.len() {
+            return 1;
+        }
         1 + waiter.passed.saturating_mul(RARE) / self.caution.max(1)
     }
 
@@ -186,10 +190,8 @@ impl Line {
     fn is_spare(&self, at: usize) -> bool {
         let Some(next) = self.seats[at].next else { return false };
         let sooner = self.seats[..at].iter().filter(|seat| seat.next == Some(next)).count() as u32;
-        // Where there is a holder for everybody, nobody needs two. The line may be long, so it is looked at last.
-        let a_holder_for_everybody = self.waiting.len() <= self.seats.len();
         let waiter = || self.waiting.iter().find(|waiter| waiter.claim == next);
-        sooner > 0 && (a_holder_for_everybody || waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)))
+        sooner > 0 && waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)) // The line may be long: last.
     }
 
     /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
@@ -201,5 +203,191 @@ impl Line {
         self.served = 0;
         self.epoch += 1;
         Some(last)
+    }
+}
+
+/// `epoch 0: waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting: Vec<Claim> = self.waiting.iter().map(|waiter| waiter.claim).collect();
+        write!(f, "epoch {}: waiting {waiting:?}, tokens [", self.epoch)?;
+        for (place, Seat { slot, at, free, next, .. }) in self.seats.iter().enumerate() {
+            let (between, free) = (if place > 0 { "; " } else { "" }, if *free { ", free" } else { "" });
+            write!(f, "{between}{slot} at {at}{free}")?;
+            if let Some(next) = next {
+                write!(f, ", next {next}")?;
+            }
+        }
+        write!(f, "]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::string::{String, ToString};
+
+    use super::*;
+    use peerlock_base::Ticket;
+
+    fn claim(peer: u64) -> Claim {
+        Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
+    }
+
+    /// Tokens at peers 1, 2, … in use, and nobody who waits.
+    fn in_use(slots: u32) -> Line {
+        let tokens: Vec<PeerId> = (1..=u64::from(slots)).map(PeerId::new).collect();
+        let mut line = Line::new(&tokens);
+        (0..slots).for_each(|slot| note(&mut line, News::Busy { slot, stay: 0, report: 1 }));
+        line
+    }
+
+    fn note(line: &mut Line, news: News) {
+        line.note(news).expect("nothing strange");
+    }
+
+    fn ask(line: &mut Line, peers: &[u64]) {
+        peers.iter().for_each(|&peer| note(line, News::Request(claim(peer))));
+    }
+
+    /// The bindings that follow, as `slot:next`.
+    fn bound(line: &mut Line) -> String {
+        let mut all: Vec<String> = Vec::new();
+        while let Some(Binding { slot, next, .. }) = line.bind() {
+            all.push(format!("{slot}:{next}"));
+        }
+        all.join(" ")
+    }
+
+    #[test]
+    fn a_free_token_goes_to_the_oldest_and_the_others_forget_it() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7]);
+        assert_eq!(bound(&mut line), "0:5 1:6");
+
+        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
+        note(&mut line, News::Free { slot: 1, stay: 1, report: 1 });
+
+        assert_eq!(bound(&mut line), "1:5 0:7", "the oldest gets it, and 0's holder is told of the next");
+    }
+
+    #[test]
+    fn with_few_who_wait_every_holder_is_told_of_somebody() {
+        let mut line = in_use(3);
+        ask(&mut line, &[5]);
+        assert_eq!(bound(&mut line), "0:5 1:5 2:5");
+    }
+
+    #[test]
+    fn who_is_known_more_than_needed_makes_room_and_keeps_the_token_that_comes_back_first() {
+        let mut line = in_use(3);
+        ask(&mut line, &[5]);
+        bound(&mut line);
+
+        ask(&mut line, &[6]);
+        assert_eq!(bound(&mut line), "1:6");
+        ask(&mut line, &[7]);
+        assert_eq!(bound(&mut line), "2:7");
+        ask(&mut line, &[8]);
+        assert_eq!(bound(&mut line), "", "three holders, three who come next");
+    }
+
+    #[test]
+    fn who_was_passed_is_told_to_one_more() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7, 8, 9, 10]);
+        assert_eq!(bound(&mut line), "0:5 1:6");
+
+        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
+        assert_eq!(bound(&mut line), "1:7", "passed once");
+        note(&mut line, News::Left { slot: 1, stay: 1, to: claim(7) });
+        assert_eq!(bound(&mut line), "1:8", "passed twice");
+        note(&mut line, News::Left { slot: 1, stay: 2, to: claim(8) });
+        assert_eq!(bound(&mut line), "1:5", "passed three times");
+    }
+
+    #[test]
+    fn every_token_that_goes_astray_makes_the_coordinator_slower_to_tell_two_of_one() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7, 8, 9, 10]);
+        bound(&mut line);
+        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
+        note(&mut line, News::Left { slot: 1, stay: 1, to: claim(1) }); // Nobody in line.
+        note(&mut line, News::Left { slot: 1, stay: 2, to: claim(7) });
+        note(&mut line, News::Left { slot: 1, stay: 3, to: claim(8) });
+        assert_eq!(bound(&mut line), "1:9", "passed three times");
+    }
+
+    #[test]
+    fn whoever_has_had_its_token_longest_is_told_first() {
+        let mut line = in_use(2);
+        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(3) });
+        ask(&mut line, &[5, 6]);
+        assert_eq!(bound(&mut line), "1:5 0:6");
+    }
+
+    #[test]
+    fn old_news_and_news_told_twice_change_neither_line_nor_tokens() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7]);
+        bound(&mut line);
+        let left = |slot, stay, peer| News::Left { slot, stay, to: claim(peer) };
+        note(&mut line, left(0, 1, 6)); // Overtakes the news of stay 0.
+        bound(&mut line);
+        let before = line.to_string();
+
+        let old = [
+            left(0, 0, 6),
+            left(0, 1, 6),
+            News::Free { slot: 0, stay: 1, report: 1 },
+            News::Busy { slot: 1, stay: 0, report: 1 },
+            News::Free { slot: 1, stay: 0, report: 1 },
+            News::Withdraw(claim(6)),
+        ];
+        for news in old {
+            note(&mut line, news);
+            assert_eq!(line.to_string(), before, "{news:?}");
+        }
+    }
+
+    #[test]
+    fn news_of_a_token_that_does_not_exist_are_strange() {
+        let mut line = in_use(1);
+        let before = line.clone();
+        let strange = [
+            News::Left { slot: 1, stay: 0, to: claim(5) },
+            News::Free { slot: 7, stay: 0, report: 1 },
+            News::Busy { slot: u32::MAX, stay: 0, report: 1 },
+        ];
+        for news in strange {
+            assert!(line.note(news).is_err(), "{news:?}");
+            assert_eq!(line, before);
+        }
+    }
+
+    #[test]
+    fn a_request_told_twice_costs_a_detour_and_no_more() {
+        let mut line = in_use(1);
+        ask(&mut line, &[5, 5, 6]);
+        assert_eq!(bound(&mut line), "0:5");
+        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
+        assert_eq!(bound(&mut line), "0:5");
+        note(&mut line, News::Left { slot: 0, stay: 1, to: claim(5) });
+        assert_eq!(bound(&mut line), "0:6");
+    }
+
+    #[test]
+    fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
+        let me = PeerId::new(1);
+        let mut line = in_use(1);
+        assert_eq!(line.pass_on(0, me), None, "nobody waits");
+        ask(&mut line, &[5, 6]);
+        assert_eq!(line.pass_on(1, me), None, "nobody has entered yet");
+        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
+
+        assert_eq!(line.pass_on(1, PeerId::new(6)), None, "it is there already");
+        assert_eq!(line.pass_on(1, me), Some(PeerId::new(6)));
+        assert_eq!(line.to_string(), "epoch 1: waiting [6], tokens [0 at 5]");
+        assert_eq!(line.pass_on(1, me), None, "a new term begins");
     }
 }
