@@ -67,25 +67,29 @@ fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     Ok(World::new(limits, (0..world.ids().len()).map(|at| (world.ids()[at], world.peer(at).clone()))))
 }
 
-fn play_all<P: Explorable + Display>(folder: &str, world_of: fn(&[&str]) -> Result<World<P>, String>) {
+fn play_all<P: Explorable + Display>(
+    folder: &str,
+    world_of: fn(&[&str]) -> Result<World<P>, String>,
+) -> io::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(folder);
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     files.sort();
     assert!(!files.is_empty());
     for file in files {
         println!("{}", file.display());
-        goldenscript::run(&mut Scenario::new(world_of), file).unwrap();
+        goldenscript::run(&mut Scenario::new(world_of), file)?;
     }
+    Ok(())
 }
 
 #[test]
 fn fair_k_scenarios() {
-    play_all("fair_k", fair_k);
+    play_all("fair_k", fair_k).unwrap();
 }
 
 #[test]
 fn fair_k_late_scenarios() {
-    play_all("fair_k_late", fair_k_late);
+    play_all("fair_k_late", fair_k_late).unwrap();
 }
 
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";
