@@ -36,6 +36,8 @@ pub enum Violation {
     Strange(PeerId, &'static str),
     /// A peer broke its own invariant.
     Panic(PeerId, String),
+    /// No message is under way, slots are empty, and these wait, in a protocol that promises better.
+    Idle(Vec<(PeerId, Ticket)>),
     /// Nothing can happen any more, and these still wait.
     Stuck(Vec<(PeerId, Ticket)>),
     /// Whatever happens from here on, within the limits, somebody will wait for ever; these do now.
@@ -58,6 +60,7 @@ impl fmt::Display for Violation {
             Self::ParentCycle(peers) => write!(f, "parent pointers form a cycle: {}", list(peers.iter(), " → ")),
             Self::Strange(peer, why) => write!(f, "{peer} was told something strange: {why}"),
             Self::Panic(peer, why) => write!(f, "{peer} broke its own invariant: {why}"),
+            Self::Idle(waiting) => write!(f, "a slot is empty and nobody is told: {} wait", clients(waiting)),
             Self::Stuck(waiting) => {
                 write!(f, "nothing can happen any more and these still wait: {}", clients(waiting))
             }

@@ -456,7 +456,16 @@ impl<P: Explorable> World<P> {
 
     fn check(&self) -> Option<Violation> {
         let messages = self.letters.iter().map(|sealed| &sealed.letter.message);
-        invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages)
+        invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages).or_else(|| self.idle())
+    }
+
+    fn idle(&self) -> Option<Violation> {
+        if !P::NEVER_IDLE || !self.letters.is_empty() {
+            return None;
+        }
+        let inside: usize = self.nodes.iter().map(|node| node.local.inside.len()).sum();
+        let waiting = self.all_waiting();
+        (inside < self.rules.limits.slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
     }
 
     /// The place of a peer in the table.

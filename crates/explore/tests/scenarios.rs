@@ -3,40 +3,61 @@
 //! After a change that is meant to change traces: `UPDATE_GOLDENFILES=1 cargo test -p peerlock-explore --test
 //! scenarios`, then read the difference.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use peerlock_base::PeerId;
-use peerlock_explore::{Limits, Scenario, World};
-use peerlock_mutex::FairK;
+use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
+use peerlock_mutex::{FairK, FairKLate, fair_k_late};
+
+/// What both protocols' scenarios begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
+/// of which `ordered` means FIFO links.
+type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
+
+fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<'a>, String> {
+    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
+    let [range, "tokens", rest @ ..] = words else { return Err(usage()) };
+    let (first, last) = range.split_once("..").ok_or_else(usage)?;
+    let peers = (number(first)?..=number(last)?).map(PeerId::new).collect();
+    let end = rest.iter().position(|&word| word == "root").ok_or_else(usage)?;
+    let tokens = rest[..end].iter().map(|word| number(word).map(PeerId::new)).collect::<Result<Vec<_>, _>>()?;
+    let [root, switches @ ..] = &rest[end + 1..] else { return Err(usage()) };
+    Ok((peers, Layout { root: PeerId::new(number(root)?), tokens }, switches))
+}
+
+/// Clients may do what they like.
+fn limits(layout: &Layout, ordered: bool) -> Limits {
+    let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
+    Limits { requests, clients, withdrawals, ordered, ..Limits::new(layout.tokens.len()) }
+}
 
 /// `peers 1..8 tokens 1 2 3 root 3`, and after that `printed` for the paper's form, `ordered` for FIFO links.
 fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [printed] [ordered], not {words:?}");
-    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
-    let [range, "tokens", rest @ ..] = words else { return Err(usage()) };
-    let (first, last) = range.split_once("..").ok_or_else(usage)?;
-    let peers = (number(first)?..=number(last)?).map(PeerId::new);
-    let end = rest.iter().position(|&word| word == "root").ok_or_else(usage)?;
-    let tokens = rest[..end].iter().map(|word| number(word).map(PeerId::new)).collect::<Result<Vec<_>, _>>()?;
-    let [root, switches @ ..] = &rest[end + 1..] else { return Err(usage()) };
+    let (peers, layout, switches) = start(words, &usage)?;
     if switches.iter().any(|switch| !["printed", "ordered"].contains(switch)) {
         return Err(usage());
     }
-
     let config = if switches.contains(&"printed") { Config::PRINTED } else { Config::REPAIRED };
-    let limits = Limits {
-        requests: u64::MAX,
-        clients: usize::MAX,
-        withdrawals: u32::MAX,
-        ordered: switches.contains(&"ordered"),
-        ..Limits::new(tokens.len())
+    let limits = limits(&layout, switches.contains(&"ordered"));
+    Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairK::new(peer, &layout, config)))))
+}
+
+/// `peers 1..5 tokens 2 root 1`, and after that `term 1` for a role that moves after every entry.
+fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
+    let usage = || format!("peers FIRST..LAST tokens PEER… root PEER [term ENTRIES], not {words:?}");
+    let (peers, layout, rest) = start(words, &usage)?;
+    let config = match *rest {
+        [] => fair_k_late::Config::default(),
+        ["term", term] => fair_k_late::Config { term: term.parse().map_err(|_| usage())? },
+        _ => return Err(usage()),
     };
-    let layout = Layout { root: PeerId::new(number(root)?), tokens };
-    Ok(World::new(limits, peers.map(|peer| (peer, FairK::new(peer, &layout, config)))))
+    let limits = limits(&layout, false);
+    Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
 }
 
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
@@ -46,16 +67,29 @@ fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     Ok(World::new(limits, (0..world.ids().len()).map(|at| (world.ids()[at], world.peer(at).clone()))))
 }
 
-#[test]
-fn fair_k_scenarios() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/fair_k");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+fn play_all<P: Explorable + Display>(
+    folder: &str,
+    world_of: fn(&[&str]) -> Result<World<P>, String>,
+) -> io::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(folder);
+    let mut files = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
     files.sort();
     assert!(!files.is_empty());
     for file in files {
         println!("{}", file.display());
-        goldenscript::run(&mut Scenario::new(fair_k), file).unwrap();
+        goldenscript::run(&mut Scenario::new(world_of), file)?;
     }
+    Ok(())
+}
+
+#[test]
+fn fair_k_scenarios() {
+    play_all("fair_k", fair_k).unwrap();
+}
+
+#[test]
+fn fair_k_late_scenarios() {
+    play_all("fair_k_late", fair_k_late).unwrap();
 }
 
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";

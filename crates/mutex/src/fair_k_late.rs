@@ -22,14 +22,16 @@
 //!
 //! **Order.** Each holder has a different next, so whoever leaves first lets *its* next in, who need not be the oldest
 //! of them. One who was passed is told to further holders as well, so that it cannot be passed for long. If two of
-//! those leave at once, the second token finds its client served; it goes on to that
-//! client's own next, one message later.
+//! those leave at once, the second token finds its client served; it goes on to that client's own next, one message
+//! later.
 //!
 //! **The coordinator** moves: after [`Config::term`] entries it hands the line to the last in it. Pointers to it are
 //! hints with an epoch; who is asked and is not coordinator any more passes the question on to a later one.
 //!
 //! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
 //! of old stays change nothing, so messages may overtake each other freely.
+
+mod line;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -38,6 +40,8 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
+use self::line::Binding;
+pub use self::line::Line;
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
@@ -96,22 +100,32 @@ pub enum News {
     Request(Claim),
     /// It does not want in any more.
     Withdraw(Claim),
-    /// A token's client has left, at the end of this stay. Answered by `Next` to `to`'s peer, or, if the token stays
-    /// here because nobody was known to come after, by `Next` as soon as somebody asks.
+    /// A token's client has left, and the token with it. Answered by `Next` to where it went.
     Left {
+        /// Which token.
+        slot: u32,
+        /// Which of its stays is over.
+        stay: u64,
+        /// Whom it was sent to.
+        to: Claim,
+    },
+    /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
+    Free {
         /// Which token.
         slot: u32,
         /// Which of its stays.
         stay: u64,
-        /// Whom it was sent to.
-        to: Option<Claim>,
+        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
+        report: u32,
     },
-    /// A token that was reported free is in use again: `next` has to wait, or go elsewhere.
+    /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
     Busy {
         /// Which token.
         slot: u32,
         /// Which of its stays.
         stay: u64,
+        /// As with `Free`.
+        report: u32,
     },
 }
 
@@ -128,47 +142,6 @@ impl Default for Config {
     }
 }
 
-/// What makes a peer the coordinator.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Line {
-    epoch: u64,
-    /// Entries since the role came here.
-    served: u32,
-    /// How slow we are to tell several holders of the same waiter: goes up by [`RARE`] for every token that came too
-    /// late because of it, and down by one for every entry, so that it settles where one in `RARE` does.
-    caution: u32,
-    /// How often a token has moved.
-    moves: u64,
-    /// Everybody who waits, oldest first.
-    waiting: VecDeque<Waiter>,
-    /// What is known of each token.
-    seats: Vec<Seat>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Waiter {
-    claim: Claim,
-    /// How many younger ones went in before it.
-    passed: u32,
-    /// How many holders know of it as their next.
-    known: u32,
-    /// One of those has nobody inside: the token is as good as on its way.
-    coming: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Seat {
-    /// Where the token is, or is going.
-    at: PeerId,
-    stay: u64,
-    /// How many tokens had moved when this one came there: the lowest has been there longest.
-    since: u64,
-    /// It lies there unused: whoever is told as next gets it at once.
-    free: bool,
-    next: Option<Claim>,
-    turn: u32,
-}
-
 /// A token that is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Held {
@@ -176,9 +149,20 @@ struct Held {
     stay: u64,
     /// The client inside with it.
     user: Option<Ticket>,
-    /// The coordinator believes that nobody is.
+    /// The coordinator believes that nobody is, or will when our last report has come.
     reported_free: bool,
+    /// How often we have reported in this stay.
+    reports: u32,
     next: Option<Heir>,
+}
+
+/// A token that is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Absent {
+    slot: u32,
+    stay: u64,
+    /// Who comes after it at the stay to come; `None` if this stay was here and is over.
+    heir: Option<Heir>,
 }
 
 /// Who comes after, as the coordinator says.
@@ -202,8 +186,8 @@ pub struct FairKLate {
     /// News for the coordinator that we shall be.
     early: Vec<News>,
     held: Vec<Held>,
-    /// Heirs of tokens that are not here yet.
-    ahead: Vec<Heir>,
+    /// What we heard of tokens that are not here, by slot. At most one entry for each.
+    absent: Vec<Absent>,
     /// Our clients that wait, by ticket.
     waiting: Vec<Ticket>,
     /// What we have told ourselves in this step and not yet done. Empty between steps.
@@ -214,7 +198,8 @@ impl FairKLate {
     /// One peer before the first request.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
-        let free = |slot| Held { token: Token::new(slot), stay: 0, user: None, reported_free: true, next: None };
+        let free =
+            |slot| Held { token: Token::new(slot), stay: 0, user: None, reported_free: true, reports: 0, next: None };
         Self {
             me,
             config,
@@ -223,7 +208,7 @@ impl FairKLate {
             line: (me == layout.root).then(|| Box::new(Line::new(&layout.tokens))),
             early: Vec::new(),
             held: (0..slots).filter(|&slot| layout.tokens[slot as usize] == me).map(free).collect(),
-            ahead: Vec::new(),
+            absent: Vec::new(),
             waiting: Vec::new(),
             inbox: VecDeque::new(),
         }
@@ -254,7 +239,7 @@ impl FairKLate {
         match message {
             Message::Tell { epoch, news } => match self.line.take() {
                 Some(mut line) => {
-                    line.note(news, cx);
+                    self.note(&mut line, news, cx);
                     self.bind(line, cx);
                 }
                 // Ours is still to come: word of it can be faster than the line itself.
@@ -275,32 +260,41 @@ impl FairKLate {
 
     /// We are coordinator.
     fn on_line(&mut self, mut line: Box<Line>, cx: &mut Cx<'_, Self>) {
-        self.role = Role { epoch: line.epoch, peer: self.me };
+        let role = Role { epoch: line.epoch, peer: self.me };
+        if role < self.role || self.line.is_some() {
+            return cx.strange("a coordinator's role that is here or was here already");
+        }
+        self.role = role;
         for news in core::mem::take(&mut self.early) {
-            line.note(news, cx);
+            self.note(&mut line, news, cx);
         }
         self.bind(line, cx);
     }
 
+    fn note(&self, line: &mut Line, news: News, cx: &mut Cx<'_, Self>) {
+        if let Err(why) = line.note(news) {
+            cx.strange(why);
+        }
+    }
+
     /// The coordinator tells holders who comes next, and hands the role on when it is time to.
     fn bind(&mut self, mut line: Box<Line>, cx: &mut Cx<'_, Self>) {
-        while let Some((slot, next)) = line.choose() {
-            let Seat { at, stay, turn, .. } = *line.bind(slot, next);
+        while let Some(Binding { at, slot, stay, turn, next }) = line.bind() {
             self.post(at, Message::Next { slot, stay, turn, next, role: self.role }, cx);
         }
-        let successor = line.waiting.back().map(|last| last.claim.peer).filter(|&peer| peer != self.me);
-        match successor {
-            Some(peer) if line.served >= self.config.term => {
-                line.served = 0;
-                line.epoch += 1;
+        match line.pass_on(self.config.term, self.me) {
+            Some(peer) => {
                 self.role = Role { epoch: line.epoch, peer };
                 cx.send(peer, Message::Line(line));
             }
-            _ => self.line = Some(line),
+            None => self.line = Some(line),
         }
     }
 
     fn on_next(&mut self, heir: Heir, cx: &mut Cx<'_, Self>) {
+        if heir.slot >= self.slots {
+            return cx.strange("the next of a token that does not exist");
+        }
         let Some(at) = self.held.iter().position(|held| held.token.slot == heir.slot) else {
             return self.keep(heir);
         };
@@ -315,25 +309,34 @@ impl FairKLate {
         if held.user.is_none() {
             self.hand_over(at, cx);
         } else if held.reported_free {
-            held.reported_free = false;
-            let (slot, stay) = (heir.slot, heir.stay);
-            self.tell(News::Busy { slot, stay }, cx);
+            self.report(at, cx);
         }
     }
 
     /// The token is still on its way here, or has gone again.
     fn keep(&mut self, heir: Heir) {
-        match self.ahead.iter_mut().find(|ahead| ahead.slot == heir.slot) {
-            Some(ahead) if (ahead.stay, ahead.turn) < (heir.stay, heir.turn) => *ahead = heir,
-            Some(_) => {}
-            None => self.ahead.push(heir),
+        let Heir { slot, stay, turn, .. } = heir;
+        let later = Absent { slot, stay, heir: Some(heir) };
+        match self.absent.binary_search_by_key(&slot, |absent| absent.slot) {
+            Err(at) => self.absent.insert(at, later),
+            Ok(at) => {
+                let known = &mut self.absent[at];
+                let is_newer = |known: Heir| known.turn < turn;
+                if known.stay < stay || known.stay == stay && known.heir.is_some_and(is_newer) {
+                    *known = later;
+                }
+            }
         }
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
-        let ahead = self.ahead.iter().position(|heir| heir.slot == token.slot && heir.stay <= stay);
-        let next = ahead.map(|at| self.ahead.swap_remove(at)).filter(|heir| heir.stay == stay);
-        self.held.push(Held { token, stay, user: None, reported_free: false, next });
+        if token.slot >= self.slots || self.held.iter().any(|held| held.token.slot == token.slot) {
+            return cx.strange("a token that does not exist, or is here already");
+        }
+        let known = self.absent.iter().position(|absent| absent.slot == token.slot);
+        let known = known.map(|at| self.absent.remove(at));
+        let next = known.and_then(|absent| absent.heir).filter(|heir| heir.stay == stay);
+        self.held.push(Held { token, stay, user: None, reported_free: false, reports: 0, next });
         let at = self.held.len() - 1;
         match self.waiting.binary_search(&to) {
             Ok(waits) => {
@@ -363,169 +366,28 @@ impl FairKLate {
         if held.next.is_some() {
             self.hand_over(at, cx);
         } else if !held.reported_free {
-            held.reported_free = true;
-            let (slot, stay) = (held.token.slot, held.stay);
-            self.tell(News::Left { slot, stay, to: None }, cx);
+            self.report(at, cx);
         }
+    }
+
+    /// Tells the coordinator that a token is not free any more, or is now.
+    fn report(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let held = &mut self.held[at];
+        held.reported_free = !held.reported_free;
+        held.reports += 1;
+        let (slot, stay, report) = (held.token.slot, held.stay, held.reports);
+        let free = News::Free { slot, stay, report };
+        let news = if held.reported_free { free } else { News::Busy { slot, stay, report } };
+        self.tell(news, cx);
     }
 
     fn hand_over(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let Held { token, stay, next, .. } = self.held.remove(at);
-        let to = next.expect("a token is handed over only to somebody").claim;
+        let (slot, to) = (token.slot, next.expect("a token is handed over only to somebody").claim);
+        let place = self.absent.partition_point(|absent| absent.slot < slot);
+        self.absent.insert(place, Absent { slot, stay, heir: None });
         self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, role: self.role }, cx);
-        self.tell(News::Left { slot: token.slot, stay, to: Some(to) }, cx);
-    }
-}
-
-/// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
-/// message, and with one in twenty the mean wait stays within 1 % of the ideal's at k = 3, even where a message takes a
-/// tenth of the time inside.
-const RARE: u32 = 20;
-
-impl Line {
-    fn new(tokens: &[PeerId]) -> Self {
-        let seat = |&at| Seat { at, stay: 0, since: 0, free: true, next: None, turn: 0 };
-        Self {
-            epoch: 0,
-            served: 0,
-            moves: 0,
-            caution: 3 * RARE,
-            waiting: VecDeque::new(),
-            seats: tokens.iter().map(seat).collect(),
-        }
-    }
-
-    /// Learns something.
-    fn note(&mut self, news: News, cx: &mut Cx<'_, FairKLate>) {
-        match news {
-            News::Request(claim) => self.waiting.push_back(Waiter { claim, passed: 0, known: 0, coming: false }),
-            News::Withdraw(claim) => drop(self.strike_out(claim)),
-            News::Left { slot, .. } | News::Busy { slot, .. } if slot as usize >= self.seats.len() => {
-                cx.strange("news of a token that does not exist");
-            }
-            News::Left { slot, stay, to: Some(to) } => {
-                match self.strike_out(to) {
-                    Some(place) => {
-                        self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
-                        self.served += 1;
-                        self.caution = self.caution.saturating_sub(1);
-                    }
-                    None => self.caution += RARE, // It was served, or has withdrawn: the token goes astray.
-                }
-                if stay >= self.seats[slot as usize].stay {
-                    self.forget_next(slot);
-                    self.moves += 1;
-                    let (at, stay, since) = (to.peer, stay + 1, self.moves);
-                    self.seats[slot as usize] = Seat { at, stay, since, free: false, next: None, turn: 0 };
-                }
-            }
-            News::Left { slot, stay, to: None } => self.set_free(slot, stay, true),
-            News::Busy { slot, stay } => self.set_free(slot, stay, false),
-        }
-    }
-
-    /// Takes somebody out of the line, and tells which place it had.
-    fn strike_out(&mut self, claim: Claim) -> Option<usize> {
-        let place = self.place(claim)?;
-        self.waiting.remove(place);
-        for seat in &mut self.seats {
-            seat.next = seat.next.filter(|&next| next != claim);
-        }
-        Some(place)
-    }
-
-    fn place(&self, claim: Claim) -> Option<usize> {
-        self.waiting.iter().position(|waiter| waiter.claim == claim)
-    }
-
-    fn set_free(&mut self, slot: u32, stay: u64, free: bool) {
-        let seat = &mut self.seats[slot as usize];
-        if seat.stay == stay && seat.free != free {
-            let next = seat.next;
-            self.forget_next(slot);
-            self.seats[slot as usize].free = free;
-            if let Some(next) = next {
-                self.set_next(slot, next);
-            }
-        }
-    }
-
-    fn forget_next(&mut self, slot: u32) {
-        let Seat { free, ref mut next, .. } = self.seats[slot as usize];
-        if let Some(next) = next.take() {
-            let waiter = self.waiter(next);
-            waiter.known -= 1;
-            waiter.coming &= !free;
-        }
-    }
-
-    fn set_next(&mut self, slot: u32, next: Claim) {
-        let free = self.seats[slot as usize].free;
-        if free {
-            // Nobody else needs to think of it.
-            for other in 0..self.seats.len() as u32 {
-                if self.seats[other as usize].next == Some(next) {
-                    self.forget_next(other);
-                }
-            }
-        }
-        let waiter = self.waiter(next);
-        waiter.known += 1;
-        waiter.coming |= free;
-        self.seats[slot as usize].next = Some(next);
-    }
-
-    fn waiter(&mut self, claim: Claim) -> &mut Waiter {
-        let place = self.place(claim).expect("whoever a holder was told of is in line");
-        &mut self.waiting[place]
-    }
-
-    /// A token whose holder should be told something, and whom to tell it of.
-    fn choose(&self) -> Option<(u32, Claim)> {
-        let open = || self.waiting.iter().filter(|waiter| !waiter.coming);
-        // A free token goes to the oldest.
-        let oldest = open().next()?;
-        if let Some(slot) = self.longest_held(|seat| seat.free && seat.next.is_none()) {
-            return Some((slot, oldest.claim));
-        }
-        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows; where
-        // all are known, of one whom few know.
-        let most = |waiter: &Waiter| 1 + waiter.passed * RARE / self.caution.max(1);
-        let unknown = open().find(|waiter| waiter.known == 0);
-        if let Some(slot) = self.longest_held(|seat| !seat.free && seat.next.is_none()) {
-            let passed = open().take_while(|waiter| waiter.known > 0).find(|waiter| waiter.known < most(waiter));
-            let next = passed.or(unknown).or_else(|| open().min_by_key(|waiter| waiter.known));
-            return next.map(|waiter| (slot, waiter.claim));
-        }
-        // Somebody whom more holders know than need to makes room for one whom nobody knows.
-        // Where there is a holder for everybody, nobody needs two.
-        let unknown = unknown?;
-        let enough = self.waiting.len() <= self.seats.len();
-        let most = |waiter: &Waiter| if enough { 1 } else { most(waiter) };
-        open().take_while(|waiter| waiter.known > 0).find(|waiter| waiter.known > most(waiter))?;
-        // What it keeps are the tokens that have been out longest: they come back first.
-        let is_spare = |seat: &Seat| {
-            let sooner = self.seats.iter().filter(|other| other.next == seat.next && other.since < seat.since).count();
-            let waiter = open().find(|waiter| Some(waiter.claim) == seat.next);
-            waiter.is_some_and(|waiter| sooner as u32 >= most(waiter))
-        };
-        let slot = self.longest_held(is_spare)?;
-        Some((slot, unknown.claim))
-    }
-
-    /// Of the tokens like this, the one that has been at its peer longest: it is likely to leave first.
-    fn longest_held(&self, like: impl Fn(&Seat) -> bool) -> Option<u32> {
-        let seats = self.seats.iter().enumerate().filter(|(_, seat)| like(seat));
-        seats.min_by_key(|(_, seat)| seat.since).map(|(slot, _)| slot as u32)
-    }
-
-    /// Notes that the holder of a token is told of `next`.
-    fn bind(&mut self, slot: u32, next: Claim) -> &Seat {
-        self.forget_next(slot);
-        self.set_next(slot, next);
-        let seat = &mut self.seats[slot as usize];
-        seat.turn += 1;
-        seat
+        self.tell(News::Left { slot, stay, to }, cx);
     }
 }
 
@@ -561,8 +423,9 @@ impl Protocol for FairKLate {
 }
 
 impl Observe for FairKLate {
-    const KINDS: &'static [&'static str] = &["request", "next", "token", "left", "withdraw", "busy", "line"];
+    const KINDS: &'static [&'static str] = &["request", "next", "token", "left", "free", "withdraw", "busy", "line"];
     const HAS_COORDINATOR: bool = true;
+    const NEVER_IDLE: bool = true;
 
     fn kind(message: &Message) -> usize {
         match message {
@@ -570,9 +433,10 @@ impl Observe for FairKLate {
             Message::Next { .. } => 1,
             Message::Token { .. } => 2,
             Message::Tell { news: News::Left { .. }, .. } => 3,
-            Message::Tell { news: News::Withdraw(_), .. } => 4,
-            Message::Tell { news: News::Busy { .. }, .. } => 5,
-            Message::Line(_) => 6,
+            Message::Tell { news: News::Free { .. }, .. } => 4,
+            Message::Tell { news: News::Withdraw(_), .. } => 5,
+            Message::Tell { news: News::Busy { .. }, .. } => 6,
+            Message::Line(_) => 7,
         }
     }
 
@@ -597,17 +461,44 @@ impl Observe for FairKLate {
     }
 }
 
+/// One line: `coordinator, epoch 0: waiting [4, 5], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
+impl fmt::Display for FairKLate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.line {
+            Some(line) => write!(f, "coordinator, {line}")?,
+            None => write!(f, "coordinator {}, epoch {}", self.role.peer, self.role.epoch)?,
+        }
+        for Held { token, user, next, .. } in &self.held {
+            write!(f, "; token {} {}", token.slot, if user.is_some() { "in use" } else { "free" })?;
+            if let Some(heir) = next {
+                write!(f, ", next {}", heir.claim)?;
+            }
+        }
+        for heir in self.absent.iter().filter_map(|absent| absent.heir) {
+            write!(f, "; after token {} comes {}", heir.slot, heir.claim)?;
+        }
+        if !self.waiting.is_empty() {
+            let ours = self.waiting.iter().map(|&ticket| Claim { peer: self.me, ticket });
+            write!(f, "; waiting {:?}", ours.collect::<Vec<_>>())?;
+        }
+        if !self.early.is_empty() {
+            write!(f, "; {} news for when the role comes", self.early.len())?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tell { news: News::Request(claim), .. } => write!(f, "request({claim})"),
             Self::Tell { news: News::Withdraw(claim), .. } => write!(f, "withdraw({claim})"),
-            Self::Tell { news: News::Left { slot, to: Some(to), .. }, .. } => write!(f, "left(token {slot} → {to})"),
-            Self::Tell { news: News::Left { slot, to: None, .. }, .. } => write!(f, "left(token {slot})"),
+            Self::Tell { news: News::Left { slot, to, .. }, .. } => write!(f, "left(token {slot} → {to})"),
+            Self::Tell { news: News::Free { slot, .. }, .. } => write!(f, "free(token {slot})"),
             Self::Tell { news: News::Busy { slot, .. }, .. } => write!(f, "busy(token {slot})"),
             Self::Next { slot, next, .. } => write!(f, "next({next}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
-            Self::Line(line) => write!(f, "line of {}, epoch {}", line.waiting.len(), line.epoch),
+            Self::Line(line) => write!(f, "line({line})"),
         }
     }
 }

@@ -44,6 +44,9 @@ pub trait Observe: Protocol {
         false
     }
 
+    /// Whether the protocol promises that no slot is empty while somebody waits, but for messages under way.
+    const NEVER_IDLE: bool = false;
+
     /// Where this peer forwards requests to, in a protocol with one tree, whose pointers must never form a cycle.
     fn parent(&self) -> Option<PeerId> {
         None

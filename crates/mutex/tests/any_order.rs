@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::bv95::{Bv95, Config, Heuristic, Layout, Organisation};
-use peerlock_mutex::{Cx, Effect, FairK, Grant, Input, Observe, fair_k, step};
+use peerlock_mutex::{Cx, Effect, FairK, FairKLate, Grant, Input, Observe, fair_k, fair_k_late, step};
 
 type Client = (PeerId, Ticket);
 
@@ -140,6 +140,9 @@ impl<P: Observe> World<P> {
         let held: usize = self.peers.iter().map(P::tokens).sum();
         let carried: usize = self.under_way.iter().map(|(_, _, message)| P::tokens_in(message)).sum();
         assert_eq!(Some(held + carried), self.peers[0].tokens_in_all());
+        if P::NEVER_IDLE && self.under_way.is_empty() && slots.len() < self.slots as usize {
+            assert_eq!(self.waiting, [], "slots are empty, no message is under way, and these wait");
+        }
         for tree in 0..self.peers[0].trees() {
             for peer in &self.peers {
                 let up = |at: &PeerId| self.peers[at.index()].parent_in(tree);
@@ -185,5 +188,19 @@ fn bv95_is_safe_and_live() {
 fn fair_k_is_safe_and_live() {
     for config in [fair_k::Config::PRINTED, fair_k::Config::REPAIRED] {
         any_order(&format!("{config:?}"), 200, |me, layout| FairK::new(me, layout, config));
+    }
+}
+
+#[test]
+fn fair_k_late_is_safe_and_live_and_never_idle() {
+    for term in [1, 3, 1000] {
+        let config = fair_k_late::Config { term };
+        any_order(&format!("{config:?}"), 400, |me, layout| FairKLate::new(me, layout, config));
+        for (peers, slots, seed) in
+            [(20, 3), (40, 7), (60, 20)].into_iter().flat_map(|(n, k)| (0..40).map(move |s| (n, k, s)))
+        {
+            let _named = Named(format!("{config:?}, {peers} peers, {slots} slots, seed {seed}"));
+            World::new(peers, slots, seed, |me, layout| FairKLate::new(me, layout, config)).run(6 * peers as usize);
+        }
     }
 }

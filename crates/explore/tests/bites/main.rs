@@ -1,5 +1,7 @@
-//! The exploration finds what is wrong: each fault put into Fair-K is caught by the right check.
+//! The exploration finds what is wrong: each fault put into Fair-K, and into its form with late binding, is
+//! caught by the right check.
 
+mod late;
 mod sabotage;
 mod second_opinion;
 
