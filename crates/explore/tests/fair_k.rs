@@ -1,7 +1,7 @@
 //! Fair-K in every order of events, in small worlds.
 //!
 //! A case that fails prints how to play it alone. The same way explores any other case, for example a larger one:
-//! `PEERLOCK_CASE="peers=5 slots=1 requests=2" cargo test -p peerlock-explore --test fair_k one_case -- --ignored
+//! `PEERLOCK_CASE="peers=5 slots=1 requests=2" cargo test -p peerlock-explore --test fair_k one_case --
 //! --nocapture`.
 
 use std::fmt;
@@ -64,7 +64,7 @@ impl Case {
             }
             Err(found) => panic!(
                 "after {} steps:\n\n{found}\n\nTo see it again: PEERLOCK_CASE=\"{self}\" \
-                 cargo test -p peerlock-explore --test fair_k one_case -- --ignored\n",
+                 cargo test -p peerlock-explore --test fair_k one_case\n",
                 found.steps
             ),
         }
@@ -109,11 +109,11 @@ impl FromStr for Case {
     }
 }
 
+/// The case in `PEERLOCK_CASE`, or a small one.
 #[test]
-#[ignore = "plays the case in PEERLOCK_CASE"]
 fn one_case() {
-    let case: Case = std::env::var("PEERLOCK_CASE").unwrap().parse().unwrap();
-    case.holds();
+    let case = std::env::var("PEERLOCK_CASE").unwrap_or("peers=2 slots=1 requests=2".into());
+    case.parse::<Case>().unwrap().holds();
 }
 
 #[test]
