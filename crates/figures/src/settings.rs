@@ -40,7 +40,7 @@ impl Settings {
     /// The settings as text, by name.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::Closed(closed) => Closed::NAMES.into_iter().zip(closed.values()).collect(),
+            Self::Closed(closed) => closed.pairs(),
             Self::Open(open) => open.pairs(),
         }
     }
@@ -56,7 +56,7 @@ impl Settings {
     /// What a person sees while it runs.
     pub fn name(&self) -> String {
         match self {
-            Self::Closed(closed) => format!("{} ({})", closed.protocol, closed.form),
+            Self::Closed(closed) => closed.protocol.to_string(),
             Self::Open(open) => open.name(),
         }
     }
@@ -69,7 +69,7 @@ impl Settings {
         match self {
             Self::Closed(closed) => {
                 let (experiment, per_trial) = (closed.experiment(seed)?, closed.entries_in_a_trial());
-                let report = closed.protocol.run(closed.form, &experiment, |trials| progress(trials * per_trial));
+                let report = closed.protocol.run(closed.form()?, &experiment, |trials| progress(trials * per_trial));
                 Ok(report.map(Measured::from))
             }
             Self::Open(open) => open.run(seed, progress),

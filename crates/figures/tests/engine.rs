@@ -58,7 +58,6 @@ form = "printed"
 label = "ideal, no protocol"
 style = 3
 protocol = "ideal"
-form = "printed"
 
 [[published]]
 what = "mean wait at rate 1"
@@ -127,7 +126,7 @@ fn one_experiment_from_file_to_page() {
     let page = read(out.path(), "report.html");
     assert!(page.contains("<h2>Waits &amp; &lt;messages&gt; "), "{page}");
     assert!(page.contains("<span class=\"reproduced\">reproduced</span>"));
-    assert!(page.contains("In all runs: form printed, peers 8, slots 2, hold 10s,"), "{page}");
+    assert!(page.contains("In all runs: peers 8, slots 2, hold 10s,"), "{page}");
     assert!(page.contains("abc"));
     assert!(!page.contains("<script") && !page.contains("src="));
     assert_eq!(page.matches("http").count(), 1, "only SVG's own name looks like an address");
@@ -145,7 +144,7 @@ fn the_table_has_a_line_for_every_run_of_every_panel() {
     assert_eq!(lines.len(), 1 + 6 + 3);
     assert!(lines[0].starts_with("panel,curve,protocol,form,peers,slots,hold,think-rate,"), "{}", lines[0]);
     assert!(lines[0].contains(",seed,mean (s),"), "{}", lines[0]);
-    let row = "Wait,\"ideal, no protocol\",ideal,printed,8,2,10s,1,constant:1s,ordered,40,3,5,1,";
+    let row = "Wait,\"ideal, no protocol\",ideal,,8,2,10s,1,constant:1s,ordered,40,3,5,1,";
     let row = lines.iter().find_map(|line| line.strip_prefix(row)).expect("the ideal at rate 1");
     let mean: f64 = row.split(',').next().unwrap().parse().unwrap();
     assert!((mean - 33.0).abs() < 0.2, "{mean}");

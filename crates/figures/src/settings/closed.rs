@@ -15,9 +15,9 @@ pub struct Closed {
     /// Which protocol.
     #[serde(with = "by_name")]
     pub protocol: Protocol,
-    /// As printed, or repaired.
-    #[serde(with = "by_name")]
-    pub form: Form,
+    /// `printed` or `repaired`, of a protocol that has both; repaired if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    form: Option<String>,
     /// How many peers.
     pub peers: u32,
     /// How many may be inside at a time.
@@ -39,36 +39,38 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// The names of the settings, in the order of [`Closed::values`].
-    pub const NAMES: [&str; 11] = [
-        "protocol",
-        "form",
-        "peers",
-        "slots",
-        "hold",
-        "think-rate",
-        "latency",
-        "links",
-        "entries",
-        "trials",
-        "warm-up",
-    ];
+    /// The settings as text, by name.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let form =
+            self.protocol.has_forms().then(|| self.form().map_or_else(|_| String::new(), |form| form.to_string()));
+        let pairs = [
+            ("protocol", Some(self.protocol.to_string())),
+            ("form", form),
+            ("peers", Some(self.peers.to_string())),
+            ("slots", Some(self.slots.to_string())),
+            ("hold", Some(self.hold.clone())),
+            ("think-rate", Some(self.think_rate.to_string())),
+            ("latency", Some(self.latency.clone())),
+            ("links", Some(self.links.clone())),
+            ("entries", Some(self.entries.to_string())),
+            ("trials", Some(self.trials.to_string())),
+            ("warm-up", Some(self.warm_up.to_string())),
+        ];
+        pairs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 
-    /// The settings as text.
-    pub fn values(&self) -> [String; 11] {
-        [
-            self.protocol.to_string(),
-            self.form.to_string(),
-            self.peers.to_string(),
-            self.slots.to_string(),
-            self.hold.clone(),
-            self.think_rate.to_string(),
-            self.latency.clone(),
-            self.links.clone(),
-            self.entries.to_string(),
-            self.trials.to_string(),
-            self.warm_up.to_string(),
-        ]
+    /// Which form is run.
+    ///
+    /// # Errors
+    /// There is no such form of this protocol; in a sentence.
+    pub fn form(&self) -> Result<Form, String> {
+        match &self.form {
+            Some(form) if !self.protocol.has_forms() => {
+                Err(format!("{} has only one form: leave form = {form:?} out", self.protocol))
+            }
+            Some(form) => form.parse().map_err(in_words),
+            None => Ok(Form::Repaired),
+        }
     }
 
     /// The settings of a run from a table of an experiment file.
@@ -77,6 +79,7 @@ impl Closed {
     /// A setting is missing, unknown, or makes no sense; in a sentence.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
         let settings: Self = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
+        settings.form()?;
         settings.experiment(0)?;
         Ok(settings)
     }
@@ -146,15 +149,28 @@ mod tests {
     fn settings_are_read_and_listed_by_name() {
         let settings = Closed::from_table(table("")).unwrap();
         let listed = toml::Table::try_from(&settings).unwrap();
-        for (name, value) in Closed::NAMES.iter().zip(settings.values()) {
-            let written = match &listed[*name] {
+        for (name, value) in settings.pairs() {
+            let written = match &listed[name] {
                 toml::Value::String(text) => text.clone(),
                 other => other.to_string(),
             };
             // Whole numbers are written without a point in a list.
             assert_eq!(written.trim_end_matches(".0"), value, "{name}");
         }
-        assert_eq!(listed.len(), Closed::NAMES.len());
+        assert_eq!(listed.len(), settings.pairs().len());
+    }
+
+    #[test]
+    fn a_form_is_listed_only_where_there_are_two() {
+        let form = |change: &str, without: &str| {
+            let mut table = table(change);
+            table.remove(without);
+            let pairs = Closed::from_table(table).unwrap().pairs();
+            pairs.into_iter().find(|(name, _)| *name == "form").map(|(_, form)| form)
+        };
+        assert_eq!(form("", ""), Some("printed".into()));
+        assert_eq!(form("", "form"), Some("repaired".into()));
+        assert_eq!(form("protocol = 'ideal'", "form"), None);
     }
 
     #[test]
@@ -168,6 +184,7 @@ mod tests {
             ("links = 'loose'", "unknown links \"loose\""),
             ("protocol = 'none'", "unknown protocol \"none\""),
             ("form = 'none'", "unknown form \"none\""),
+            ("protocol = 'bv95'", "bv95 has only one form"),
             ("colour = 'red'", "unknown field `colour`"),
         ] {
             let error = Closed::from_table(table(change)).unwrap_err();
