@@ -30,11 +30,19 @@ type Failure = Box<dyn Error>;
 
 /// Plays the scenarios of one protocol.
 ///
-/// ```no_run
-/// # use peerlock_explore::{Scenario, World};
-/// # use peerlock_mutex::FairK;
-/// # fn world_of(words: &[&str]) -> Result<World<FairK>, String> { unimplemented!() }
-/// goldenscript::run(&mut Scenario::new(world_of), "scenarios/fair_k/figure_1.scn")?;
+/// ```
+/// use peerlock_base::PeerId;
+/// use peerlock_explore::{Limits, Scenario, World};
+/// use peerlock_mutex::FairK;
+/// use peerlock_mutex::fair_k::{Config, Layout};
+///
+/// // A real one would read the words; this one always has a single peer.
+/// fn alone(_words: &[&str]) -> Result<World<FairK>, String> {
+///     let me = PeerId::new(0);
+///     Ok(World::new(Limits::new(1), [(me, FairK::new(me, &Layout::printed(1, 1), Config::REPAIRED))]))
+/// }
+/// let trace = goldenscript::generate(&mut Scenario::new(alone), "peers 0..0\nrequest 0\n---\n")?;
+/// assert!(trace.ends_with("0: request\n0: enter slot 0, fencing 1\n"));
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct Scenario<P: Explorable> {

@@ -136,15 +136,7 @@ impl Experiment {
         peers: impl Fn(&Latency) -> Vec<P> + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
-        let trials: Vec<Trial> = (0..self.trials)
-            .into_par_iter()
-            .map(|number| {
-                let trial = self.run_trial(number, &peers);
-                progress(1);
-                trial
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(put_together::<P>(trials))
+        run_all::<P>(self.trials, progress, |number| self.run_trial(number, &peers))
     }
 
     fn run_trial<P: Observe<Timer: std::hash::Hash>>(
@@ -204,7 +196,18 @@ impl Experiment {
     }
 }
 
-pub(crate) fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
+/// Runs all trials at once, as far as there are threads, and puts what they leave behind together in their order.
+pub(crate) fn run_all<P: Observe>(
+    trials: u32,
+    progress: impl Fn(u64) + Sync,
+    run_trial: impl Fn(u32) -> Result<Trial, Box<Failure>> + Sync,
+) -> Result<Report, Box<Failure>> {
+    let ended = |number| run_trial(number).inspect(|_| progress(1));
+    let trials: Vec<Trial> = (0..trials).into_par_iter().map(ended).collect::<Result<_, _>>()?;
+    Ok(put_together::<P>(trials))
+}
+
+fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
     let count = trials.len().max(1) as f64;
     let idle_while_waiting = trials.iter().map(|trial| trial.idle).sum::<f64>() / count;
     let order_inversions = trials.iter().map(|trial| trial.inversions).sum();

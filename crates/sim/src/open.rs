@@ -5,11 +5,10 @@ mod engine;
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_mutex::Observe;
-use rayon::prelude::*;
 
 use crate::carrier::Links;
 use crate::engine::Violation;
-use crate::experiment::{Failure, Report, SHOWN, Trial, put_together};
+use crate::experiment::{Failure, Report, SHOWN, Trial, run_all};
 use crate::faults::Faults;
 use crate::latency::Network;
 use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Resets, Trace, Watch, Window};
@@ -103,15 +102,7 @@ impl Open {
         new_peer: impl Fn(PeerId) -> P + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
-        let trials: Vec<Trial> = (0..self.trials)
-            .into_par_iter()
-            .map(|number| {
-                let trial = self.run_trial(number, &new_peer);
-                progress(1);
-                trial
-            })
-            .collect::<Result<_, _>>()?;
-        Ok(put_together::<P>(trials))
+        run_all::<P>(self.trials, progress, |number| self.run_trial(number, &new_peer))
     }
 
     fn run_trial<P: Observe<Timer: std::hash::Hash>>(
