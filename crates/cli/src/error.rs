@@ -35,8 +35,10 @@ pub enum Error {
 pub mod exit {
     //! Exit codes, after sysexits.h where it has one.
 
-    use std::io::{ErrorKind, IsTerminal};
+    use std::io::{self, IsTerminal};
     use std::process::ExitCode;
+
+    use clap::error::ErrorKind;
 
     use super::Error;
 
@@ -60,7 +62,7 @@ pub mod exit {
                 peerlock_figures::Error::Broken { .. } => BROKEN,
             },
             // The reader of a pipe has seen enough; nothing is wrong.
-            Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+            Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Error::Output(_) => IO,
         };
         eprintln!("peerlock: {error}");
@@ -69,8 +71,9 @@ pub mod exit {
 
     /// Prints what the parser has to say: help and version are no errors.
     pub fn after_parsing(error: &clap::Error) -> ExitCode {
-        // A person wants the usage; a log wants one line.
-        if error.use_stderr() && !std::io::stderr().is_terminal() {
+        // A person wants the usage; a log wants one line. Who has typed nothing at all wants the help.
+        let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
             eprintln!("peerlock: {}", line.strip_prefix("error: ").unwrap_or(line));

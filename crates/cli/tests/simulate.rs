@@ -212,6 +212,14 @@ fn bad_input_gives_one_sentence_and_its_code() {
 }
 
 #[test]
+fn who_types_nothing_gets_the_help() {
+    let output = peerlock("");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(64));
+    assert!(said.contains("Usage: peerlock") && said.contains("simulate"), "{said}");
+}
+
+#[test]
 fn a_matrix_that_fits_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("three");
