@@ -71,7 +71,7 @@ fn any_number_of_threads_gives_the_same_bytes_but_for_the_speed() {
 
 #[test]
 fn every_protocol_and_every_model_runs() {
-    for protocol in ["fair-k", "fair-k-late", "bv95", "ideal"] {
+    for protocol in ["fair-k", "fair-k-late", "bv95", "bv95-round-robin", "bv95-plain-last-held", "ideal"] {
         for rest in [
             "--hold 1s --latency constant:10ms",
             "--hold exp:1s --latency uniform:0s..200ms --links unordered",

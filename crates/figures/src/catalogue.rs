@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use peerlock_base::PeerId;
+use peerlock_mutex::bv95::{Heuristic, Organisation};
 use peerlock_mutex::token::Layout;
 use peerlock_mutex::{Bv95, FairK, FairKLate, bv95, fair_k, fair_k_late};
 use peerlock_sim::{Experiment, Failure, Ideal, Report};
@@ -18,8 +19,9 @@ pub enum Protocol {
     FairK,
     /// `fair-k-late`: our own form of it, one line for all tokens.
     FairKLate,
-    /// `bv95`: the baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees.
-    Bv95,
+    /// `bv95`: the baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees; `bv95-plain` without caching of
+    /// requests, and either with `-last-held` or `-round-robin` for the choice of the tree.
+    Bv95(bv95::Config),
     /// `ideal`: one line kept by somebody who knows everything. A bound, not a protocol.
     Ideal,
 }
@@ -35,7 +37,17 @@ pub enum Form {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::FairK, Self::FairKLate, Self::Bv95, Self::Ideal];
+    pub const ALL: &[Self] = &[
+        Self::FairK,
+        Self::FairKLate,
+        bv95(Organisation::Caching, Heuristic::Random),
+        bv95(Organisation::Caching, Heuristic::LastHeld),
+        bv95(Organisation::Caching, Heuristic::RoundRobin),
+        bv95(Organisation::Plain, Heuristic::Random),
+        bv95(Organisation::Plain, Heuristic::LastHeld),
+        bv95(Organisation::Plain, Heuristic::RoundRobin),
+        Self::Ideal,
+    ];
 
     /// Whether its printed and its mended form differ.
     pub fn has_forms(self) -> bool {
@@ -67,8 +79,7 @@ impl Protocol {
                 let config = fair_k_late::Config::default();
                 experiment.run(|_| ids().map(|me| FairKLate::new(me, &layout, config)).collect(), progress)
             }
-            Self::Bv95 => {
-                let config = bv95::Config::default();
+            Self::Bv95(config) => {
                 experiment.run(|_| ids().map(|me| Bv95::new(me, &layout, config)).collect(), progress)
             }
             Self::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
@@ -78,13 +89,28 @@ impl Protocol {
 
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FairK => "fair-k",
-            Self::FairKLate => "fair-k-late",
-            Self::Bv95 => "bv95",
-            Self::Ideal => "ideal",
-        })
+        match self {
+            Self::FairK => f.write_str("fair-k"),
+            Self::FairKLate => f.write_str("fair-k-late"),
+            Self::Bv95(bv95::Config { organisation, heuristic }) => {
+                let organisation = match organisation {
+                    Organisation::Caching => "",
+                    Organisation::Plain => "-plain",
+                };
+                let heuristic = match heuristic {
+                    Heuristic::Random => "",
+                    Heuristic::LastHeld => "-last-held",
+                    Heuristic::RoundRobin => "-round-robin",
+                };
+                write!(f, "bv95{organisation}{heuristic}")
+            }
+            Self::Ideal => f.write_str("ideal"),
+        }
     }
+}
+
+const fn bv95(organisation: Organisation, heuristic: Heuristic) -> Protocol {
+    Protocol::Bv95(bv95::Config { organisation, heuristic })
 }
 
 /// No protocol has this name.

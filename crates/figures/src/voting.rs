@@ -125,7 +125,7 @@ mod tests {
         for &voting in Voting::ALL {
             assert_eq!(voting.to_string().parse(), Ok(AnyProtocol::Open(voting)));
         }
-        assert_eq!("bv95".parse(), Ok(AnyProtocol::Closed(Protocol::Bv95)));
+        assert_eq!("bv95".parse(), Ok(AnyProtocol::Closed(Protocol::Bv95(Default::default()))));
         let error = "paxos".parse::<AnyProtocol>().unwrap_err().to_string();
         assert!(error.ends_with("ideal, sigma, sigma-once, strawman, strawman-retry"), "{error}");
     }
