@@ -21,7 +21,7 @@ use setting::Setting;
 #[derive(Args)]
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 pub struct Options {
-    /// Which protocol: fair-k, fair-k-late, bv95 or ideal among peers that ask again and again; sigma, sigma-once,
+    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among peers that ask again and again; sigma, sigma-once,
     /// strawman or strawman-retry for clients without number, who ask replicas
     #[arg(long, default_value = "fair-k")]
     protocol: AnyProtocol,
