@@ -31,7 +31,11 @@ impl Trace {
                 Effect::Lost { ticket } => self.line(format_args!("{}: lost", name(peer, *ticket))),
                 Effect::Refused { ticket } => self.line(format_args!("{}: refused", name(peer, *ticket))),
                 Effect::Strange { why } => self.line(format_args!("{peer}: strange, {why}")),
-                Effect::Send { .. } | Effect::SetTimer { .. } | Effect::CancelTimer { .. } => {}
+                Effect::Send { .. }
+                | Effect::Route { .. }
+                | Effect::Forward { .. }
+                | Effect::SetTimer { .. }
+                | Effect::CancelTimer { .. } => {}
             }
         }
         violation

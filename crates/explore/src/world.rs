@@ -399,6 +399,9 @@ impl<P: Explorable> World<P> {
                     local.timers.retain(|pending| pending != timer);
                     None
                 }
+                Effect::Route { .. } | Effect::Forward { .. } => {
+                    Some(Violation::Strange(me, "a message to be routed, and there is no overlay in this world"))
+                }
                 Effect::Strange { why } => Some(Violation::Strange(me, why)),
             };
             violation = violation.or(found);

@@ -15,7 +15,7 @@
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 
 /// One peer's part in a mutual-exclusion protocol, for one resource.
 ///
@@ -35,6 +35,21 @@ pub trait Protocol: Sized {
     /// A message arrived.
     fn on_message(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>);
 
+    /// A message that was [routed](Cx::route) has come to the owner of its key: us.
+    fn on_routed(&mut self, hop: Hop, message: Self::Message, cx: &mut Cx<'_, Self>) {
+        self.on_message(hop.origin, message, cx);
+    }
+
+    /// A message to the owner of a key comes by. It goes on as it is returned; `None` if it shall stop here. Neither
+    /// the peer that routes a message nor the owner is asked.
+    fn on_forward(&mut self, _hop: Hop, message: Self::Message, _cx: &mut Cx<'_, Self>) -> Option<Self::Message> {
+        Some(message)
+    }
+
+    /// We own `key` no longer. Whatever we kept under it, as a replica, counts no more: its new owner begins with an
+    /// empty memory. Nobody is told of becoming an owner; the first message for a key tells.
+    fn on_disowned(&mut self, _key: Key, _cx: &mut Cx<'_, Self>) {}
+
     /// A timer that was set and not cancelled has run out.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
 
@@ -49,6 +64,19 @@ pub trait Protocol: Sized {
 /// The timer of protocols that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Never {}
+
+/// One peer's place on the way of a routed message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hop {
+    /// The message is for the owner of this key.
+    pub key: Key,
+    /// Who routed it.
+    pub origin: PeerId,
+    /// Who handed it to us: ourselves if we are the origin and the owner in one.
+    pub previous: PeerId,
+    /// Whom we would hand it to; `None` if we are the owner.
+    pub next: Option<PeerId>,
+}
 
 /// The right to be inside, given to one ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +94,20 @@ pub enum Effect<M, T> {
     Send {
         /// Who shall get it.
         to: PeerId,
+        /// What is said.
+        message: M,
+    },
+    /// Send `message` from hop to hop to the owner of `key`, which may be the peer itself.
+    Route {
+        /// Whose owner shall get it.
+        key: Key,
+        /// What is said.
+        message: M,
+    },
+    /// Hand a message that came by to the next hop.
+    Forward {
+        /// Where on its way it is; there is a next hop.
+        hop: Hop,
         /// What is said.
         message: M,
     },
@@ -142,6 +184,12 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Send { to, message });
     }
 
+    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is [asked](Protocol::on_forward)
+    /// and may keep it.
+    pub fn route(&mut self, key: Key, message: P::Message) {
+        self.effects.push(Effect::Route { key, message });
+    }
+
     /// Lets the client with `ticket` in.
     pub fn grant(&mut self, ticket: Ticket, grant: Grant) {
         self.effects.push(Effect::Grant { ticket, grant });
@@ -187,6 +235,15 @@ pub enum Input<M, T> {
         /// What it says.
         message: M,
     },
+    /// A routed message is here.
+    Routed {
+        /// Where on its way it is: at its end if there is no next hop.
+        hop: Hop,
+        /// What it says.
+        message: M,
+    },
+    /// The peer owns this key no longer.
+    Disowned(Key),
     /// A timer ran out.
     Timer(T),
     /// The peer, as a replica, has lost its memory. Timers that it had set for that are its own to cancel.
@@ -202,6 +259,13 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Request(ticket) => peer.request(ticket, cx),
         Input::Release(ticket) => peer.release(ticket, cx),
         Input::Message { from, message } => peer.on_message(from, message, cx),
+        Input::Routed { hop, message } if hop.next.is_none() => peer.on_routed(hop, message, cx),
+        Input::Routed { hop, message } => {
+            if let Some(message) = peer.on_forward(hop, message, cx) {
+                cx.effects.push(Effect::Forward { hop, message });
+            }
+        }
+        Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }

@@ -2,20 +2,26 @@
 //! for at the other end.
 
 use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::sync::Arc;
 
-use peerlock_base::{PeerId, Span};
+use peerlock_base::{Key, PeerId, Span};
 
 use crate::{Cx, Protocol, Quorum};
 
 /// Where the replicas are, and how many of them must agree. All peers of a resource have the same.
-///
-/// Sigma derives the place of replica i from a key, "/foo/bar:i" (§2). Here it is a table: whoever resolves keys fills
-/// it in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Replicas {
-    hosts: Arc<[PeerId]>,
+    places: Places,
     quorum: Quorum,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Places {
+    /// At these peers.
+    Hosts(Arc<[PeerId]>),
+    /// At the owners of these keys, whoever they are by then.
+    Keys(Arc<[Key]>),
 }
 
 impl Replicas {
@@ -26,7 +32,7 @@ impl Replicas {
     pub fn new(hosts: impl IntoIterator<Item = PeerId>, votes: u32) -> Self {
         let hosts: Arc<[PeerId]> = hosts.into_iter().collect();
         let quorum = Quorum::new(u32::try_from(hosts.len()).unwrap_or(u32::MAX), votes);
-        Self { hosts, quorum }
+        Self { places: Places::Hosts(hosts), quorum }
     }
 
     /// One replica at each of the first peers, for drivers that number peers from 0.
@@ -34,19 +40,38 @@ impl Replicas {
         Self::new((0..u64::from(quorum.replicas())).map(PeerId::new), quorum.votes())
     }
 
+    /// Replicas on an overlay: number i of resource "/foo/bar" belongs to the owner of the key of "/foo/bar:i" (§2 of
+    /// the Sigma paper).
+    pub fn on_overlay(resource: &str, quorum: Quorum) -> Self {
+        let keys = (0..quorum.replicas()).map(|index| Key::of(format!("{resource}:{index}").as_bytes()));
+        Self { places: Places::Keys(keys.collect()), quorum }
+    }
+
     /// How many replicas, and how many votes.
     pub fn quorum(&self) -> Quorum {
         self.quorum
     }
 
-    /// The peer that hosts a replica.
-    pub fn host(&self, replica: u32) -> PeerId {
-        self.hosts[replica as usize]
+    /// The replicas that a peer hosts from the start. On an overlay they come with the first message for their key.
+    pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
+        let hosts: &[PeerId] = match &self.places {
+            Places::Hosts(hosts) => hosts,
+            Places::Keys(_) => &[],
+        };
+        (0..).zip(hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
     }
 
-    /// The replicas that a peer hosts.
-    pub fn hosted_by(&self, peer: PeerId) -> impl Iterator<Item = u32> {
-        (0..).zip(&*self.hosts).filter(move |&(_, &host)| host == peer).map(|(index, _)| index)
+    /// The key that a replica lies under, on an overlay.
+    pub fn key(&self, replica: u32) -> Option<Key> {
+        match &self.places {
+            Places::Hosts(_) => None,
+            Places::Keys(keys) => keys.get(replica as usize).copied(),
+        }
+    }
+
+    /// The replica that lies under `key`.
+    pub fn under(&self, key: Key) -> Option<u32> {
+        (0..self.quorum.replicas()).find(|&replica| self.key(replica) == Some(key))
     }
 }
 
@@ -72,6 +97,20 @@ impl<M> Post<M> {
             self.here.push_back(message);
         } else {
             cx.send(to, message);
+        }
+    }
+
+    /// To a replica, wherever it is.
+    pub fn send_to<P: Protocol<Message = M>>(
+        &mut self,
+        replicas: &Replicas,
+        replica: u32,
+        message: M,
+        cx: &mut Cx<'_, P>,
+    ) {
+        match &replicas.places {
+            Places::Hosts(hosts) => self.send(hosts[replica as usize], message, cx),
+            Places::Keys(keys) => cx.route(keys[replica as usize], message),
         }
     }
 

@@ -34,11 +34,11 @@
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 
 use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Observe, Protocol, Quorum, Replicas};
+use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas};
 
 mod client;
 mod message;
@@ -151,7 +151,7 @@ impl Common {
 
     /// To a replica.
     fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Sigma>) {
-        self.post.send(self.replicas.host(replica), message, cx);
+        self.post.send_to(&self.replicas, replica, message, cx);
     }
 
     fn tick(&mut self, now: Time) -> u64 {
@@ -282,6 +282,27 @@ impl Protocol for Sigma {
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         self.deliver(message, cx);
         self.deliver_here(cx);
+    }
+
+    /// §2: a logical replica is wherever its key is. One that has moved here has forgotten everything.
+    fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
+        let Some(index) = self.common.replicas.under(hop.key) else {
+            return cx.strange("a message for a replica that there is not");
+        };
+        if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
+            self.replicas.insert(at, Replica::new(index, cx.now().as_nanos()));
+        }
+        self.on_message(hop.origin, message, cx);
+    }
+
+    fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
+        self.replicas.retain(|replica| {
+            let stays = self.common.replicas.key(replica.index) != Some(key);
+            if !stays {
+                cx.cancel_timer(Timer::Lease(replica.index));
+            }
+            stays
+        });
     }
 
     fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {

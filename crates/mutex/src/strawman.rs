@@ -168,7 +168,7 @@ impl Strawman {
         client.levels.clear();
         let (attempt, fencing) = (client.attempt, self.fencing);
         for replica in 0..self.quorum().replicas() {
-            self.post.send(self.replicas.host(replica), Message::Request { replica, attempt, fencing }, cx);
+            self.post.send_to(&self.replicas, replica, Message::Request { replica, attempt, fencing }, cx);
         }
         cx.set_timer(Wake(attempt.client.ticket), self.config.patience);
     }
@@ -179,7 +179,7 @@ impl Strawman {
         let fencing = self.fencing;
         for replica in 0..self.quorum().replicas() {
             if mine.contains(replica) || (and_unheard && !heard.contains(replica)) {
-                self.post.send(self.replicas.host(replica), Message::Release { replica, attempt, fencing }, cx);
+                self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
             }
         }
     }
@@ -256,7 +256,7 @@ impl Strawman {
                     Some(at) => self.on_response(at, replica, owner == attempt, fencing, cx),
                     None if owner == attempt => {
                         let fencing = self.fencing;
-                        self.post.send(self.replicas.host(replica), Message::Release { replica, attempt, fencing }, cx);
+                        self.post.send_to(&self.replicas, replica, Message::Release { replica, attempt, fencing }, cx);
                     }
                     None => {}
                 }

@@ -166,6 +166,9 @@ where
             Effect::Lost { ticket } | Effect::Refused { ticket } => {
                 return Err(format!("peer {peer} sends {ticket:?} away, who was to be served"));
             }
+            Effect::Route { .. } | Effect::Forward { .. } => {
+                return Err(format!("peer {peer} routes a message, and there is no overlay in this run"));
+            }
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())

@@ -109,6 +109,7 @@ impl Sabotaged {
                     self.waiting.retain(|&waiting| waiting != ticket);
                     cx.grant(ticket, grant);
                 }
+                Effect::Route { .. } | Effect::Forward { .. } => cx.strange("a message to be routed"),
                 Effect::Strange { why } => cx.strange(why),
                 Effect::Lost { ticket } => cx.lost(ticket),
                 Effect::Refused { ticket } => cx.refuse(ticket),

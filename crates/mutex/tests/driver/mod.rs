@@ -369,6 +369,7 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
             Effect::CancelTimer { timer } => {
                 self.timers.remove(&(peer, timer));
             }
+            Effect::Route { .. } | Effect::Forward { .. } => panic!("seed {}: {peer:?} routes", self.seed),
             Effect::Strange { why } => panic!("seed {}: {peer:?} got {why}", self.seed),
         }
     }

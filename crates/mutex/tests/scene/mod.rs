@@ -72,7 +72,9 @@ impl Scene {
                 Effect::CancelTimer { timer } => {
                     self.timers.remove(&(peer, timer));
                 }
-                Effect::Refused { .. } | Effect::Strange { .. } => panic!("{effect:?}"),
+                Effect::Route { .. } | Effect::Forward { .. } | Effect::Refused { .. } | Effect::Strange { .. } => {
+                    panic!("{effect:?}")
+                }
             }
         }
     }

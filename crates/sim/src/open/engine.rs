@@ -237,6 +237,9 @@ impl<P: Observe<Timer: std::hash::Hash>, W: Watch<P>, F: Fn(PeerId) -> P> OpenSi
                 self.queue.push(self.now + after, Event::Timer { peer, timer, set });
             }
             Effect::CancelTimer { timer } => self.timers.cancel(peer, timer),
+            Effect::Route { .. } | Effect::Forward { .. } => {
+                return Err(format!("peer {peer} routes a message, and there is no overlay in this run"));
+            }
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())
