@@ -12,6 +12,8 @@ pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
 mod observe;
+#[allow(dead_code, reason = "for the protocols that lose no message")]
+mod outbox;
 mod protocol;
 pub mod quorum;
 mod replicas;

@@ -1,0 +1,165 @@
+//! What must arrive: kept, and sent again until it is acknowledged.
+//!
+//! The protocol sets its own timer when [`Outbox::post`] says so, and calls [`Outbox::again`] when it has run out:
+//!
+//! ```text
+//!   us                              them
+//!   │ RELEASE(receipt 7)             │
+//!   ├───────────── lost              │
+//!   │ the timer runs out             │
+//!   │ RELEASE(receipt 7)             │
+//!   ├───────────────────────────────►│ acts on it, once
+//!   │                  GOT(receipt 7)│
+//!   │◄───────────────────────────────┤ and says so each time
+//! ```
+//!
+//! Receipts are counted per sender. That a message may come twice, and may be overtaken by a later one, is for its
+//! receiver to deal with.
+
+use alloc::vec::Vec;
+
+use peerlock_base::PeerId;
+
+use crate::replicas::Post;
+use crate::{Cx, Protocol, Replicas};
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum To {
+    /// To this peer, which may be ourselves.
+    Peer(PeerId),
+    /// To this replica, wherever it is.
+    Replica(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Parcel<M> {
+    receipt: u64,
+    to: To,
+    message: M,
+    tries: u32,
+}
+
+/// Messages that have not been acknowledged yet, in the order in which they were posted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Outbox<M> {
+    posted: u64,
+    parcels: Vec<Parcel<M>>,
+}
+
+impl<M> Default for Outbox<M> {
+    fn default() -> Self {
+        Self { posted: 0, parcels: Vec::new() }
+    }
+}
+
+impl<M: Clone> Outbox<M> {
+    /// Sends a message that is told the number of its receipt. True if nothing else was waiting for one: then it is
+    /// time to set the timer.
+    pub fn post<P: Protocol<Message = M>>(
+        &mut self,
+        to: To,
+        message: impl FnOnce(u64) -> M,
+        (post, replicas): (&mut Post<M>, &Replicas),
+        cx: &mut Cx<'_, P>,
+    ) -> bool {
+        self.posted += 1;
+        let message = message(self.posted);
+        send(to, message.clone(), (post, replicas), cx);
+        self.parcels.push(Parcel { receipt: self.posted, to, message, tries: 1 });
+        self.parcels.len() == 1
+    }
+
+    /// The receipt has come. The message that it is for, unless that was known already.
+    pub fn on_receipt(&mut self, receipt: u64) -> Option<M> {
+        let at = self.parcels.iter().position(|parcel| parcel.receipt == receipt)?;
+        Some(self.parcels.remove(at).message)
+    }
+
+    /// Nobody needs these any more.
+    pub fn forget(&mut self, is_vain: impl Fn(To, &M) -> bool) {
+        self.parcels.retain(|parcel| !is_vain(parcel.to, &parcel.message));
+    }
+
+    /// The messages still without a receipt.
+    pub fn pending(&self) -> impl Iterator<Item = (To, &M)> {
+        self.parcels.iter().map(|parcel| (parcel.to, &parcel.message))
+    }
+
+    /// Sends everything again that is still without a receipt, but for what has been sent `tries` times already: that
+    /// is given up, and returned. Set the timer again if anything is [pending](Outbox::pending).
+    pub fn again<P: Protocol<Message = M>>(
+        &mut self,
+        tries: u32,
+        (post, replicas): (&mut Post<M>, &Replicas),
+        cx: &mut Cx<'_, P>,
+    ) -> Vec<(To, M)> {
+        let given_up = self.parcels.extract_if(.., |parcel| parcel.tries >= tries);
+        let given_up = given_up.map(|parcel| (parcel.to, parcel.message)).collect();
+        for parcel in &mut self.parcels {
+            parcel.tries += 1;
+            send(parcel.to, parcel.message.clone(), (&mut *post, replicas), cx);
+        }
+        given_up
+    }
+}
+
+fn send<M, P: Protocol<Message = M>>(
+    to: To,
+    message: M,
+    (post, replicas): (&mut Post<M>, &Replicas),
+    cx: &mut Cx<'_, P>,
+) {
+    match to {
+        To::Peer(peer) => post.send(peer, message, cx),
+        To::Replica(replica) => post.send_to(replicas, replica, message, cx),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use peerlock_base::{Rng, Ticket, Time};
+
+    use super::*;
+    use crate::{Effect, Never, Quorum};
+
+    /// Says nothing by itself.
+    struct Mute;
+
+    impl Protocol for Mute {
+        type Message = (char, u64);
+        type Timer = Never;
+        fn request(&mut self, _: Ticket, _: &mut Cx<'_, Self>) {}
+        fn release(&mut self, _: Ticket, _: &mut Cx<'_, Self>) {}
+        fn on_message(&mut self, _: PeerId, _: Self::Message, _: &mut Cx<'_, Self>) {}
+    }
+
+    #[test]
+    fn what_has_no_receipt_is_sent_again_and_given_up_in_the_end() {
+        let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
+        let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
+        let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);
+        let mut outbox = Outbox::default();
+        assert!(outbox.post(To::Replica(2), |receipt| ('a', receipt), (&mut post, &replicas), &mut cx));
+        assert!(!outbox.post(To::Peer(PeerId::new(5)), |receipt| ('b', receipt), (&mut post, &replicas), &mut cx));
+        assert_eq!((outbox.on_receipt(1), outbox.on_receipt(1)), (Some(('a', 1)), None));
+        assert_eq!(outbox.again(2, (&mut post, &replicas), &mut cx), []);
+        assert_eq!(outbox.again(2, (&mut post, &replicas), &mut cx), [(To::Peer(PeerId::new(5)), ('b', 2))]);
+        assert_eq!(outbox.pending().count(), 0);
+        let sent = |to, message| Effect::Send { to: PeerId::new(to), message };
+        assert_eq!(effects, [sent(2, ('a', 1)), sent(5, ('b', 2)), sent(5, ('b', 2))]);
+    }
+
+    #[test]
+    fn who_needs_no_receipt_any_more_says_so() {
+        let (me, mut rng, mut effects) = (PeerId::new(9), Rng::new(1), Vec::new());
+        let (mut post, replicas) = (Post::new(me), Replicas::first(Quorum::new(3, 2)));
+        let mut cx: Cx<'_, Mute> = Cx::new(me, Time::ZERO, &mut rng, &mut effects);
+        let mut outbox = Outbox::default();
+        outbox.post(To::Peer(me), |receipt| ('a', receipt), (&mut post, &replicas), &mut cx);
+        outbox.forget(|to, message| to == To::Peer(me) && message.0 == 'a');
+        assert_eq!((outbox.pending().count(), post.take(), effects.len()), (0, Some(('a', 1)), 0));
+    }
+}
