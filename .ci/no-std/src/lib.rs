@@ -7,6 +7,7 @@ use core::panic::PanicInfo;
 use peerlock_base as _;
 use peerlock_mutex as _;
 use peerlock_overlay as _;
+use peerlock_peer as _;
 
 #[cfg(feature = "with-std")]
 extern crate std;

@@ -1,0 +1,187 @@
+//! A protocol on routes that never change: small enough to be explored, and a [`Protocol`] itself, so that every
+//! driver can run it.
+//!
+//! ```text
+//!   0 ──► 3 ──► 4    Routes::default().with(key, &[0, 3, 4]).with(key, &[1, 3, 4])
+//!   1 ──► ┘          peer 4 owns the key; what 0 and 1 route to it comes by peer 3
+//! ```
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::Hasher;
+use core::mem::take;
+
+use peerlock_base::{Key, PeerId, Ticket};
+use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, step};
+
+/// Who comes next on the way to a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Routes {
+    next: BTreeMap<(Key, PeerId), PeerId>,
+}
+
+impl Routes {
+    /// Adds the way along these peers, the last of which owns `key`.
+    ///
+    /// # Panics
+    /// If a peer would have two ways to go on.
+    pub fn with(mut self, key: Key, way: &[u64]) -> Self {
+        for pair in way.windows(2) {
+            let (here, there) = (PeerId::new(pair[0]), PeerId::new(pair[1]));
+            let before = self.next.insert((key, here), there);
+            assert!(before.is_none_or(|before| before == there), "two ways from {here:?} to {key}");
+        }
+        self
+    }
+
+    /// Who comes next after `here`; nobody if it owns the key. A peer that is on no way to a key owns it.
+    fn next(&self, key: Key, here: PeerId) -> Option<PeerId> {
+        self.next.get(&(key, here)).copied()
+    }
+}
+
+/// What peers say to each other: a message of the protocol, perhaps on its way to the owner of a key.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Wire<M> {
+    /// For whom it is, and who routed it; `None` if it was sent to this very peer.
+    pub route: Option<(Key, PeerId)>,
+    /// What is said.
+    pub message: M,
+}
+
+/// One peer's part in a protocol on fixed routes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OnRoutes<P> {
+    protocol: P,
+    routes: Arc<Routes>,
+}
+
+impl<P: Protocol> OnRoutes<P> {
+    /// This peer, on these routes.
+    pub fn new(protocol: P, routes: Arc<Routes>) -> Self {
+        Self { protocol, routes }
+    }
+
+    /// The protocol's own state.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    fn run(&mut self, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, Self>) {
+        let (me, now, mut effects) = (cx.me(), cx.now(), Vec::new());
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front() {
+            step(&mut self.protocol, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
+            for effect in take(&mut effects) {
+                match effect {
+                    Effect::Send { to, message } => cx.send(to, Wire { route: None, message }),
+                    Effect::Route { key, message } => match self.routes.next(key, me) {
+                        Some(next) => cx.send(next, Wire { route: Some((key, me)), message }),
+                        None => {
+                            let hop = Hop { key, origin: me, previous: me, next: None };
+                            inputs.push_back(Input::Routed { hop, message });
+                        }
+                    },
+                    Effect::Forward { hop, message } => {
+                        let next = hop.next.unwrap_or(me); // There is one: else it would have been delivered.
+                        cx.send(next, Wire { route: Some((hop.key, hop.origin)), message });
+                    }
+                    Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
+                    Effect::Lost { ticket } => cx.lost(ticket),
+                    Effect::Refused { ticket } => cx.refuse(ticket),
+                    Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
+                    Effect::CancelTimer { timer } => cx.cancel_timer(timer),
+                    Effect::Strange { why } => cx.strange(why),
+                }
+            }
+        }
+    }
+}
+
+impl<P: Protocol> Protocol for OnRoutes<P> {
+    type Message = Wire<P::Message>;
+    type Timer = P::Timer;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Request(ticket), cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Release(ticket), cx);
+    }
+
+    fn on_message(&mut self, from: PeerId, Wire { route, message }: Self::Message, cx: &mut Cx<'_, Self>) {
+        let input = match route {
+            None => Input::Message { from, message },
+            Some((key, origin)) => {
+                let hop = Hop { key, origin, previous: from, next: self.routes.next(key, cx.me()) };
+                Input::Routed { hop, message }
+            }
+        };
+        self.run(input, cx);
+    }
+
+    fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Timer(timer), cx);
+    }
+
+    fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Reset { incarnation }, cx);
+    }
+}
+
+impl<P: Observe> Observe for OnRoutes<P> {
+    const KINDS: &'static [&'static str] = P::KINDS;
+    const HAS_COORDINATOR: bool = P::HAS_COORDINATOR;
+    const NEVER_IDLE: bool = P::NEVER_IDLE;
+
+    fn kind(message: &Self::Message) -> usize {
+        P::kind(&message.message)
+    }
+
+    fn tokens_in_all(&self) -> Option<usize> {
+        self.protocol.tokens_in_all()
+    }
+
+    fn tokens(&self) -> usize {
+        self.protocol.tokens()
+    }
+
+    fn tokens_in(message: &Self::Message) -> usize {
+        P::tokens_in(&message.message)
+    }
+
+    fn is_coordinator(&self) -> bool {
+        self.protocol.is_coordinator()
+    }
+
+    fn carries_coordinator(message: &Self::Message) -> bool {
+        P::carries_coordinator(&message.message)
+    }
+
+    fn digest(&self, replica: Option<u32>, state: &mut dyn Hasher) {
+        self.protocol.digest(replica, state);
+    }
+}
+
+impl<P: fmt::Display> fmt::Display for OnRoutes<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.protocol.fmt(f)
+    }
+}
+
+/// The message; if it is on its way to a key, with a mark: `REQUEST(R2, 17@4)…`.
+impl<M: fmt::Display> fmt::Display for Wire<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.fmt(f)?;
+        if self.route.is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Wire<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{}", self.message, if self.route.is_some() { "…" } else { "" })
+    }
+}
