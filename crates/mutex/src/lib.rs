@@ -11,6 +11,7 @@ pub mod bv95;
 pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
+pub mod founded;
 mod observe;
 #[allow(dead_code, reason = "for the protocols that lose no message")]
 mod outbox;
@@ -24,6 +25,7 @@ pub mod token;
 pub use bv95::Bv95;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
+pub use founded::Founded;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Hop, Input, Never, Protocol, step};
 pub use quorum::Quorum;
