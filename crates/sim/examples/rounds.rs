@@ -47,6 +47,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mean = report.received.mean().unwrap_or(0.0);
     println!("received per peer and round: mean {mean:.1}; p50, p90, p99, max {quantiles:?}");
     println!("within the bound: {:?}\nbeyond it: {:?}\n{:?}", report.within, report.beyond, report.trouble);
-    println!("{} events in {seconds:.1} s: {:.2} million a second", report.events, report.events as f64 / seconds / 1e6);
+    println!(
+        "{} events in {seconds:.1} s: {:.2} million a second",
+        report.events,
+        report.events as f64 / seconds / 1e6
+    );
     Ok(())
 }

@@ -172,14 +172,17 @@ impl RoundsReport {
         self.within.plus(self.beyond)
     }
 
-    /// Adds what another trial left behind.
-    pub(crate) fn plus(mut self, other: Self) -> Self {
+    /// Both together: other trials of the same protocol.
+    pub fn plus(mut self, other: Self) -> Self {
         self.trials += other.trials;
-        for (mine, theirs) in self.messages.iter_mut().zip(other.messages) {
-            mine.1 += theirs.1;
+        if self.messages.is_empty() {
+            self.messages = other.messages;
+        } else {
+            self.messages.iter_mut().zip(other.messages).for_each(|(mine, theirs)| mine.1 += theirs.1);
         }
         self.hops += other.hops;
         self.upkeep += other.upkeep;
+        self.rounds.resize(self.rounds.len().max(other.rounds.len()), Round::default());
         for (mine, theirs) in self.rounds.iter_mut().zip(other.rounds) {
             mine.asked += theirs.asked;
             mine.skipped += theirs.skipped;
