@@ -89,6 +89,30 @@ fn retries_rebuild_a_replica_that_forgot() {
     assert_eq!(scene.who_is_inside(), [B], "which takes all three votes");
 }
 
+/// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
+/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease time.
+#[test]
+fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.stabilize();
+    let both_live_on_as = |life: u64, scene: &mut Scene| {
+        scene.reset(0, life);
+        scene.reset(1, life);
+        scene.pass(Config::REPAIRED.lease / 2); // A renews.
+    };
+    both_live_on_as(1000, &mut scene);
+    scene.request(B);
+    scene.stabilize();
+    both_live_on_as(5, &mut scene);
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.release(A);
+    scene.pass(Config::REPAIRED.lease / 4);
+    assert_eq!(scene.who_is_inside(), [], "the later life may still have been there a moment ago");
+    scene.pass(Config::REPAIRED.lease * 2);
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
 /// §4: an owner whose lease has run out makes room for the next in the queue.
 #[test]
 fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
