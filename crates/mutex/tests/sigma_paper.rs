@@ -452,6 +452,33 @@ fn a_lost_yield_is_made_up_for() {
     assert_eq!((scene.owner(2), scene.who_is_inside()), (Some(A), vec![A]));
 }
 
+/// Not in the paper: the first in a replica's queue has finished long ago, and its REQUEST came late. Whoever waits
+/// behind it, and came before the owner, asks for itself.
+#[test]
+fn who_has_finished_does_not_stand_in_the_way_of_others() {
+    let mut scene = Scene::new(2, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.duplicate(A, 0, "request");
+    scene.deliver(A, 0, "request");
+    let late = scene.hold_back(A, 0);
+    scene.stabilize();
+    scene.release(A);
+    scene.stabilize();
+
+    scene.request(B);
+    let slow = scene.hold_back(B, 0);
+    scene.stabilize();
+    scene.request(C);
+    scene.stabilize();
+    assert_eq!([scene.owner(0), scene.owner(1)], [Some(C), Some(B)], "a split");
+    scene.put_back(late);
+    scene.deliver(A, 0, "request");
+    scene.hold_back(0, C); // The question whether C still wants the vote is lost.
+    scene.put_back(slow);
+    scene.pass(Span::from_secs(60));
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
 /// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,
 /// for all it knows. Asked a second time, it stops hoping for the answers that do not come.
 #[test]
