@@ -1,7 +1,7 @@
 //! The rounds of the E2E paper's §VI with Sigma, and how fast they run.
 //!
 //! `cargo run --release -p peerlock-sim --example rounds [SETTING=VALUE…]`, by default Table 1; settings are peers, overlay,
-//! resources, replicas, rounds, requests, load, churn, drain, trials and seed.
+//! resources, replicas, rounds, requests, load, churn, drain, trials, seed, and Sigma's retry.
 
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use peerlock_sim::{Rounds, text};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rounds = Rounds { count_violations: true, ..Rounds::default() };
+    let mut config = Config::REPAIRED;
     for argument in std::env::args().skip(1) {
         let (name, value) = argument.split_once('=').ok_or("write SETTING=VALUE")?;
         match name {
@@ -25,11 +26,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "drain" => rounds.drain = text::span(value)?,
             "trials" => rounds.trials = value.parse()?,
             "seed" => rounds.seed = value.parse()?,
+            "retry" => config.retry = text::span(value)?,
             _ => return Err(format!("there is no setting {name:?}").into()),
         }
     }
     let started = Instant::now();
-    let report = rounds.run(|me, replicas| Sigma::new(me, replicas, Config::REPAIRED), |_| {})?;
+    let report = rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {})?;
     let seconds = started.elapsed().as_secs_f64();
 
     let each = |count: u64| count as f64 / f64::from(report.trials);
