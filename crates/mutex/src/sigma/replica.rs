@@ -6,13 +6,13 @@ use core::hash::{Hash, Hasher};
 use peerlock_base::{Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Config, Sigma};
+use super::{Common, Config, Voting};
 use crate::replicas::by_any_clock;
 use crate::{Cx, fencing};
 
 /// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Replica {
+pub(crate) struct Replica {
     /// Which one, of n.
     pub index: u32,
     /// *C_owner*, *T_owner*: who has the vote. If nobody has, nobody waits either.
@@ -36,7 +36,7 @@ pub(super) struct Replica {
 
 /// A request at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub client: Stamp,
     /// When its latest REQUEST was sent, by the client's clock …
     pub sent: Time,
@@ -76,8 +76,8 @@ impl Replica {
     }
 
     /// §2, the failure model: everything is forgotten.
-    pub fn reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Sigma>) {
-        cx.cancel_timer(Timer::Lease(self.index));
+    pub fn reset<P: Voting>(&mut self, incarnation: u64, cx: &mut Cx<'_, P>) {
+        cx.cancel_timer(Timer::Lease(self.index).into());
         *self = Self::new(self.index, incarnation);
     }
 
@@ -88,7 +88,7 @@ impl Replica {
     }
 
     /// Figure 6, *OnRequest(C, timestamp)*.
-    pub fn on_request(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_request<P: Voting>(&mut self, entry: Entry, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let client = entry.client;
         self.expire(common, cx);
         let Some(owner) = &mut self.owner else {
@@ -120,17 +120,23 @@ impl Replica {
 
     /// Asks the owner whether it still wants the vote, on behalf of the first in the queue: if that one came before
     /// the owner (whoever is further back came too late to be told of), or if it asks again because its turn is due.
-    fn inquire(&mut self, position: usize, is_known: bool, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn inquire<P: Voting>(
+        &mut self,
+        position: usize,
+        is_known: bool,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         let (Some(owner), true, 0) = (self.owner, common.config.ask_owner, position) else { return };
         let earlier = self.queue[0].client < owner.entry.client;
         if earlier || is_known {
             let (replica, owner, number) = (self.index, owner.entry.client, self.number);
-            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }, cx);
+            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }
     }
 
     /// Figure 6, *OnRelease(C)*.
-    pub fn on_release(&mut self, client: Stamp, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_release<P: Voting>(&mut self, client: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.is_owner(client, common) {
             self.observe_release(cx.now(), &common.config);
             self.resp_queue(common, cx);
@@ -140,7 +146,13 @@ impl Replica {
     }
 
     /// Figure 6, *OnYield(C)*.
-    pub fn on_yield(&mut self, entry: Entry, number: Number, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_yield<P: Voting>(
+        &mut self,
+        entry: Entry,
+        number: Number,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         let client = entry.client;
         if self.is_owner(client, common) {
             if common.config.numbered_grants && number != self.number {
@@ -162,25 +174,25 @@ impl Replica {
     }
 
     /// Figure 6, *RespQueue()*: the vote goes to the first in the queue, if anybody waits.
-    fn resp_queue(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn resp_queue<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.owner = None;
         if let Some(first) = self.queue.pop_front() {
             self.grant(first, common, cx);
         }
     }
 
-    fn grant(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn grant<P: Voting>(&mut self, entry: Entry, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.number.count += 1;
         self.owner = Some(Owner { entry, granted: cx.now(), until: cx.now() + common.config.lease });
         if !self.watches {
             self.watches = true;
-            cx.set_timer(Timer::Lease(self.index), common.config.lease);
+            cx.set_timer(Timer::Lease(self.index).into(), common.config.lease);
         }
         self.respond(entry.client, 0, common, cx);
     }
 
     /// *SendResponse(C, C_owner, T_owner)*.
-    fn respond(&self, to: Stamp, position: usize, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn respond<P: Voting>(&self, to: Stamp, position: usize, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let message = Message::Response {
             replica: self.index,
             to: to.client.ticket,
@@ -192,11 +204,11 @@ impl Replica {
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post.send(to.peer(), message, cx);
+        common.post.send(to.peer(), message.into(), cx);
     }
 
     /// §4: an owner whose lease has run out makes room for the next in the queue.
-    pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn expire<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
             self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
             self.resp_queue(common, cx);
@@ -204,12 +216,12 @@ impl Replica {
     }
 
     /// One timer serves all owners: it is set again for what is left of the lease of the one it finds.
-    pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
         if let Some(owner) = self.owner.filter(|_| !self.watches) {
             self.watches = true;
-            cx.set_timer(Timer::Lease(self.index), owner.until.since(cx.now()));
+            cx.set_timer(Timer::Lease(self.index).into(), owner.until.since(cx.now()));
         }
     }
 
@@ -229,7 +241,7 @@ impl Replica {
     }
 
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
-    fn is_owner(&self, client: Stamp, common: &Common) -> bool {
+    fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
     }
 
