@@ -12,6 +12,7 @@ pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
 pub mod founded;
+pub mod non_e2e;
 mod observe;
 #[allow(dead_code, reason = "for the protocols that lose no message")]
 mod outbox;
@@ -26,6 +27,7 @@ pub use bv95::Bv95;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use founded::Founded;
+pub use non_e2e::NonE2e;
 pub use observe::Observe;
 pub use protocol::{Cx, Effect, Grant, Hop, Input, Never, Protocol, step};
 pub use quorum::Quorum;

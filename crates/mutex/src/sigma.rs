@@ -137,10 +137,22 @@ pub(crate) trait Voting: Protocol<Message: From<Message>, Timer: From<Timer>> {}
 
 impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
 
+/// When a client yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Yields {
+    /// As soon as nobody can win, as far as it knows.
+    AtOnce,
+    /// When a replica asks for its vote back, and the client cannot win.
+    Asked,
+    /// When it is told to: [`Client::yield_all`].
+    Later,
+}
+
 /// What both halves know and do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Common<M> {
     pub config: Config,
+    pub yields: Yields,
     pub replicas: Replicas,
     pub post: Post<M>,
     /// *GetLogicalClock()*: Lamport's clock of our clients.
@@ -151,7 +163,8 @@ pub(crate) struct Common<M> {
 
 impl<M> Common<M> {
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
-        Self { config, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 }
+        let yields = if config.ask_owner { Yields::Asked } else { Yields::AtOnce };
+        Self { config, yields, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 }
     }
 
     pub fn quorum(&self) -> Quorum {

@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 use peerlock_base::{Span, Ticket, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Voting};
+use super::{Common, Voting, Yields};
 use crate::quorum::{Verdict, Voters};
 use crate::{Cx, Grant, fencing};
 
@@ -86,7 +86,7 @@ impl Client {
     }
 
     /// Three renewals to a lease, so that one may be lost; and in any case we are awake when it ends.
-    fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
+    pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
             cx.set_timer(Timer::Wake(self.id()).into(), after);
@@ -209,16 +209,40 @@ impl Client {
     /// replicas who is first. Ours yields only what a replica has asked back for somebody earlier, since every other
     /// vote would come straight back; and does so as soon as we cannot win.
     fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
-        let (same, given_up) = if common.config.ask_owner {
-            (self.mine.len(), self.mine.and(self.asked))
-        } else {
-            (self.same(), self.mine)
+        let given_up = match common.yields {
+            Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
+            Yields::AtOnce if self.nobody_can_win(common) => self.mine,
+            Yields::Asked | Yields::AtOnce | Yields::Later => Voters::NONE,
         };
-        if !given_up.is_empty() && common.quorum().verdict(same, self.heard.len()) == Verdict::Cannot {
-            for replica in given_up.iter() {
-                self.yield_vote(replica, common, cx);
-            }
+        for replica in given_up.iter() {
+            self.yield_vote(replica, common, cx);
         }
+    }
+
+    /// Yields all votes.
+    pub fn yield_all<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        for replica in self.mine.iter() {
+            self.yield_vote(replica, common, cx);
+        }
+    }
+
+    fn cannot_win<M>(&self, common: &Common<M>) -> bool {
+        common.quorum().verdict(self.mine.len(), self.heard.len()) == Verdict::Cannot
+    }
+
+    /// *ComputeWinner() = nil*, as far as we have heard.
+    pub fn nobody_can_win<M>(&self, common: &Common<M>) -> bool {
+        common.quorum().verdict(self.same(), self.heard.len()) == Verdict::Cannot
+    }
+
+    /// Which replicas have voted for us.
+    pub fn mine(&self) -> Voters {
+        self.mine
+    }
+
+    /// We wait at this replica, though it has not said so itself: its vote is not to be expected now.
+    pub fn hear_say(&mut self, replica: u32) {
+        self.heard.insert(replica);
     }
 
     fn yield_vote<P: Voting>(&mut self, replica: u32, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {

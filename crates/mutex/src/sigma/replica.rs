@@ -1,6 +1,7 @@
 //! The replica half of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Time};
@@ -102,6 +103,28 @@ impl Replica {
         let (position, is_known) = self.enqueue(entry, &common.config);
         self.respond(client, position, common, cx);
         self.inquire(position, is_known, common, cx);
+    }
+
+    /// Requests that were queued elsewhere until now. Nobody is told yet: see [`Replica::settle`].
+    pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
+        self.hear(entry.client, 0);
+        if !self.is_owner(entry.client, common) {
+            self.enqueue(entry, &common.config);
+        }
+    }
+
+    /// After requests were merged: the vote goes to the first of them if it is free; or its owner is asked.
+    pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        if self.owner.is_none() {
+            self.resp_queue(common, cx);
+        } else if !self.queue.is_empty() {
+            self.inquire(0, false, common, cx);
+        }
+    }
+
+    /// Whether this request has the vote or is in the queue.
+    pub fn knows<M>(&self, client: Stamp, common: &Common<M>) -> bool {
+        self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
 
     /// *Queue.Insert(C, timestamp)*: the client's place in the queue, and whether it had one already.
@@ -255,7 +278,20 @@ impl Replica {
     }
 }
 
-fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
+/// The owner, and who comes after: `1@4 then [1@5, 1@6]`.
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(owner) = &self.owner else { return f.write_str("free") };
+        write!(f, "{} then [", owner.entry.client)?;
+        for (place, waiting) in self.queue.iter().enumerate() {
+            write!(f, "{}{}", if place > 0 { ", " } else { "" }, waiting.client)?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Whether both are the same request, or in the printed form the same client.
+pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 
