@@ -19,6 +19,7 @@ mod outbox;
 mod protocol;
 pub mod quorum;
 mod replicas;
+pub mod route_quorum;
 pub mod sigma;
 pub mod strawman;
 pub mod token;

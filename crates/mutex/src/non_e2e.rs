@@ -36,6 +36,7 @@ use core::fmt;
 use peerlock_base::{Key, PeerId, Span, Ticket};
 
 use crate::outbox::{Outbox, To};
+use crate::route_quorum::Waiting;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
@@ -47,7 +48,7 @@ mod message;
 
 use client::Requester;
 use hop::Entry;
-pub use message::{Load, Message, Timer, Waiting};
+pub use message::{Load, Message, Timer};
 
 /// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

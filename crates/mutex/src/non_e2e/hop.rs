@@ -5,9 +5,8 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Time};
 
-use super::message::Waiting;
 use crate::Hop;
-use crate::replicas::by_any_clock;
+use crate::route_quorum::Waiting;
 use crate::sigma::Stamp;
 use crate::sigma::replica::Entry as Request;
 
@@ -66,20 +65,6 @@ impl Entry {
     /// The queue as it goes on to the replica.
     pub fn into_load(self, now: Time) -> impl Iterator<Item = Waiting> {
         self.queue.into_iter().map(move |queued| queued.into_waiting(now))
-    }
-}
-
-impl Request {
-    /// By its own clock the client sent the request at `sent`, and has waited here since: so by now its clock shows at
-    /// least this.
-    pub fn into_waiting(self, now: Time) -> Waiting {
-        Waiting { client: self.client, sent: self.sent + by_any_clock(now.since(self.arrived)) }
-    }
-}
-
-impl Waiting {
-    pub(super) fn arrived(self, now: Time) -> Request {
-        Request { client: self.client, sent: self.sent, arrived: now }
     }
 }
 

@@ -5,6 +5,7 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket, Time};
 
+use crate::route_quorum::Waiting;
 use crate::sigma::{self, Stamp};
 
 /// The paper's four messages, §V's ping, ack and cleanup, and what our repairs add. `replica` is always the index of
@@ -92,15 +93,6 @@ pub struct Load {
     pub keeper: Option<(PeerId, u64)>,
 }
 
-/// A request on its way from a hop's queue to the replica's.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Waiting {
-    /// Who waits, and where in the order.
-    pub client: Stamp,
-    /// A time that its own clock had passed when the hop sent it on.
-    pub sent: Time,
-}
-
 impl Message {
     /// The types' names, in the paper's words.
     pub const KINDS: &'static [&'static str] =
@@ -158,12 +150,6 @@ impl fmt::Display for Load {
 impl fmt::Debug for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.client, f)
     }
 }
 

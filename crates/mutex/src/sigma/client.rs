@@ -28,6 +28,8 @@ pub(crate) struct Client {
     asked: Voters,
     /// What the replicas have answered since we last asked all of them.
     round: Round,
+    /// The fencing number of its grant.
+    pub number: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +65,12 @@ impl Client {
     pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
         let resp = (0..replicas).map(|_| Response::default()).collect();
         let (heard, mine, asked) = (Voters::NONE, Voters::NONE, Voters::NONE);
-        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default() }
+        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default(), number: 0 }
+    }
+
+    /// Whoever takes the place of an owner inside, until the lease ends or is renewed.
+    pub fn heir(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
+        Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
     /// The name of this client at its peer.
@@ -188,6 +195,7 @@ impl Client {
             return false;
         };
         common.fencing = common.fencing.max(number);
+        self.number = number;
         self.phase = Phase::Inside { until };
         self.wake_to_renew(until, common, cx);
         cx.grant(self.ticket, Grant { slot: 0, fencing: number });
@@ -315,9 +323,9 @@ impl Client {
 
     /// See [`crate::Observe::digest`].
     pub fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
-        let Self { ticket, stamp, phase, resp, heard, mine, asked, round } = self;
+        let Self { ticket, stamp, phase, resp, heard, mine, asked, round, number } = self;
         match replica {
-            None => (ticket, stamp, phase, round.waits, round.forecasts).hash(&mut state),
+            None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
             Some(at) => {
                 let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);

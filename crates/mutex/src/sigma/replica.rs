@@ -1,10 +1,11 @@
 //! The replica half of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{Span, Time};
+use peerlock_base::{PeerId, Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
 use super::{Common, Config, Voting};
@@ -48,6 +49,8 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
+    /// Who is told about the vote: the client's peer, or who has taken its place.
+    speaker: PeerId,
     granted: Time,
     /// The end of its lease, by our clock.
     until: Time,
@@ -122,6 +125,26 @@ impl Replica {
         }
     }
 
+    /// Whose the vote is.
+    pub fn owner(&self) -> Option<Stamp> {
+        self.owner.map(|owner| owner.entry.client)
+    }
+
+    /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no use.
+    pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
+        if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
+            owner.speaker = peer;
+            owner.entry.sent = Time::ZERO;
+        }
+    }
+
+    /// Those who wait are to wait elsewhere from now on; but for one.
+    pub fn take_queue(&mut self, but: Stamp) -> Vec<Entry> {
+        let (stay, go): (Vec<_>, _) = self.queue.drain(..).partition(|entry| entry.client == but);
+        self.queue.extend(stay);
+        go
+    }
+
     /// Whether this request has the vote or is in the queue.
     pub fn knows<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.is_owner(client, common) || self.position(client, &common.config).is_some()
@@ -153,8 +176,8 @@ impl Replica {
         let (Some(owner), true, 0) = (self.owner, common.config.ask_owner, position) else { return };
         let earlier = self.queue[0].client < owner.entry.client;
         if earlier || is_known {
-            let (replica, owner, number) = (self.index, owner.entry.client, self.number);
-            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }.into(), cx);
+            let (replica, speaker, owner, number) = (self.index, owner.speaker, owner.entry.client, self.number);
+            common.post.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }
     }
 
@@ -206,7 +229,8 @@ impl Replica {
 
     fn grant<P: Voting>(&mut self, entry: Entry, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.number.count += 1;
-        self.owner = Some(Owner { entry, granted: cx.now(), until: cx.now() + common.config.lease });
+        let (speaker, until) = (entry.client.peer(), cx.now() + common.config.lease);
+        self.owner = Some(Owner { entry, speaker, granted: cx.now(), until });
         if !self.watches {
             self.watches = true;
             cx.set_timer(Timer::Lease(self.index).into(), common.config.lease);
@@ -216,18 +240,19 @@ impl Replica {
 
     /// *SendResponse(C, C_owner, T_owner)*.
     fn respond<P: Voting>(&self, to: Stamp, position: usize, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        let owner = self.owner.filter(|owner| owner.entry.client == to);
         let message = Message::Response {
             replica: self.index,
             to: to.client.ticket,
             owner: self.owner.map(|owner| owner.entry.client),
             number: self.number,
-            until: self.owner.filter(|owner| owner.entry.client == to).map_or(Time::ZERO, |owner| owner.until_there()),
+            until: owner.map_or(Time::ZERO, |owner| owner.until_there()),
             // T_w = T_CS (P + 1/2).
             wait: self.t_cs.map(|t_cs| t_cs * position as u64 + t_cs / 2),
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post.send(to.peer(), message.into(), cx);
+        common.post.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
     }
 
     /// §4: an owner whose lease has run out makes room for the next in the queue.
