@@ -58,10 +58,13 @@ pub struct Config {
     /// How long a client waits for an answer, or with too few votes for more, before it asks again; then twice as long,
     /// up to a third of the lease. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// How often a client without votes asks whether its requests still wait where they were, and a hop with a queue
-    /// whether the way of its holder still stands. The paper's example for pings is 10 minutes; 10 s: our choice,
-    /// since what a dead hop had queued waits as long, and up to twice. Each asking costs two messages.
+    /// After which time a client without votes asks whether its requests still wait where they were; then after twice
+    /// that time, and so on. And after which time a hop asks whether the way still stands that somebody waits behind;
+    /// then after twice that time, and so on. 10 s: our choice. Whoever waited at a peer that is dead may so wait twice
+    /// as long as before, and the number of questions grows with the logarithm of the time. Each costs two messages.
     pub patience: Span,
+    /// A client asks at least this often. 10 minutes: the paper's example for pings (§V.A).
+    pub most_patience: Span,
     /// After which time a hop sends queues again whose arrival it has not been told of. 2 s: our choice, several times
     /// as long as a route takes.
     pub again: Span,
@@ -94,6 +97,7 @@ impl Config {
         lease: Span::from_secs(10),
         retry: Span::from_millis(500),
         patience: Span::from_secs(10),
+        most_patience: Span::from_secs(600),
         again: Span::from_secs(2),
         hearsay: false,
         surfaces: false,
@@ -423,6 +427,10 @@ impl NonE2e {
             self.clean_up(entry, cx);
         }
         for entry in self.entries.iter_mut().filter(|entry| !entry.queue.is_empty()) {
+            entry.age = entry.age.saturating_add(1);
+            if !entry.age.is_power_of_two() {
+                continue;
+            }
             let (replica, holder) = (entry.replica, entry.holder);
             for neighbour in entry.neighbours() {
                 neighbour.is_silent = true;

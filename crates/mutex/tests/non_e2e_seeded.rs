@@ -88,7 +88,10 @@ fn holds(setting: Setting) {
         messages.iter_mut().zip(&seen.messages).for_each(|(sum, more)| *sum += more);
     }
     let per_entry = |sum: &u64| *sum as f64 / entries as f64;
-    println!("{entries} entries, messages of each type per entry {:.2?}", messages.iter().map(per_entry).collect::<Vec<_>>());
+    println!(
+        "{entries} entries, messages of each type per entry {:.2?}",
+        messages.iter().map(per_entry).collect::<Vec<_>>()
+    );
 }
 
 #[test]

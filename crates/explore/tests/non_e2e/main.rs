@@ -91,9 +91,15 @@ impl Case {
 
 #[test]
 fn probe() {
-    fn star2(client: u64, replica: u64) -> Vec<u64> { vec![client, 2, replica] }
-    fn star1(client: u64, replica: u64) -> Vec<u64> { vec![client, 1, replica] }
-    fn star3(client: u64, replica: u64) -> Vec<u64> { vec![client, 3, replica] }
+    fn star2(client: u64, replica: u64) -> Vec<u64> {
+        vec![client, 2, replica]
+    }
+    fn star1(client: u64, replica: u64) -> Vec<u64> {
+        vec![client, 1, replica]
+    }
+    fn star3(client: u64, replica: u64) -> Vec<u64> {
+        vec![client, 3, replica]
+    }
     let which = std::env::var("CASE").unwrap_or_default();
     match which.as_str() {
         "a" => drop(Case::new(1, 1, 1, 2, star1).reserve(0).holds()),

@@ -114,8 +114,8 @@ impl Requester {
             *place = Place::Hop(from);
             self.silent.remove(replica);
             let (to, number, until) = (self.votes.id(), Number::default(), cx.now() + common.config.lease);
-            let owner = Some(holder);
-            let word = sigma::Message::Response { replica, to, owner, number, until, wait: None, fencing: 0, clock: 0 };
+            let (owner, fencing) = (Some(holder), common.fencing);
+            let word = sigma::Message::Response { replica, to, owner, number, until, wait: None, fencing, clock: 0 };
             self.votes.on_response(word, common, cx);
         }
         self.consider_yielding(config, common, cx);
@@ -141,16 +141,19 @@ impl Requester {
             return false;
         }
         if !config.surfaces && self.votes.nobody_can_win(common) {
+            // §IV.B, step 6.
             self.votes.yield_all(common, cx);
         }
-        if config.asks_again {
+        // With the votes and not inside: the replicas' fencing levels are too far apart, and asking tells them.
+        if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
             (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
             let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
-            let after = match is_near {
-                true => (config.retry * (1 << self.tries.min(8))).min(config.lease / 3),
-                false => config.patience,
+            let (first, most) = match is_near {
+                true => (config.retry, config.lease / 3),
+                false => (config.patience, config.most_patience),
             };
-            self.tries += 1;
+            let after = (first * (1 << self.tries)).min(most);
+            self.tries = (self.tries + 1).min(16);
             cx.set_timer(self.wake(), after);
         }
         false

@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub holder: Stamp,
     /// *Replica Request Queue*, in order.
     pub queue: Vec<Request>,
+    /// How often [`Timer::Ping`](super::Timer::Ping) has come since somebody new was queued.
+    pub age: u32,
     /// *Next* on the holder's way to the replica.
     pub next: Neighbour,
     /// *Previous*.
@@ -43,7 +45,7 @@ impl Entry {
     /// `next` is the peer that the message which brings us here goes on to.
     pub fn new(replica: u32, holder: Stamp, hop: Hop, next: PeerId) -> Self {
         let (next, previous) = (Neighbour::new(next), Neighbour::new(hop.previous));
-        Self { replica, holder, queue: Vec::new(), next, previous }
+        Self { replica, holder, queue: Vec::new(), age: 0, next, previous }
     }
 
     /// The holder's request comes by again, perhaps by a new way.
@@ -58,7 +60,10 @@ impl Entry {
     pub fn enqueue(&mut self, request: Request) {
         match self.queue.binary_search_by_key(&request.client, |queued| queued.client) {
             Ok(at) => self.queue[at] = request,
-            Err(at) => self.queue.insert(at, request),
+            Err(at) => {
+                self.queue.insert(at, request);
+                self.age = 0;
+            }
         }
     }
 
