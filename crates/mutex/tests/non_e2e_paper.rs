@@ -121,7 +121,8 @@ fn split(config: Config) -> Scene {
     let third = scene.hold_back(C, 11);
     scene.wire.extend(second.into_iter().chain(late).chain(third));
     scene.stabilize();
-    let votes = [A, B, C].map(|client| scene.state(client).split_once("votes ").map(|(_, votes)| votes[..4].to_owned()));
+    let votes =
+        [A, B, C].map(|client| scene.state(client).split_once("votes ").map(|(_, votes)| votes[..4].to_owned()));
     assert_eq!(votes.map(Option::unwrap_or_default), ["[R0]", "[R2]", "[R1]"]);
     scene
 }

@@ -94,10 +94,9 @@ impl Scene {
             Effect::Send { to, message } => self.send((peer, to.get(), None, message)),
             Effect::Route { key, message } => match self.next(key, peer) {
                 Some(next) => self.send((peer, next.get(), Some((key, me)), message)),
-                None => inputs.push_back(Input::Routed {
-                    hop: Hop { key, origin: me, previous: me, next: None },
-                    message,
-                }),
+                None => {
+                    inputs.push_back(Input::Routed { hop: Hop { key, origin: me, previous: me, next: None }, message })
+                }
             },
             Effect::Forward { hop, message } => {
                 let next = hop.next.expect("what is forwarded goes on");
