@@ -30,6 +30,8 @@
 //!
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -604,26 +606,17 @@ impl Observe for NonE2e {
     }
 }
 
-/// What a peer knows, in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes R2, queued R1 at 3`.
+/// What a peer knows, in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();
         replicas.sort_by_key(|replica| replica.index);
-        for replica in replicas {
-            write!(f, "{between}R{}: {replica}", replica.index)?;
-            between = "; ";
-        }
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| entry.replica);
-        for entry in entries {
-            write!(f, "{between}hop to R{}: {entry}", entry.replica)?;
-            between = "; ";
-        }
-        for client in &self.clients {
-            write!(f, "{between}{client}")?;
-            between = "; ";
-        }
-        Ok(())
+        let replicas = replicas.iter().map(|replica| format!("R{}: {replica}", replica.index));
+        let entries = entries.iter().map(|entry| format!("hop to R{}: {entry}", entry.replica));
+        let parts: Vec<String> = replicas.chain(entries).chain(self.clients.iter().map(ToString::to_string)).collect();
+        f.write_str(if parts.is_empty() { "idle" } else { "" })?;
+        f.write_str(&parts.join("; "))
     }
 }
