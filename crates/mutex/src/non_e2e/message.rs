@@ -112,6 +112,19 @@ impl Message {
             Self::Ack { .. } => 8,
         }
     }
+
+    /// The queues that travel with it.
+    pub(super) fn load_mut(&mut self) -> Option<&mut Load> {
+        match self {
+            Self::Release { load, .. } | Self::Cleanup { load, .. } => Some(load),
+            _ => None,
+        }
+    }
+
+    /// The same, for whoever does not send it on.
+    pub(super) fn into_load(mut self) -> Load {
+        self.load_mut().map(core::mem::take).unwrap_or_default()
+    }
 }
 
 impl From<sigma::Message> for Message {
