@@ -226,11 +226,12 @@ fn who_withdraws_is_passed_over() {
 /// Whoever waits behind a client that withdraws is queued where that one was.
 #[test]
 fn who_waits_behind_one_who_withdraws_moves_up() {
-    let mut scene = asked(Config::REPAIRED, &[D, A, B]);
+    let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
     assert!(scene.state(10).contains("@20 then [3000000001@21]"), "{}", scene.state(10));
     leave(&mut scene, A);
-    leave(&mut scene, D);
-    assert_eq!(scene.order(), [D, B]);
+    assert!(scene.state(11).contains("@22 then [3000000001@21]"), "{}", scene.state(11));
+    leave(&mut scene, C);
+    assert_eq!(scene.order(), [C, B]);
 }
 
 #[test]
