@@ -120,7 +120,7 @@ impl Config {
         ..Self::PRINTED
     };
 
-    /// How a hop's queues are sent: after so many times somebody else has surely asked for what is in them.
+    /// How often queues are sent. By then whoever waits in them has asked again by itself.
     const TRIES: u32 = 8;
     /// A lease that ends in 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -180,10 +180,6 @@ impl NonE2e {
         is_same(one, other, &self.common.config)
     }
 
-    fn replica(&mut self, index: u32) -> Option<&mut Replica> {
-        self.replicas.iter_mut().find(|replica| replica.index == index)
-    }
-
     /// The name under which others know a request. In print a client has the same name for all of them.
     fn id_for(&self, ticket: Ticket) -> Ticket {
         let is_free = |id: &Ticket| self.client(*id).is_none();
@@ -196,6 +192,9 @@ impl NonE2e {
 
     /// A message that was sent to this peer, by another or by ourselves.
     fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
+            return cx.strange("a message about a replica that there is not");
+        }
         match message {
             Message::Vote(vote @ sigma::Message::Response { to, .. }) => self.on_grant_req(from, to, vote, cx),
             Message::Queued { replica, to, holder } => {
@@ -342,18 +341,19 @@ impl Protocol for NonE2e {
     }
 
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.strange("a message for a replica that there is not");
+        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+            (Some(index), Some(meant)) if index == meant => index,
+            _ => return cx.strange("a message for a replica that is not under its key"),
         };
-        if self.replica(index).is_none() {
+        if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
         }
         self.on_message(hop.origin, message, cx);
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
-        let next = hop.next.filter(|_| self.common.replicas.under(hop.key).is_some());
-        let Some(next) = next else {
+        let meant = message.replica().filter(|_| message.replica() == self.common.replicas.under(hop.key));
+        let (Some(next), Some(_)) = (hop.next, meant) else {
             cx.strange("a message that comes by on its way to nowhere");
             return None;
         };

@@ -2,9 +2,11 @@
 
 mod route_scene;
 
-use peerlock_base::{Span, Ticket};
-use peerlock_mutex::Input;
-use peerlock_mutex::non_e2e::Config;
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::non_e2e::{Config, Message, NonE2e};
+use peerlock_mutex::sigma::Stamp;
+use peerlock_mutex::token::Claim;
+use peerlock_mutex::{Cx, Effect, Hop, Input, Quorum, Replicas, step};
 use route_scene::{A, B, C, D, Scene};
 
 /// Everybody in this order asks, and all messages arrive before the next one does.
@@ -202,7 +204,7 @@ fn whoever_waits_asks_again_where_it_was_forgotten() {
 fn a_replica_that_moves_has_forgotten() {
     let mut scene = asked(Config::REPAIRED, &[A, D]);
     for replica in 0..3 {
-        let key = peerlock_mutex::Replicas::on_overlay("resource", peerlock_mutex::Quorum::new(3, 2)).key(replica);
+        let key = Replicas::on_overlay("resource", Quorum::new(3, 2)).key(replica);
         scene.step(replica.into(), Input::Disowned(key.expect("a key")));
         assert_eq!(scene.state(replica.into()), "idle");
     }
@@ -280,6 +282,34 @@ fn a_renewal_takes_two_messages_per_vote() {
     scene.pass(Span::from_secs(10));
     let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(renewals, [9, 9, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// What makes no sense is dropped, and said so.
+#[test]
+fn nonsense_is_dropped() {
+    let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
+    let (me, other) = (PeerId::new(1), PeerId::new(2));
+    let stamp = Stamp { time: 1, client: Claim { peer: other, ticket: Ticket::new(1) } };
+    let request = |replica| Message::Request { replica, client: stamp, sent: Time::ZERO, fencing: 0 };
+    let hop = |key, next| Hop { key, origin: other, previous: other, next };
+    let key = replicas.key(0).expect("a key");
+    let routed = |hop, message| Input::Routed { hop, message };
+    let sent = |message| Input::Message { from: other, message };
+    let nonsense = [
+        sent(Message::Queued { replica: 3, to: Ticket::new(1), holder: stamp }),
+        sent(Message::Ping { replica: u32::MAX, holder: stamp }),
+        routed(hop(key, None), request(1)),
+        routed(hop(key, Some(other)), request(1)),
+        routed(hop(Key::new(5), None), request(0)),
+        routed(hop(Key::new(5), Some(other)), request(0)),
+        routed(hop(key, Some(other)), Message::Taken { receipt: 1 }),
+    ];
+    for input in nonsense {
+        let (mut peer, mut effects) = (NonE2e::new(me, &replicas, Config::REPAIRED), Vec::new());
+        step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
+        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{input:?} gave {effects:?}");
+        assert_eq!(peer.to_string(), "idle");
+    }
 }
 
 // The defects of the printed form, each with and without its repair alone.

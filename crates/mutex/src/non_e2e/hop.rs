@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub holder: Stamp,
     /// *Replica Request Queue*, in order.
     pub queue: Vec<Request>,
-    /// How often [`Timer::Ping`](super::Timer::Ping) has come since somebody new was queued.
+    /// How often [`Timer::Ping`] has come since somebody new was queued.
     pub age: u32,
     /// *Next* on the holder's way to the replica.
     pub next: Neighbour,

@@ -113,6 +113,20 @@ impl Message {
         }
     }
 
+    /// Which replica it is to or from, or about.
+    pub(super) fn replica(&self) -> Option<u32> {
+        match *self {
+            Self::Request { replica, .. }
+            | Self::Queued { replica, .. }
+            | Self::Release { replica, .. }
+            | Self::Cleanup { replica, .. }
+            | Self::Ping { replica, .. }
+            | Self::Ack { replica, .. } => Some(replica),
+            Self::Vote(mut vote) => Some(*vote.replica_mut()),
+            Self::Taken { .. } => None,
+        }
+    }
+
     /// The queues that travel with it.
     pub(super) fn load_mut(&mut self) -> Option<&mut Load> {
         match self {
