@@ -8,13 +8,15 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use peerlock_base::PeerId;
 use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
-use peerlock_mutex::{FairK, FairKLate, fair_k_late};
+use peerlock_mutex::{FairK, FairKLate, NonE2e, Quorum, Replicas, fair_k_late, non_e2e};
+use peerlock_peer::fixed::{OnRoutes, Routes};
 
-/// What both protocols' scenarios begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
+/// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
 /// of which `ordered` means FIFO links.
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
@@ -30,9 +32,9 @@ fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<
 }
 
 /// Clients may do what they like.
-fn limits(layout: &Layout, ordered: bool) -> Limits {
+fn limits(slots: usize, ordered: bool) -> Limits {
     let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
-    Limits { requests, clients, withdrawals, ordered, ..Limits::new(layout.tokens.len()) }
+    Limits { requests, clients, withdrawals, ordered, ..Limits::new(slots) }
 }
 
 /// `peers 1..8 tokens 1 2 3 root 3`, and after that `printed` for the paper's form, `ordered` for FIFO links.
@@ -43,7 +45,7 @@ fn fair_k(words: &[&str]) -> Result<World<FairK>, String> {
         return Err(usage());
     }
     let config = if switches.contains(&"printed") { Config::PRINTED } else { Config::REPAIRED };
-    let limits = limits(&layout, switches.contains(&"ordered"));
+    let limits = limits(layout.tokens.len(), switches.contains(&"ordered"));
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairK::new(peer, &layout, config)))))
 }
 
@@ -56,8 +58,33 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
         ["term", term] => fair_k_late::Config { term: term.parse().map_err(|_| usage())? },
         _ => return Err(usage()),
     };
-    let limits = limits(&layout, false);
+    let limits = limits(layout.tokens.len(), false);
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
+}
+
+/// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client over
+/// its hops to all of them. After that `printed` for the paper's form.
+fn non_e2e(words: &[&str]) -> Result<World<OnRoutes<NonE2e>>, String> {
+    let usage = || format!("peers FIRST..LAST votes M of N ways CLIENT-HOP… … [printed], not {words:?}");
+    let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
+    let [range, "votes", votes, "of", replicas, "ways", rest @ ..] = words else { return Err(usage()) };
+    let (first, last) = range.split_once("..").ok_or_else(usage)?;
+    let (ways, config) = match rest {
+        [ways @ .., "printed"] => (ways, non_e2e::Config::PRINTED),
+        ways => (ways, non_e2e::Config::REPAIRED),
+    };
+    let quorum = Quorum::new(number(replicas)? as u32, number(votes)? as u32);
+    let replicas = Replicas::on_overlay("resource", quorum);
+    let mut routes = Routes::default();
+    for way in ways {
+        let way = way.split('-').map(number).collect::<Result<Vec<_>, _>>()?;
+        for (replica, key) in (0..quorum.replicas()).filter_map(|replica| Some((replica, replicas.key(replica)?))) {
+            routes = routes.with(key, &[way.as_slice(), &[replica.into()]].concat());
+        }
+    }
+    let (routes, limits) = (Arc::new(routes), limits(1, false));
+    let peer = |id| (id, OnRoutes::new(NonE2e::new(id, &replicas, config), routes.clone()));
+    Ok(World::new(limits, (number(first)?..=number(last)?).map(PeerId::new).map(peer)))
 }
 
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
@@ -85,6 +112,11 @@ fn play_all<P: Explorable + Display>(
 #[test]
 fn fair_k_scenarios() {
     play_all("fair_k", fair_k).unwrap();
+}
+
+#[test]
+fn non_e2e_scenarios() {
+    play_all("non_e2e", non_e2e).unwrap();
 }
 
 #[test]

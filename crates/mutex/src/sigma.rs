@@ -40,9 +40,9 @@ use crate::replicas::Post;
 use crate::token::Claim;
 use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas};
 
-mod client;
+pub(crate) mod client;
 mod message;
-mod replica;
+pub(crate) mod replica;
 
 use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
@@ -125,36 +125,58 @@ impl Config {
 /// One peer's part in Sigma, for one resource: any number of clients, and any of the replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sigma {
-    common: Common,
+    common: Common<Message>,
     /// Our clients, by id.
     clients: Vec<Client>,
     /// The replicas that we host.
     replicas: Vec<Replica>,
 }
 
-/// What both halves know and do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Common {
-    config: Config,
-    replicas: Replicas,
-    post: Post<Message>,
-    /// *GetLogicalClock()*: Lamport's clock of our clients.
-    clock: u64,
-    /// The highest fencing level that our clients have heard of, their own numbers included.
-    fencing: u64,
+/// A protocol whose votes are Sigma's: it has Sigma's messages and timers among its own.
+pub(crate) trait Voting: Protocol<Message: From<Message>, Timer: From<Timer>> {}
+
+impl<P: Protocol<Message: From<Message>, Timer: From<Timer>>> Voting for P {}
+
+/// When a client yields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Yields {
+    /// As soon as nobody can win, as far as it knows.
+    AtOnce,
+    /// When a replica asks for its vote back, and the client cannot win.
+    Asked,
+    /// When it is told to: [`Client::yield_all`].
+    Later,
 }
 
-impl Common {
-    fn quorum(&self) -> Quorum {
+/// What both halves know and do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Common<M> {
+    pub config: Config,
+    pub yields: Yields,
+    pub replicas: Replicas,
+    pub post: Post<M>,
+    /// *GetLogicalClock()*: Lamport's clock of our clients.
+    pub clock: u64,
+    /// The highest fencing level that our clients have heard of, their own numbers included.
+    pub fencing: u64,
+}
+
+impl<M> Common<M> {
+    pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
+        let yields = if config.ask_owner { Yields::Asked } else { Yields::AtOnce };
+        Self { config, yields, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 }
+    }
+
+    pub fn quorum(&self) -> Quorum {
         self.replicas.quorum()
     }
 
     /// To a replica.
-    fn send(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, Sigma>) {
-        self.post.send_to(&self.replicas, replica, message, cx);
+    pub fn send<P: Voting<Message = M>>(&mut self, replica: u32, message: Message, cx: &mut Cx<'_, P>) {
+        self.post.send_to(&self.replicas, replica, message.into(), cx);
     }
 
-    fn tick(&mut self, now: Time) -> u64 {
+    pub fn tick(&mut self, now: Time) -> u64 {
         let floor = if self.config.seeded_clocks { now.as_nanos() } else { 0 };
         self.clock = self.clock.max(floor) + 1;
         self.clock
@@ -165,7 +187,7 @@ impl Sigma {
     /// A peer that nobody has asked for anything yet; it hosts the replicas that `replicas` places at `me`.
     pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
         Self {
-            common: Common { config, replicas: replicas.clone(), post: Post::new(me), clock: 0, fencing: 0 },
+            common: Common::new(me, replicas, config),
             clients: Vec::new(),
             replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
         }

@@ -6,13 +6,13 @@ use core::hash::{Hash, Hasher};
 use peerlock_base::{Span, Ticket, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Sigma};
+use super::{Common, Voting, Yields};
 use crate::quorum::{Verdict, Voters};
 use crate::{Cx, Grant, fencing};
 
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Client {
+pub(crate) struct Client {
     /// The request, as the application knows it.
     pub ticket: Ticket,
     /// *id* and *timestamp*: the request, as the replicas know it.
@@ -28,10 +28,12 @@ pub(super) struct Client {
     asked: Voters,
     /// What the replicas have answered since we last asked all of them.
     round: Round,
+    /// The fencing number of its grant.
+    pub number: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// Finished. Only the printed form keeps a client beyond its request.
     Idle,
     Waiting,
@@ -65,7 +67,12 @@ impl Client {
     pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
         let resp = (0..replicas).map(|_| Response::default()).collect();
         let (heard, mine, asked) = (Voters::NONE, Voters::NONE, Voters::NONE);
-        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default() }
+        Self { ticket, stamp, phase: Phase::Waiting, resp, heard, mine, asked, round: Round::default(), number: 0 }
+    }
+
+    /// Whoever takes the place of an owner inside, until the lease ends or is renewed.
+    pub fn heir(ticket: Ticket, owner: Stamp, until: Time, replicas: u32) -> Self {
+        Self { phase: Phase::Inside { until }, ..Self::new(ticket, owner, replicas) }
     }
 
     /// The name of this client at its peer.
@@ -74,7 +81,7 @@ impl Client {
     }
 
     /// Figure 5, *Request(CS)*; and every retry, and every renewal.
-    pub fn ask(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn ask<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.round = Round::default();
         let (client, sent, fencing) = (self.stamp, cx.now(), common.fencing);
         for replica in 0..common.quorum().replicas() {
@@ -82,23 +89,23 @@ impl Client {
         }
         match self.phase {
             Phase::Inside { until } => self.wake_to_renew(until, common, cx),
-            _ if common.config.default_timer => cx.set_timer(Timer::Wake(self.id()), common.config.retry),
+            _ if common.config.default_timer => cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry),
             _ => {}
         }
     }
 
     /// Three renewals to a lease, so that one may be lost; and in any case we are awake when it ends.
-    fn wake_to_renew(&self, until: Time, common: &Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn wake_to_renew<P: Voting>(&self, until: Time, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if common.config.client_leases {
             let after = (common.config.lease / 3).min(until.since(cx.now()));
-            cx.set_timer(Timer::Wake(self.id()), after);
+            cx.set_timer(Timer::Wake(self.id()).into(), after);
         } else {
-            cx.cancel_timer(Timer::Wake(self.id()));
+            cx.cancel_timer(Timer::Wake(self.id()).into());
         }
     }
 
     /// Figure 5, *OnResponse(R[i], owner, timestamp)*.
-    pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_response<P: Voting>(&mut self, message: Message, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let Message::Response { replica, owner, number, until, wait, fencing, .. } = message else { return };
         let is_mine = owner.is_some_and(|owner| owner.client == self.stamp.client);
         if is_mine && self.has_yielded(replica, number, common) {
@@ -114,7 +121,7 @@ impl Client {
                 self.weigh(replica, wait, common, cx);
                 if is_turn && common.config.default_timer && self.phase == Phase::Waiting {
                     // Our turn has come, whatever was forecast: ask soon for what does not come by itself.
-                    cx.set_timer(Timer::Wake(self.id()), common.config.retry);
+                    cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
                 }
             }
             Phase::Inside { until } => {
@@ -130,7 +137,7 @@ impl Client {
     /// On an overlay two peers may take themselves for one replica for a while, and the one with the longer memory may
     /// be the one that stays. It is believed again when nothing was heard of the other for a lease time: whatever was
     /// promised on either side has run out by then.
-    fn record(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common) -> bool {
+    fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
             let is_earlier_life = new.number.incarnation < old.number.incarnation;
@@ -155,14 +162,20 @@ impl Client {
     }
 
     /// Whether this is a grant that we had, and gave back.
-    fn has_yielded(&self, replica: u32, number: Number, common: &Common) -> bool {
+    fn has_yielded<M>(&self, replica: u32, number: Number, common: &Common<M>) -> bool {
         let known = &self.resp[replica as usize];
         let was_mine = known.owner == Some(self.stamp) && known.number == number;
         common.config.numbered_grants && was_mine && !self.mine.contains(replica)
     }
 
     /// §4: what the answers so far say of the race, with three outcomes.
-    fn weigh(&mut self, replica: u32, wait: Option<Span>, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn weigh<P: Voting>(
+        &mut self,
+        replica: u32,
+        wait: Option<Span>,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         let votes = common.quorum().votes();
         let is_first = self.round.heard.insert(replica);
         if is_first && let Some(wait) = wait {
@@ -180,16 +193,17 @@ impl Client {
 
     /// Goes in, if m votes stand and agree on a fencing number. If they do not, asking again will renew the ones and
     /// raise the others.
-    fn enter(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) -> bool {
+    fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         let stands = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
         let mut levels: Vec<u64> = self.votes().filter(stands).map(|vote| vote.fencing).collect();
         let (Some(number), Some(until)) =
             (fencing::number(&mut levels, common.quorum().votes()), self.lease_end(common))
         else {
-            cx.set_timer(Timer::Wake(self.id()), common.config.retry);
+            cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
             return false;
         };
         common.fencing = common.fencing.max(number);
+        self.number = number;
         self.phase = Phase::Inside { until };
         self.wake_to_renew(until, common, cx);
         cx.grant(self.ticket, Grant { slot: 0, fencing: number });
@@ -201,7 +215,7 @@ impl Client {
     }
 
     /// Until when m of our votes stand.
-    fn lease_end(&self, common: &Common) -> Option<Time> {
+    fn lease_end<M>(&self, common: &Common<M>) -> Option<Time> {
         let mut ends: Vec<Time> = self.votes().map(|vote| vote.until).collect();
         ends.sort_unstable();
         ends.len().checked_sub(common.quorum().votes() as usize).map(|at| ends[at])
@@ -210,20 +224,44 @@ impl Client {
     /// Case 3, *winner = nil*. The printed form yields every vote as soon as nobody can win, to find out from the
     /// replicas who is first. Ours yields only what a replica has asked back for somebody earlier, since every other
     /// vote would come straight back; and does so as soon as we cannot win.
-    fn yield_if_hopeless(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
-        let (same, given_up) = if common.config.ask_owner {
-            (self.mine.len(), self.mine.and(self.asked))
-        } else {
-            (self.same(), self.mine)
+    fn yield_if_hopeless<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        let given_up = match common.yields {
+            Yields::Asked if self.cannot_win(common) => self.mine.and(self.asked),
+            Yields::AtOnce if self.nobody_can_win(common) => self.mine,
+            Yields::Asked | Yields::AtOnce | Yields::Later => Voters::NONE,
         };
-        if !given_up.is_empty() && common.quorum().verdict(same, self.heard.len()) == Verdict::Cannot {
-            for replica in given_up.iter() {
-                self.yield_vote(replica, common, cx);
-            }
+        for replica in given_up.iter() {
+            self.yield_vote(replica, common, cx);
         }
     }
 
-    fn yield_vote(&mut self, replica: u32, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    /// Yields all votes.
+    pub fn yield_all<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        for replica in self.mine.iter() {
+            self.yield_vote(replica, common, cx);
+        }
+    }
+
+    fn cannot_win<M>(&self, common: &Common<M>) -> bool {
+        common.quorum().verdict(self.mine.len(), self.heard.len()) == Verdict::Cannot
+    }
+
+    /// *ComputeWinner() = nil*, as far as we have heard.
+    pub fn nobody_can_win<M>(&self, common: &Common<M>) -> bool {
+        common.quorum().verdict(self.same(), self.heard.len()) == Verdict::Cannot
+    }
+
+    /// Which replicas have voted for us.
+    pub fn mine(&self) -> Voters {
+        self.mine
+    }
+
+    /// We wait at this replica, though it has not said so itself: its vote is not to be expected now.
+    pub fn hear_say(&mut self, replica: u32) {
+        self.heard.insert(replica);
+    }
+
+    fn yield_vote<P: Voting>(&mut self, replica: u32, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let (client, number, sent) = (self.stamp, self.resp[replica as usize].number, cx.now());
         for set in [&mut self.mine, &mut self.heard, &mut self.asked] {
             set.remove(replica); // *Clear(resp[i])*; the number stays, so that we know the grant if we meet it again.
@@ -244,17 +282,23 @@ impl Client {
     }
 
     /// §4, informed backoff: when do we ask again?
-    fn back_off(&mut self, common: &Common, cx: &mut Cx<'_, Sigma>) {
+    fn back_off<P: Voting>(&mut self, common: &Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.round.forecasts == 0 {
             return; // Nobody knows: then it is the default timer, or in the printed form none.
         }
         let t_w = self.round.waits / u64::from(self.round.forecasts);
         let after = if common.config.early_retry { (t_w * 5 / 8).max(common.config.retry) } else { t_w };
-        cx.set_timer(Timer::Wake(self.id()), after);
+        cx.set_timer(Timer::Wake(self.id()).into(), after);
     }
 
     /// A replica asks for its vote back, for somebody earlier.
-    pub fn on_inquire(&mut self, replica: u32, number: Number, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_inquire<P: Voting>(
+        &mut self,
+        replica: u32,
+        number: Number,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         if self.phase != Phase::Waiting || self.resp[replica as usize].number != number {
             return; // We are inside, or the grant has not come yet: then it will ask again.
         }
@@ -268,7 +312,7 @@ impl Client {
     }
 
     /// The timer: asks again. True if the lease has run out and the client is not inside any more.
-    pub fn on_wake(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) -> bool {
+    pub fn on_wake<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         if matches!(self.phase, Phase::Inside { until } if common.config.client_leases && until <= cx.now()) {
             return true;
         }
@@ -277,9 +321,9 @@ impl Client {
     }
 
     /// Figure 5, *Release(CS)*; and withdrawal.
-    pub fn release(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn release<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.phase = Phase::Idle;
-        cx.cancel_timer(Timer::Wake(self.id()));
+        cx.cancel_timer(Timer::Wake(self.id()).into());
         for replica in 0..common.quorum().replicas() {
             common.send(replica, Message::Release { replica, client: self.stamp, fencing: common.fencing }, cx);
         }
@@ -287,9 +331,9 @@ impl Client {
 
     /// See [`crate::Observe::digest`].
     pub fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
-        let Self { ticket, stamp, phase, resp, heard, mine, asked, round } = self;
+        let Self { ticket, stamp, phase, resp, heard, mine, asked, round, number } = self;
         match replica {
-            None => (ticket, stamp, phase, round.waits, round.forecasts).hash(&mut state),
+            None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
             Some(at) => {
                 let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);

@@ -111,7 +111,7 @@ impl Message {
     }
 
     /// Which replica it is to or from.
-    pub(super) fn replica_mut(&mut self) -> &mut u32 {
+    pub(crate) fn replica_mut(&mut self) -> &mut u32 {
         match self {
             Self::Request { replica, .. }
             | Self::Response { replica, .. }

@@ -1,18 +1,20 @@
 //! The replica half of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
-use peerlock_base::{Span, Time};
+use peerlock_base::{PeerId, Span, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Config, Sigma};
+use super::{Common, Config, Voting};
 use crate::replicas::by_any_clock;
 use crate::{Cx, fencing};
 
 /// One logical replica: one vote.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Replica {
+pub(crate) struct Replica {
     /// Which one, of n.
     pub index: u32,
     /// *C_owner*, *T_owner*: who has the vote. If nobody has, nobody waits either.
@@ -36,7 +38,7 @@ pub(super) struct Replica {
 
 /// A request at a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub client: Stamp,
     /// When its latest REQUEST was sent, by the client's clock …
     pub sent: Time,
@@ -47,6 +49,8 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Owner {
     entry: Entry,
+    /// Who is told about the vote: the client's peer, or who has taken its place.
+    speaker: PeerId,
     granted: Time,
     /// The end of its lease, by our clock.
     until: Time,
@@ -76,8 +80,8 @@ impl Replica {
     }
 
     /// §2, the failure model: everything is forgotten.
-    pub fn reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Sigma>) {
-        cx.cancel_timer(Timer::Lease(self.index));
+    pub fn reset<P: Voting>(&mut self, incarnation: u64, cx: &mut Cx<'_, P>) {
+        cx.cancel_timer(Timer::Lease(self.index).into());
         *self = Self::new(self.index, incarnation);
     }
 
@@ -88,7 +92,7 @@ impl Replica {
     }
 
     /// Figure 6, *OnRequest(C, timestamp)*.
-    pub fn on_request(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_request<P: Voting>(&mut self, entry: Entry, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         let client = entry.client;
         self.expire(common, cx);
         let Some(owner) = &mut self.owner else {
@@ -102,6 +106,48 @@ impl Replica {
         let (position, is_known) = self.enqueue(entry, &common.config);
         self.respond(client, position, common, cx);
         self.inquire(position, is_known, common, cx);
+    }
+
+    /// Requests that were queued elsewhere until now. Nobody is told yet: see [`Replica::settle`].
+    pub fn merge<M>(&mut self, entry: Entry, common: &Common<M>) {
+        self.hear(entry.client, 0);
+        if !self.is_owner(entry.client, common) {
+            self.enqueue(entry, &common.config);
+        }
+    }
+
+    /// After requests were merged: the vote goes to the first of them if it is free; or its owner is asked.
+    pub fn settle<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        if self.owner.is_none() {
+            self.resp_queue(common, cx);
+        } else if !self.queue.is_empty() {
+            self.inquire(0, false, common, cx);
+        }
+    }
+
+    /// Whose the vote is.
+    pub fn owner(&self) -> Option<Stamp> {
+        self.owner.map(|owner| owner.entry.client)
+    }
+
+    /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no use.
+    pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
+        if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
+            owner.speaker = peer;
+            owner.entry.sent = Time::ZERO;
+        }
+    }
+
+    /// Those who wait are to wait elsewhere from now on; but for one.
+    pub fn take_queue(&mut self, but: Stamp) -> Vec<Entry> {
+        let (stay, go): (Vec<_>, _) = self.queue.drain(..).partition(|entry| entry.client == but);
+        self.queue.extend(stay);
+        go
+    }
+
+    /// Whether this request has the vote or is in the queue.
+    pub fn knows<M>(&self, client: Stamp, common: &Common<M>) -> bool {
+        self.is_owner(client, common) || self.position(client, &common.config).is_some()
     }
 
     /// *Queue.Insert(C, timestamp)*: the client's place in the queue, and whether it had one already.
@@ -121,18 +167,24 @@ impl Replica {
     /// Asks the owner whether it still wants the vote, on behalf of somebody in the queue: of the first, if that one came
     /// before the owner or asks again because its turn is due; of others if they came before the owner and ask again.
     /// Then the first may have finished long ago, and be here by a REQUEST that came late.
-    fn inquire(&mut self, position: usize, is_known: bool, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn inquire<P: Voting>(
+        &mut self,
+        position: usize,
+        is_known: bool,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         let (Some(owner), true) = (self.owner, common.config.ask_owner) else { return };
         let earlier = self.queue[position].client < owner.entry.client;
         let asks = if position == 0 { earlier || is_known } else { earlier && is_known };
         if asks {
-            let (replica, owner, number) = (self.index, owner.entry.client, self.number);
-            common.post.send(owner.peer(), Message::Inquire { replica, owner, number, earlier }, cx);
+            let (replica, speaker, owner, number) = (self.index, owner.speaker, owner.entry.client, self.number);
+            common.post.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }
     }
 
     /// Figure 6, *OnRelease(C)*.
-    pub fn on_release(&mut self, client: Stamp, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_release<P: Voting>(&mut self, client: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.is_owner(client, common) {
             self.observe_release(cx.now(), &common.config);
             self.resp_queue(common, cx);
@@ -142,7 +194,13 @@ impl Replica {
     }
 
     /// Figure 6, *OnYield(C)*.
-    pub fn on_yield(&mut self, entry: Entry, number: Number, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_yield<P: Voting>(
+        &mut self,
+        entry: Entry,
+        number: Number,
+        common: &mut Common<P::Message>,
+        cx: &mut Cx<'_, P>,
+    ) {
         let client = entry.client;
         if self.is_owner(client, common) {
             if common.config.numbered_grants && number != self.number {
@@ -164,41 +222,43 @@ impl Replica {
     }
 
     /// Figure 6, *RespQueue()*: the vote goes to the first in the queue, if anybody waits.
-    fn resp_queue(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn resp_queue<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.owner = None;
         if let Some(first) = self.queue.pop_front() {
             self.grant(first, common, cx);
         }
     }
 
-    fn grant(&mut self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn grant<P: Voting>(&mut self, entry: Entry, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.number.count += 1;
-        self.owner = Some(Owner { entry, granted: cx.now(), until: cx.now() + common.config.lease });
+        let (speaker, until) = (entry.client.peer(), cx.now() + common.config.lease);
+        self.owner = Some(Owner { entry, speaker, granted: cx.now(), until });
         if !self.watches {
             self.watches = true;
-            cx.set_timer(Timer::Lease(self.index), common.config.lease);
+            cx.set_timer(Timer::Lease(self.index).into(), common.config.lease);
         }
         self.respond(entry.client, 0, common, cx);
     }
 
     /// *SendResponse(C, C_owner, T_owner)*.
-    fn respond(&self, to: Stamp, position: usize, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    fn respond<P: Voting>(&self, to: Stamp, position: usize, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        let owner = self.owner.filter(|owner| owner.entry.client == to);
         let message = Message::Response {
             replica: self.index,
             to: to.client.ticket,
             owner: self.owner.map(|owner| owner.entry.client),
             number: self.number,
-            until: self.owner.filter(|owner| owner.entry.client == to).map_or(Time::ZERO, |owner| owner.until_there()),
+            until: owner.map_or(Time::ZERO, |owner| owner.until_there()),
             // T_w = T_CS (P + 1/2).
             wait: self.t_cs.map(|t_cs| t_cs * position as u64 + t_cs / 2),
             fencing: self.fencing,
             clock: self.clock,
         };
-        common.post.send(to.peer(), message, cx);
+        common.post.send(owner.map_or(to.peer(), |owner| owner.speaker), message.into(), cx);
     }
 
     /// §4: an owner whose lease has run out makes room for the next in the queue.
-    pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn expire<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         if self.owner.is_some_and(|owner| owner.until <= cx.now()) {
             self.fencing += fencing::LEAP; // It may have been inside, under a number that we were not told.
             self.resp_queue(common, cx);
@@ -206,12 +266,12 @@ impl Replica {
     }
 
     /// One timer serves all owners: it is set again for what is left of the lease of the one it finds.
-    pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Sigma>) {
+    pub fn on_lease_timer<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
         self.watches = false;
         self.expire(common, cx);
         if let Some(owner) = self.owner.filter(|_| !self.watches) {
             self.watches = true;
-            cx.set_timer(Timer::Lease(self.index), owner.until.since(cx.now()));
+            cx.set_timer(Timer::Lease(self.index).into(), owner.until.since(cx.now()));
         }
     }
 
@@ -231,7 +291,7 @@ impl Replica {
     }
 
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
-    fn is_owner(&self, client: Stamp, common: &Common) -> bool {
+    fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
     }
 
@@ -245,7 +305,20 @@ impl Replica {
     }
 }
 
-fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
+/// The owner, and who comes after: `1@4 then [1@5, 1@6]`.
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(owner) = &self.owner else { return f.write_str("free") };
+        write!(f, "{} then [", owner.entry.client)?;
+        for (place, waiting) in self.queue.iter().enumerate() {
+            write!(f, "{}{}", if place > 0 { ", " } else { "" }, waiting.client)?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Whether both are the same request, or in the printed form the same client.
+pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
 }
 

@@ -320,7 +320,8 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
         self.reset_times.push(now);
         self.outcome.resets += 1;
         let peer = PeerId::new(self.rng.below(u64::from(self.setting.quorum.replicas())));
-        let incarnation = if self.setting.trouble.counted_incarnations { self.outcome.resets } else { now.as_nanos() };
+        let clock = self.clocks[peer.index()].read(now).as_nanos();
+        let incarnation = if self.setting.trouble.counted_incarnations { self.outcome.resets } else { clock };
         self.step(peer, Input::Reset { incarnation });
     }
 

@@ -1,0 +1,208 @@
+//! The requester's half of Non-E2E: where its requests are, and how it asks again. Votes are counted as in Sigma.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+use core::fmt;
+
+use peerlock_base::{PeerId, Span, Ticket};
+
+use super::message::{Load, Message};
+use super::{Config, NonE2e};
+use crate::Cx;
+use crate::quorum::Voters;
+use crate::sigma::client::{Client, Phase};
+use crate::sigma::{self, Common, Number, Stamp};
+
+/// One client with one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Requester {
+    /// Its votes.
+    pub votes: Client,
+    /// For each replica, who has answered last.
+    places: Vec<Place>,
+    /// Which replicas were asked and have not answered, nor has anybody on the way.
+    silent: Voters,
+    /// How often we have asked again in a row without anything new.
+    tries: u32,
+}
+
+/// Where a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    /// Nobody has answered yet.
+    Unknown,
+    /// In the queue of this hop.
+    Hop(PeerId),
+    /// At the replica, which is at this peer.
+    Replica(PeerId),
+}
+
+impl Requester {
+    pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
+        let places = vec![Place::Unknown; replicas as usize];
+        Self { votes: Client::new(ticket, stamp, replicas), places, silent: Voters::NONE, tries: 0 }
+    }
+
+    /// §IV.B, step 1.
+    pub fn request(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
+        for replica in 0..common.quorum().replicas() {
+            let message = self.keepable(replica, common, cx);
+            common.post.send_to(&common.replicas, replica, message, cx);
+            self.silent.insert(replica);
+        }
+        if config.asks_again {
+            cx.set_timer(self.wake(), config.retry);
+        }
+    }
+
+    fn wake(&self) -> super::Timer {
+        sigma::Timer::Wake(self.votes.id()).into()
+    }
+
+    /// A REQUEST that a hop may keep.
+    fn keepable(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
+        Message::Request { replica, client: self.votes.stamp, sent: cx.now(), fencing: common.fencing }
+    }
+
+    /// A REQUEST that no hop may keep.
+    fn direct(&self, replica: u32, common: &Common<Message>, cx: &Cx<'_, NonE2e>) -> Message {
+        let (client, sent, fencing) = (self.votes.stamp, cx.now(), common.fencing);
+        Message::Vote(sigma::Message::Request { replica, client, sent, fencing })
+    }
+
+    /// §IV.B, step 5: GRANTREQ from a replica.
+    pub fn on_grant_req(
+        &mut self,
+        from: PeerId,
+        mut response: sigma::Message,
+        config: &Config,
+        common: &mut Common<Message>,
+        cx: &mut Cx<'_, NonE2e>,
+    ) {
+        let sigma::Message::Response { replica, wait, .. } = &mut response else { return };
+        *wait = None; // We do not go by forecasts: whoever waits in a hop's queue has none.
+        self.places[*replica as usize] = Place::Replica(from);
+        self.silent.remove(*replica);
+        let before = self.votes.mine().len();
+        self.votes.on_response(response, common, cx);
+        if self.votes.mine().len() > before {
+            self.tries = 0;
+        }
+        self.consider_yielding(config, common, cx);
+    }
+
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a hop
+    /// knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
+    /// asked twice by one client would name it as holder.
+    pub fn on_queued(
+        &mut self,
+        from: PeerId,
+        (replica, holder): (u32, Stamp),
+        config: &Config,
+        common: &mut Common<Message>,
+        cx: &mut Cx<'_, NonE2e>,
+    ) {
+        let place = &mut self.places[replica as usize];
+        if config.hearsay {
+            if !matches!(place, Place::Replica(_)) {
+                *place = Place::Hop(from);
+                self.silent.remove(replica);
+                self.votes.hear_say(replica);
+            }
+        } else {
+            *place = Place::Hop(from);
+            self.silent.remove(replica);
+            let (to, number, until) = (self.votes.id(), Number::default(), cx.now() + common.config.lease);
+            let (owner, fencing) = (Some(holder), common.fencing);
+            let word = sigma::Message::Response { replica, to, owner, number, until, wait: None, fencing, clock: 0 };
+            self.votes.on_response(word, common, cx);
+        }
+        self.consider_yielding(config, common, cx);
+    }
+
+    /// §IV.B, steps 5 and 6: if nobody has won, all yield after a random time.
+    fn consider_yielding(&mut self, config: &Config, common: &Common<Message>, cx: &mut Cx<'_, NonE2e>) {
+        let is_stuck = !self.votes.mine().is_empty() && self.votes.nobody_can_win(common);
+        if !config.surfaces && self.votes.phase == Phase::Waiting && is_stuck {
+            let after = cx.rng().between(Span::ZERO, config.retry);
+            cx.set_timer(self.wake(), after);
+        }
+    }
+
+    /// The timer: renews, asks again, yields. True if the lease has run out and the client is not inside any more.
+    pub fn on_wake(&mut self, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) -> bool {
+        if let Phase::Inside { until } = self.votes.phase {
+            if config.leases && until <= cx.now() {
+                return true;
+            }
+            self.votes.mine().iter().for_each(|replica| self.ask(replica, config, common, cx));
+            self.votes.wake_to_renew(until, common, cx);
+            return false;
+        }
+        if !config.surfaces && self.votes.nobody_can_win(common) {
+            // §IV.B, step 6.
+            self.votes.yield_all(common, cx);
+        }
+        // With the votes and not inside: the replicas' fencing levels are too far apart, and asking tells them.
+        if config.asks_again || self.votes.mine().len() >= common.quorum().votes() {
+            (0..common.quorum().replicas()).for_each(|replica| self.ask(replica, config, common, cx));
+            let is_near = !self.votes.mine().is_empty() || self.places.contains(&Place::Unknown);
+            let (first, most) = match is_near {
+                true => (config.retry, config.lease / 3),
+                false => (config.patience, config.most_patience),
+            };
+            let after = (first * (1 << self.tries)).min(most);
+            self.tries = (self.tries + 1).min(16);
+            cx.set_timer(self.wake(), after);
+        }
+        false
+    }
+
+    /// Asks again: the peer that has answered last, which takes one message and not a whole route; or if nobody has
+    /// answered since we last asked, by a new route.
+    ///
+    /// A client with votes that are not enough does not leave its requests in the queues of hops, where those who hold
+    /// the other votes cannot be asked to yield to it: it goes past the hops.
+    fn ask(&mut self, replica: u32, config: &Config, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
+        let direct = self.direct(replica, common, cx);
+        let surfaces = config.surfaces && !self.votes.mine().is_empty();
+        match self.places[replica as usize] {
+            Place::Unknown => {
+                let message = self.keepable(replica, common, cx);
+                common.post.send_to(&common.replicas, replica, message, cx);
+            }
+            Place::Hop(peer) if !surfaces && !self.silent.contains(replica) => {
+                let message = self.keepable(replica, common, cx);
+                common.post.send(peer, message, cx);
+            }
+            Place::Replica(peer) if !self.silent.contains(replica) => common.post.send(peer, direct, cx),
+            Place::Hop(_) | Place::Replica(_) => common.post.send_to(&common.replicas, replica, direct, cx),
+        }
+        self.silent.insert(replica);
+    }
+
+    /// §IV.B, step 4; and withdrawal.
+    pub fn release(&mut self, common: &mut Common<Message>, cx: &mut Cx<'_, NonE2e>) {
+        cx.cancel_timer(self.wake());
+        let (client, fencing) = (self.votes.stamp, common.fencing);
+        for replica in 0..common.quorum().replicas() {
+            let message = Message::Release { replica, client, fencing, load: Load::default() };
+            common.post.send_to(&common.replicas, replica, message, cx);
+        }
+    }
+}
+
+/// Whether it is inside, which votes it has, and where else it waits: `1@6 waits, votes [R2], queued [R1 at 3]`.
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.votes.phase == Phase::Waiting { "waits" } else { "is inside" };
+        let votes: Vec<String> = self.votes.mine().iter().map(|replica| format!("R{replica}")).collect();
+        let queued = self.places.iter().enumerate().filter_map(|(replica, place)| match place {
+            Place::Hop(peer) => Some(format!("R{replica} at {peer}")),
+            Place::Unknown | Place::Replica(_) => None,
+        });
+        let queued: Vec<String> = queued.collect();
+        write!(f, "{} {state}, votes [{}], queued [{}]", self.votes.stamp, votes.join(", "), queued.join(", "))
+    }
+}

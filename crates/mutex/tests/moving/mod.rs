@@ -1,0 +1,173 @@
+//! Routes that change: hops die for good, keys change their owners. What happens when is drawn from a seed beforehand, so
+//! that a peer can be a [`Protocol`] by itself and the common driver can run it.
+//!
+//! ```text
+//!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, Replicas, step};
+use peerlock_peer::fixed::Wire;
+
+pub const HOSTS: u64 = 8;
+const FIRST_HOPS: std::ops::Range<u64> = HOSTS..HOSTS + 4;
+const SECOND_HOPS: std::ops::Range<u64> = HOSTS + 4..HOSTS + 8;
+/// All peers that have no clients.
+pub const PEERS: u64 = HOSTS + 8;
+
+/// What happens when.
+pub struct Plan {
+    replicas: Replicas,
+    /// Since when a key belongs to whom, the earliest first.
+    owners: BTreeMap<Key, Vec<(Time, u64)>>,
+    /// When a peer dies.
+    deaths: BTreeMap<u64, Time>,
+}
+
+/// How long the others go on sending to a dead peer.
+const NOTICED_AFTER: Span = Span::from_secs(1);
+
+impl Plan {
+    /// Keys move every `moves_every` on average, but no more than two within `window`; some hops die.
+    pub fn new(replicas: &Replicas, seed: u64, length: Span, moves_every: Span, window: Span) -> Self {
+        let mut rng = Rng::stream(seed, 77);
+        let n = replicas.quorum().replicas();
+        let key = |replica| replicas.key(replica).expect("on an overlay every replica has a key");
+        let mut owners: BTreeMap<Key, Vec<(Time, u64)>> =
+            (0..n).map(|replica| (key(replica), vec![(Time::ZERO, u64::from(replica))])).collect();
+        let (mut now, mut moved) = (Time::ZERO, Vec::<Time>::new());
+        loop {
+            now = now + rng.exponential(moves_every);
+            if now > Time::ZERO + length {
+                break;
+            }
+            moved.retain(|&at| now.since(at) <= window);
+            if moved.len() < 2 {
+                let replica = rng.below(n.into()) as u32;
+                owners.entry(key(replica)).or_default().push((now, rng.below(HOSTS)));
+                moved.push(now);
+            }
+        }
+        let mut deaths = BTreeMap::new();
+        for hops in [FIRST_HOPS, SECOND_HOPS] {
+            for hop in hops.skip(1).filter(|_| rng.chance(0.7)).collect::<Vec<_>>() {
+                deaths.insert(hop, Time::ZERO + rng.between(Span::ZERO, length));
+            }
+        }
+        Self { replicas: replicas.clone(), owners, deaths }
+    }
+
+    fn owner(&self, key: Key, now: Time) -> u64 {
+        let (_, owner) = self.owners[&key].iter().rfind(|(since, _)| *since <= now).expect("one from the beginning");
+        *owner
+    }
+
+    fn is_dead(&self, peer: u64, now: Time) -> bool {
+        self.deaths.get(&peer).is_some_and(|&death| death <= now)
+    }
+
+    fn next(&self, key: Key, here: u64, now: Time) -> Option<PeerId> {
+        let owner = self.owner(key, now);
+        let pick = |hops: std::ops::Range<u64>, by: u64| {
+            let count = hops.end - hops.start;
+            let mut around = (0..count).map(|step| hops.start + (by + count - step) % count);
+            let seems_dead = |hop: u64| self.deaths.get(&hop).is_some_and(|&death| death + NOTICED_AFTER <= now);
+            around.find(|&hop| !seems_dead(hop)).expect("the first of them never dies")
+        };
+        let next = match here {
+            _ if here == owner => return None,
+            _ if SECOND_HOPS.contains(&here) => owner,
+            _ if FIRST_HOPS.contains(&here) => pick(SECOND_HOPS, self.replicas.under(key).unwrap_or(0).into()),
+            _ => pick(FIRST_HOPS, here),
+        };
+        Some(PeerId::new(next))
+    }
+}
+
+/// One peer's part in a protocol on such routes.
+pub struct Moving<P> {
+    protocol: P,
+    plan: Arc<Plan>,
+    /// The keys that it has owned when it was last looked at.
+    owned: Vec<Key>,
+}
+
+impl<P: Protocol> Moving<P> {
+    pub fn new(protocol: P, plan: Arc<Plan>) -> Self {
+        Self { protocol, plan, owned: Vec::new() }
+    }
+
+    fn run(&mut self, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, Self>) {
+        let (me, now, plan, mut effects) = (cx.me(), cx.now(), self.plan.clone(), Vec::new());
+        if plan.is_dead(me.get(), now) {
+            return;
+        }
+        let owned: Vec<Key> = plan.owners.keys().copied().filter(|&key| plan.owner(key, now) == me.get()).collect();
+        let lost = self.owned.iter().filter(|key| !owned.contains(key));
+        let mut inputs: VecDeque<_> = lost.map(|&key| Input::Disowned(key)).chain([input]).collect();
+        self.owned = owned;
+        while let Some(input) = inputs.pop_front() {
+            step(&mut self.protocol, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::Send { to, message } => cx.send(to, Wire { route: None, message }),
+                    Effect::Route { key, message } => match plan.next(key, me.get(), now) {
+                        Some(next) => cx.send(next, Wire { route: Some((key, me)), message }),
+                        None => {
+                            let hop = Hop { key, origin: me, previous: me, next: None };
+                            inputs.push_back(Input::Routed { hop, message });
+                        }
+                    },
+                    Effect::Forward { hop, message } => {
+                        cx.send(hop.next.unwrap_or(me), Wire { route: Some((hop.key, hop.origin)), message });
+                    }
+                    Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
+                    Effect::Lost { ticket } => cx.lost(ticket),
+                    Effect::Refused { ticket } => cx.refuse(ticket),
+                    Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
+                    Effect::CancelTimer { timer } => cx.cancel_timer(timer),
+                    Effect::Strange { why } => cx.strange(why),
+                }
+            }
+        }
+    }
+}
+
+impl<P: Protocol> Protocol for Moving<P> {
+    type Message = Wire<P::Message>;
+    type Timer = P::Timer;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Request(ticket), cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Release(ticket), cx);
+    }
+
+    fn on_message(&mut self, from: PeerId, Wire { route, message }: Self::Message, cx: &mut Cx<'_, Self>) {
+        let input = match route {
+            None => Input::Message { from, message },
+            Some((key, origin)) => {
+                let next = self.plan.next(key, cx.me().get(), cx.now());
+                Input::Routed { hop: Hop { key, origin, previous: from, next }, message }
+            }
+        };
+        self.run(input, cx);
+    }
+
+    fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {
+        self.run(Input::Timer(timer), cx);
+    }
+}
+
+impl<P: Observe> Observe for Moving<P> {
+    const KINDS: &'static [&'static str] = P::KINDS;
+
+    fn kind(message: &Self::Message) -> usize {
+        P::kind(&message.message)
+    }
+}
