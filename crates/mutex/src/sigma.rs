@@ -38,11 +38,12 @@ use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 
 use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas};
+use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay};
 
 mod client;
 mod message;
 mod replica;
+mod void;
 
 use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
@@ -210,8 +211,9 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                self.common.fencing = self.common.fencing.max(fencing);
+                // What comes for a request that is finished is not heard: all RELEASEs of it say the same.
                 if let Some(at) = self.client(to) {
+                    self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
                 }
             }
@@ -349,8 +351,12 @@ impl Observe for Sigma {
         if replica.is_none() {
             (self.common.clock, self.common.fencing, self.clients.len()).hash(&mut state);
         }
-        self.clients.iter().for_each(|client| client.digest(replica, state));
+        self.clients.iter().for_each(|client| client.digest(replica, &self.common.config, state));
         let here = self.replicas.iter().filter(|here| Some(here.index) == replica);
         here.for_each(|here| here.digest(state));
+    }
+
+    fn is_void(&self, letter: UnderWay<'_, Self>) -> bool {
+        void::is_void(self, letter)
     }
 }

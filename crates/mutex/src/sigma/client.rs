@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 use peerlock_base::{Span, Ticket, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Sigma};
+use super::{Common, Config, Sigma};
 use crate::quorum::{Verdict, Voters};
 use crate::{Cx, Grant, fencing};
 
@@ -277,11 +277,25 @@ impl Client {
         }
     }
 
+    /// Whether a numbered response of this grant tells us nothing that we shall ever use.
+    pub fn is_old(&self, replica: u32, number: Number) -> bool {
+        number < self.resp[replica as usize].number || self.is_settled(replica)
+    }
+
+    /// Whether we are inside and shall not yield a vote to this replica any more, whatever it says.
+    pub fn is_settled(&self, replica: u32) -> bool {
+        let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
+        matches!(self.phase, Phase::Inside { .. }) && !has_yielded
+    }
+
     /// See [`crate::Observe::digest`].
-    pub fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
+    pub fn digest(&self, replica: Option<u32>, config: &Config, mut state: &mut dyn Hasher) {
         let Self { ticket, stamp, phase, resp, heard, mine, asked, round } = self;
+        // Where a timer is always pending, forecasts only say when it will run out.
+        let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts).hash(&mut state),
+            Some(at) if config.numbered_grants && self.is_settled(at) => {} // It is not used any more.
             Some(at) => {
                 let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);

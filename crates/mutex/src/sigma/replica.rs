@@ -228,6 +228,14 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
+    /// Whether this RELEASE is for another replica, or finds nothing to do here.
+    pub fn has_done(&self, release: &Message) -> bool {
+        let Message::Release { replica, client, fencing } = *release else { return false };
+        let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
+        let is_news = self.clock < client.time || self.fencing < fencing || entries.any(|entry| entry.client == client);
+        replica != self.index || !is_news
+    }
+
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
     fn is_owner(&self, client: Stamp, common: &Common) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
