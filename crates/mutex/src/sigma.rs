@@ -32,6 +32,7 @@
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Key, PeerId, Span, Ticket, Time};
@@ -358,5 +359,18 @@ impl Observe for Sigma {
 
     fn is_void(&self, letter: UnderWay<'_, Self>) -> bool {
         void::is_void(self, letter)
+    }
+}
+
+/// What it hosts and who waits here, under the paper's names: `R0: owner 1@3, grant 1, queue [1@4]`.
+impl fmt::Display for Sigma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replicas = self.replicas.iter().map(|replica| replica as &dyn fmt::Display);
+        let all: Vec<&dyn fmt::Display> =
+            replicas.chain(self.clients.iter().map(|client| client as &dyn fmt::Display)).collect();
+        for (at, part) in all.iter().enumerate() {
+            write!(f, "{}{part}", if at > 0 { "; " } else { "" })?;
+        }
+        if all.is_empty() { write!(f, "nothing") } else { Ok(()) }
     }
 }

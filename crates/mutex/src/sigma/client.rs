@@ -1,6 +1,7 @@
 //! The client half of Sigma (Figure 5).
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Ticket, Time};
@@ -306,5 +307,23 @@ impl Client {
     /// The printed form's next request: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            Phase::Idle => "finished",
+            Phase::Waiting => "waiting",
+            Phase::Inside { .. } => "inside",
+        };
+        write!(f, "{} {phase}, resp[]", self.stamp)?;
+        for replica in self.heard.iter() {
+            match self.resp[replica as usize].owner {
+                Some(owner) => write!(f, " R{replica}: {owner}")?,
+                None => write!(f, " R{replica}: nil")?,
+            }
+        }
+        if self.heard.is_empty() { write!(f, " empty") } else { Ok(()) }
     }
 }

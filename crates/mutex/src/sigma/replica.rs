@@ -1,6 +1,8 @@
 //! The replica half of Sigma (Figure 6).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Time};
@@ -261,5 +263,19 @@ impl Entry {
         if newer.sent > self.sent {
             *self = newer;
         }
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "R{}: ", self.index)?;
+        match self.owner {
+            Some(owner) => write!(f, "owner {}, grant {}", owner.entry.client, self.number)?,
+            None => write!(f, "owner nil")?,
+        }
+        if !self.queue.is_empty() {
+            write!(f, ", queue {:?}", self.queue.iter().map(|entry| entry.client).collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 }
