@@ -26,6 +26,6 @@ mod world;
 
 pub use check::Violation;
 pub use scenario::Scenario;
-pub use search::{Counterexample, Explored, explore, explore_with_hope};
+pub use search::{Counterexample, Explored, explore, explore_with_hope, seek};
 pub use trace::Trace;
 pub use world::{Action, Explorable, Letter, Limits, World};

@@ -9,6 +9,8 @@
 //! | `leave P [T]` | the client with ticket T, or the first that is inside at P, leaves |
 //! | `withdraw P [T]` | the client with ticket T, or the first that waits at P, does not want to any more |
 //! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
+//! | `timer P` | the first pending timer of P runs out |
+//! | `reset P` | the replica at P loses its memory |
 //! | `stabilize` | messages arrive, the oldest first, until none is under way |
 //! | `state [P…]` | each peer's state in one line, or those of some peers |
 //! | `network` | the messages under way, the oldest first |
@@ -62,6 +64,13 @@ impl<P: Explorable + Display> Scenario<P> {
         Ok(self.world.as_ref().ok_or("a scenario begins with `peers …`")?)
     }
 
+    /// What may happen next.
+    fn actions(&self) -> Result<Vec<Action<P::Timer>>, Failure> {
+        let mut actions = Vec::new();
+        self.world()?.actions(&mut actions);
+        Ok(actions)
+    }
+
     fn place(&self, word: Option<&&str>) -> Result<usize, Failure> {
         let word = word.ok_or("which peer?")?;
         let id = PeerId::new(word.parse().map_err(|_| format!("{word} is not a peer's number"))?);
@@ -91,9 +100,7 @@ impl<P: Explorable + Display> Scenario<P> {
 
     /// Delivers the oldest message that `wanted` says yes to and that the network may deliver now; false if none is.
     fn deliver(&mut self, wanted: impl Fn(&Letter<P::Message>) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
-        let world = self.world()?;
-        let mut actions = Vec::new();
-        world.actions(&mut actions);
+        let (world, actions) = (self.world()?, self.actions()?);
         let age = |letter| self.sent.iter().position(|sent| sent == letter);
         let deliverable = actions.into_iter().filter_map(|action| match action {
             Action::Deliver(at) if wanted(world.letter(at)) => Some((age(world.letter(at)), action)),
@@ -139,6 +146,19 @@ impl<P: Explorable + Display> Scenario<P> {
                 if !self.deliver(wanted, &mut trace)? {
                     return Err(format!("no such message from {from} to {to} can be delivered now").into());
                 }
+            }
+            "timer" => {
+                let at = self.place(words.first())?;
+                let timer =
+                    self.actions()?.into_iter().find(|action| matches!(action, Action::Fire(of, _) if *of == at));
+                self.step(&timer.ok_or("no timer is pending there")?, &mut trace)?;
+            }
+            "reset" => {
+                let reset = Action::Reset(self.place(words.first())?);
+                if !self.actions()?.contains(&reset) {
+                    return Err("there is no replica that may lose its memory".into());
+                }
+                self.step(&reset, &mut trace)?;
             }
             "stabilize" => while self.deliver(|_| true, &mut trace)? {},
             "state" => {

@@ -57,7 +57,20 @@ impl fmt::Display for Counterexample {
 /// # Panics
 /// If there are more than `limit` states: then the world is too large to be proved anything about.
 pub fn explore<P: Explorable>(start: &World<P>, limit: usize) -> Result<Explored, Box<Counterexample>> {
-    search(start, limit, None)
+    search(start, limit, None, |_| true)
+}
+
+/// Looks for a shortest run that breaks the promise that is `wanted`, in a world that breaks many. A run that breaks
+/// another first is not followed any further.
+///
+/// # Panics
+/// As [`explore`].
+pub fn seek<P: Explorable>(
+    start: &World<P>,
+    limit: usize,
+    wanted: fn(&Violation) -> bool,
+) -> Result<Explored, Box<Counterexample>> {
+    search(start, limit, None, wanted)
 }
 
 /// As [`explore`], and proves that hope is never lost: from every state in which at least `reserve` timers may still
@@ -70,13 +83,14 @@ pub fn explore_with_hope<P: Explorable>(
     limit: usize,
     reserve: u32,
 ) -> Result<Explored, Box<Counterexample>> {
-    search(start, limit, Some(reserve))
+    search(start, limit, Some(reserve), |_| true)
 }
 
 fn search<P: Explorable>(
     start: &World<P>,
     limit: usize,
     reserve: Option<u32>,
+    wanted: fn(&Violation) -> bool,
 ) -> Result<Explored, Box<Counterexample>> {
     let mut hopes = Vec::new();
     let mut graph = Graph::new(start.fingerprint());
@@ -94,13 +108,18 @@ fn search<P: Explorable>(
         if actions.is_empty() {
             ends += 1;
             let waiting = world.all_waiting();
-            if !waiting.is_empty() && !world.has_timers() {
-                return Err(replay(&graph, start, &graph.path_to(at), None, Violation::Stuck(waiting)));
+            let is_fine = waiting.is_empty() || world.has_timers();
+            let stuck = Violation::Stuck(waiting);
+            if !is_fine && wanted(&stuck) {
+                return Err(replay(&graph, start, &graph.path_to(at), None, stuck));
             }
         }
         for action in &actions {
             let mut next = world.clone();
             if let Some(violation) = next.apply(action, &mut effects) {
+                if !wanted(&violation) {
+                    continue;
+                }
                 return Err(replay(&graph, start, &graph.path_to(at), Some(action), violation));
             }
             if graph.step_to(next.fingerprint()) {
@@ -109,7 +128,7 @@ fn search<P: Explorable>(
             }
         }
     }
-    if let Some(cycle) = graph.cycle() {
+    if let Some(cycle) = graph.cycle().filter(|cycle| wanted(&Violation::Livelock(cycle.len() - 1))) {
         let path = [graph.path_to(cycle[0]), cycle[1..].to_vec()].concat();
         return Err(replay(&graph, start, &path, None, Violation::Livelock(cycle.len() - 1)));
     }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time, mix};
-use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, step};
+use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, step};
 
 use crate::Violation;
 use crate::check::{Facts, invariants};
@@ -44,6 +44,9 @@ pub struct Limits {
     /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
     /// [`Observe::digest`], replica i must be at the i-th peer, and messages must not be ordered.
     pub alike: bool,
+    /// Whether messages are taken away as soon as they can do nothing any more ([`Observe::is_void`]). It leaves nothing
+    /// out: with such a message or without, the same can happen.
+    pub tidy: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
@@ -64,6 +67,7 @@ impl Limits {
             longest_timer: Span::from_nanos(u64::MAX),
             replicas: 0,
             alike: false,
+            tidy: false,
             resets: 0,
             ordered: false,
         }
@@ -136,7 +140,7 @@ struct Sealed<M> {
 type Told<P> = (usize, Local<P>, Input<<P as Protocol>::Message, <P as Protocol>::Timer>);
 
 /// What may still happen.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 struct Left {
     withdrawals: u32,
     losses: u32,
@@ -407,7 +411,39 @@ impl<P: Explorable> World<P> {
             violation = violation.or(found);
         }
         self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        if self.rules.limits.tidy {
+            self.tidy();
+        }
         violation
+    }
+
+    /// Takes away the messages that can do nothing any more. One by one: of two copies one may be needed.
+    pub fn tidy(&mut self) {
+        let mut at = 0;
+        while at < self.letters.len() {
+            if self.is_void(at) {
+                self.letters.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn is_void(&self, at: usize) -> bool {
+        let Letter { from, to, message } = self.letter(at);
+        let (sender, receiver) = (self.place(*from), self.place(*to));
+        let others = self.letters().enumerate().filter(|(other, letter)| {
+            let is_between = [(letter.from, letter.to), (letter.to, letter.from)].contains(&(*from, *to));
+            *other != at && is_between
+        });
+        let Limits { replicas, requests, .. } = self.rules.limits;
+        let asks_again = |at: usize| at >= replicas && self.nodes[at].local.asked < requests;
+        self.peer(receiver).is_void(UnderWay {
+            message,
+            sender: self.peer(sender),
+            others: &mut others.map(|(_, letter)| &letter.message),
+            is_calm: self.left == Left::default() && !asks_again(sender) && !asks_again(receiver),
+        })
     }
 
     fn send(&mut self, letter: Letter<P::Message>) {

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Span};
 use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
-use peerlock_mutex::{E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, e2e, fair_k_late, non_e2e};
+use peerlock_mutex::{
+    E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, e2e, fair_k_late, non_e2e, sigma,
+};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
 /// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
@@ -103,6 +105,32 @@ fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
     on_routes(words, |id, replicas, is_printed| E2e::new(id, replicas, config(is_printed)))
 }
 
+/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. After that `printed` for
+/// the paper's form.
+fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
+    let usage = || format!("peers replicas N votes M clients C [printed], not {words:?}");
+    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let ["replicas", replicas, "votes", votes, "clients", clients, rest @ ..] = words else { return Err(usage()) };
+    let config = match rest {
+        [] => sigma::Config::REPAIRED,
+        ["printed"] => sigma::Config::PRINTED,
+        _ => return Err(usage()),
+    };
+    let (quorum, clients) = (Quorum::new(number(replicas)?, number(votes)?), number(clients)?);
+    let limits = Limits {
+        requests: u64::MAX,
+        clients: usize::MAX,
+        withdrawals: u32::MAX,
+        timeouts: u32::MAX,
+        resets: u32::MAX,
+        replicas: quorum.replicas() as usize,
+        longest_timer: Span::from_secs(5), // Retries and renewals, but no end of a lease: time stands still.
+        ..Limits::new(1)
+    };
+    let (places, peers) = (Replicas::first(quorum), 0..u64::from(quorum.replicas() + clients));
+    Ok(World::new(limits, peers.map(PeerId::new).map(|id| (id, Sigma::new(id, &places, config)))))
+}
+
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
 fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     let world = fair_k(words)?;
@@ -143,6 +171,11 @@ fn non_e2e_scenarios() {
 #[test]
 fn fair_k_late_scenarios() {
     play_all("fair_k_late", fair_k_late).unwrap();
+}
+
+#[test]
+fn sigma_scenarios() {
+    play_all("sigma", sigma).unwrap();
 }
 
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";
@@ -215,6 +248,8 @@ fn mistakes_in_a_scenario_are_explained() {
         ("peers 1..2 tokens 1 root 1\nleave 2", "inside"),
         ("peers 1..2 tokens 1 root 1\nwithdraw 2", "waits"),
         ("peers 1..2 tokens 1 root 1\ndeliver 1 2", "no such message"),
+        ("peers 1..2 tokens 1 root 1\ntimer 1", "no timer"),
+        ("peers 1..2 tokens 1 root 1\nreset 1", "no replica"),
         ("peers 1..2 tokens 1 root 1\njump 1", "no such command"),
         ("peers 1..2 tokens=1", "not a word"),
     ];

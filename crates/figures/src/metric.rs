@@ -35,6 +35,9 @@ pub struct Measured {
     /// How many were let in beside another, per entry; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violations: Option<f64>,
+    /// The messages of the worst client over the bound of its place; of an open run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_client: Option<f64>,
 }
 
 /// What is computed where nothing is run.
@@ -61,6 +64,7 @@ impl From<Theory> for Measured {
             steady: None,
             throughput: Some(theory.throughput),
             violations: theory.violations,
+            worst_client: None,
         }
     }
 }
@@ -104,6 +108,7 @@ impl From<Report> for Measured {
             steady: report.steady.map(Wait::from),
             throughput: report.open.map(|open| open.throughput()),
             violations: report.open.and_then(|open| per_entry(open.violations, report.entries)),
+            worst_client: report.open.map(|open| open.worst_of_bound()),
         }
     }
 }
@@ -185,6 +190,12 @@ impl Metric {
         Self::new("violations", "per entry", "share of entries beside somebody else; open runs, whole", |run| {
             run.violations
         }),
+        Self::new(
+            "worst-client",
+            "%",
+            "most messages from and to one client, in relation to 4n + 2n ⌈ln P⌉ from place P; open runs, whole",
+            |run| Some(100.0 * run.worst_client?),
+        ),
     ];
 
     const fn new(
@@ -250,6 +261,7 @@ mod tests {
             steady: Some(wait(300.0)),
             throughput: Some(2.5),
             violations: Some(0.125),
+            worst_client: Some(0.75),
         }
     }
 
@@ -279,10 +291,11 @@ mod tests {
             ("overtaking", 5.0),
             ("throughput", 2.5),
             ("violations", 0.125),
+            ("worst-client", 75.0),
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 23);
+        assert_eq!(Metric::ALL.len(), 24);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

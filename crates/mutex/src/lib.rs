@@ -31,7 +31,7 @@ pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use founded::Founded;
 pub use non_e2e::NonE2e;
-pub use observe::Observe;
+pub use observe::{Observe, UnderWay};
 pub use protocol::{Cx, Effect, Grant, Hop, Input, Never, Protocol, step};
 pub use quorum::Quorum;
 pub use replicas::Replicas;

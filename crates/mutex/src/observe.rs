@@ -6,6 +6,19 @@ use peerlock_base::PeerId;
 
 use crate::Protocol;
 
+/// What an explorer knows of a message under way, for [`Observe::is_void`].
+pub struct UnderWay<'a, P: Protocol> {
+    /// What it says.
+    pub message: &'a P::Message,
+    /// Who sent it, as it is now.
+    pub sender: &'a P,
+    /// All other messages under way between sender and receiver, in both directions.
+    pub others: &'a mut dyn Iterator<Item = &'a P::Message>,
+    /// Whether from now on every message arrives once, no timer runs out, nothing is forgotten, and those who wait
+    /// do not withdraw; and neither of the two peers asks again.
+    pub is_calm: bool,
+}
+
 /// A window into a protocol's state and messages, for watchers. Nothing here may change a run.
 ///
 /// The answers' defaults fit a protocol that has no such thing; a watcher then has nothing to check.
@@ -69,6 +82,12 @@ pub trait Observe: Protocol {
     }
 
     /// Writes down all that this peer is or knows of one replica, but for its index; or without a replica, all the
-    /// rest. What never changes may be left out.
+    /// rest. What never changes may be left out, and what is never used again.
     fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
+
+    /// Whether it makes no difference any more, whatever happens, if and when a message comes here, as long as time
+    /// stands still.
+    fn is_void(&self, _letter: UnderWay<'_, Self>) -> bool {
+        false
+    }
 }

@@ -32,17 +32,19 @@
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 
 use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas};
+use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay};
 
 pub(crate) mod client;
 mod message;
 pub(crate) mod replica;
+mod void;
 
 use client::{Client, Phase};
 pub use message::{Message, Number, Stamp, Timer};
@@ -232,8 +234,9 @@ impl Sigma {
         match message {
             Message::Response { to, clock, fencing, .. } => {
                 self.common.clock = self.common.clock.max(clock);
-                self.common.fencing = self.common.fencing.max(fencing);
+                // What comes for a request that is finished is not heard: all RELEASEs of it say the same.
                 if let Some(at) = self.client(to) {
+                    self.common.fencing = self.common.fencing.max(fencing);
                     self.clients[at].on_response(message, &mut self.common, cx);
                 }
             }
@@ -371,8 +374,25 @@ impl Observe for Sigma {
         if replica.is_none() {
             (self.common.clock, self.common.fencing, self.clients.len()).hash(&mut state);
         }
-        self.clients.iter().for_each(|client| client.digest(replica, state));
+        self.clients.iter().for_each(|client| client.digest(replica, &self.common.config, state));
         let here = self.replicas.iter().filter(|here| Some(here.index) == replica);
         here.for_each(|here| here.digest(state));
+    }
+
+    fn is_void(&self, letter: UnderWay<'_, Self>) -> bool {
+        void::is_void(self, letter)
+    }
+}
+
+/// What it hosts and who waits here, under the paper's names: `R0: owner 1@3, grant 1, queue [1@4]`.
+impl fmt::Display for Sigma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replicas = self.replicas.iter().map(|replica| replica as &dyn fmt::Display);
+        let all: Vec<&dyn fmt::Display> =
+            replicas.chain(self.clients.iter().map(|client| client as &dyn fmt::Display)).collect();
+        for (at, part) in all.iter().enumerate() {
+            write!(f, "{}{part}", if at > 0 { "; " } else { "" })?;
+        }
+        if all.is_empty() { write!(f, "nothing") } else { Ok(()) }
     }
 }

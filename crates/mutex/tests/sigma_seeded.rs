@@ -186,13 +186,15 @@ fn saturated_throughput_is_the_theory() {
     }
 }
 
-/// §5, Figure 8: replicas that live for 30 s on average.
+/// §5, Figure 8: replicas that live for 30 s on average. The mean of four runs: single ones
+/// differ by up to 7 %.
 #[test]
 fn throughput_survives_resets() {
     let trouble = Trouble { resets_every: Span::from_secs(30) / 32, resets_at_most: usize::MAX, ..Trouble::default() };
     let setting = overload((0, 200), trouble);
-    let seen = sigma(setting, Config::REPAIRED, 1).throughput;
-    let late = sigma(setting, Config { early_retry: false, ..Config::REPAIRED }, 1).throughput;
+    let mean = |config| (1..=4).map(|seed| sigma(setting, config, seed).throughput).sum::<f64>() / 4.0;
+    let seen = mean(Config::REPAIRED);
+    let late = mean(Config { early_retry: false, ..Config::REPAIRED });
     assert!(seen > 0.9 * 3.93, "{seen}");
     assert!(late < 0.8 * 3.93, "with retries after the whole of T_w: {late}");
 }

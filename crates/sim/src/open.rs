@@ -11,7 +11,7 @@ use crate::engine::Violation;
 use crate::experiment::{Failure, Report, SHOWN, Trial, run_all};
 use crate::faults::Faults;
 use crate::latency::Network;
-use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Resets, Trace, Watch, Window};
+use crate::watch::{Cost, Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Trace, Watch, Window};
 use crate::workload::Poisson;
 use engine::OpenSimulation;
 
@@ -62,9 +62,20 @@ pub struct Tally {
     pub violations: u64,
     /// How many got a fencing number no larger than an earlier one.
     pub fencing_back: u64,
+    /// How many replicas there are.
+    pub replicas: u32,
+    /// The client whose messages are most in relation to the bound of its place, of any trial.
+    pub worst: Cost,
+    /// The most YIELDs that a client sent, in any trial.
+    pub most_yields: u64,
 }
 
 impl Tally {
+    /// The messages of the worst client over the bound of its place, [`Cost::bound`].
+    pub fn worst_of_bound(&self) -> f64 {
+        self.worst.messages as f64 / self.worst.bound(self.replicas)
+    }
+
     /// Entries per second while it was measured.
     pub fn throughput(&self) -> f64 {
         self.entries as f64 / self.measured.as_secs_f64()
@@ -82,12 +93,15 @@ impl Tally {
             most_resets: one.most_resets.max(other.most_resets),
             violations: one.violations + other.violations,
             fencing_back: one.fencing_back + other.fencing_back,
+            replicas: one.replicas,
+            worst: if one.worst_of_bound() < other.worst_of_bound() { other.worst } else { one.worst },
+            most_yields: one.most_yields.max(other.most_yields),
         })
     }
 }
 
 type Rules = (Exclusion, Fencing);
-type Counts = (Messages, Idle, Order, Window, Resets);
+type Counts = (Messages, Idle, Order, Window, Resets, Costs);
 
 impl Open {
     /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
@@ -115,7 +129,7 @@ impl Open {
             return Err(self.explain(number, new_peer, violation));
         }
         let (events, fates) = (simulation.events(), simulation.fates);
-        let ((exclusion, fencing), (messages, idle, order, window, resets)) = simulation.watch;
+        let ((exclusion, fencing), (messages, idle, order, window, resets, costs)) = simulation.watch;
         let flow = window.flow();
         let (steady, unsteady) = window.into_parts();
         let tally = Tally {
@@ -129,6 +143,9 @@ impl Open {
             most_resets: resets.most(),
             violations: exclusion.violations(),
             fencing_back: fencing.violations(),
+            replicas: self.replicas,
+            worst: costs.worst(),
+            most_yields: costs.most_yields(),
         };
         Ok(Trial {
             steady,
@@ -176,7 +193,8 @@ impl Open {
             false => (Exclusion::new(SLOTS), Fencing::new(SLOTS)),
         };
         let window = Window::from(Time::ZERO + self.workload.settle);
-        let counts = (Messages::of::<P>(), Idle::new(SLOTS), Order::default(), window, Resets::within(self.lease));
+        let (resets, costs) = (Resets::within(self.lease), Costs::of::<P>(self.replicas));
+        let counts = (Messages::of::<P>(), Idle::new(SLOTS), Order::default(), window, resets, costs);
         OpenSimulation::new(self, latency, seed, new_peer, watch(rules, counts))
     }
 }

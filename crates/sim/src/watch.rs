@@ -5,6 +5,7 @@ use peerlock_mutex::{Grant, Observe};
 
 use crate::ledger::{Ledger, Request};
 
+mod costs;
 mod exclusion;
 mod fencing;
 mod idle;
@@ -16,6 +17,7 @@ mod trace;
 mod waits;
 mod window;
 
+pub use costs::{Cost, Costs};
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use idle::Idle;
@@ -154,4 +156,5 @@ mod together {
     watch_together!(A B C);
     watch_together!(A B C D);
     watch_together!(A B C D E);
+    watch_together!(A B C D E F);
 }

@@ -64,6 +64,7 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
         let (report, above) = sigma(&open(8.0, latency), 24);
         assert!((above.throughput() / theory - 1.0).abs() < 0.01, "{latency}: {} of {theory}", above.throughput());
         assert_eq!(report.order_inversions, 0, "{latency}: the queue is in order");
+        assert!(above.worst_of_bound() <= 1.0 && above.most_yields < 32, "{latency}: no storms: {above:?}");
         let (report, below) = sigma(&open(2.0, latency), 24);
         // 480 clients are expected, with a standard deviation of 22.
         assert!((below.throughput() / 2.0 - 1.0).abs() < 0.15, "{latency}: {}", below.throughput());
@@ -71,12 +72,13 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
     }
 }
 
-/// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s.
+/// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s. On
+/// average: single runs differ by up to 7 %.
 #[test]
 fn replicas_that_forget_cost_little() {
     let [short, long] = [30, 10_000].map(|life| {
         let faults = Faults { replica_life: Some(Span::from_secs(life)), ..Faults::default() };
-        sigma(&Open { faults, ..open(8.0, "uniform:0s..200ms") }, 24).1.throughput()
+        sigma(&Open { faults, trials: 4, ..open(8.0, "uniform:0s..200ms") }, 24).1.throughput()
     });
     assert!((0.9..1.0).contains(&(short / long)), "{short} of {long}");
 }
@@ -166,12 +168,30 @@ fn nobody_is_inside_with_another_while_enough_replicas_remember() {
     assert!(few > RUNS / 3 && many > RUNS / 10, "{few} runs within the bound, {many} beyond it");
 }
 
-/// The runs above would show it if clients did not know when their leases end. They do not show every repair: 500 seeds
-/// without numbered grants break nothing. What those are for is in the scenes of `sigma_paper.rs`.
+/// The runs above would show it if clients did not know when their leases end.
 #[test]
 fn without_leases_that_clients_know_somebody_is() {
     let config = sigma::Config { client_leases: false, ..sigma::Config::REPAIRED };
     let runs = (0..RUNS).map(|seed| rough::play(seed, config));
     let violations: u64 = runs.filter(Rough::is_within_the_bound).map(|run| run.violations()).sum();
     assert!(violations > 0, "nothing happens without them: then these runs prove nothing");
+}
+
+/// They would hardly show it if grants had no numbers: that takes a YIELD, and an old answer that comes after it. Where
+/// messages take longer than a retry, and half of them come twice, it happens once in a thousand entries.
+#[test]
+fn without_numbered_grants_somebody_is_where_old_answers_come_late() {
+    let mut late = open(0.3, "jitter:0s..1s");
+    (late.replicas, late.count_violations, late.trials) = (5, true, 300);
+    (late.workload.settle, late.workload.measure) = (Span::ZERO, Span::from_secs(60));
+    late.workload.hold = Some(Hold::Exponential(Span::from_secs(1)));
+    late.faults.duplication = 0.5;
+    let violations = |numbered_grants| {
+        let config = sigma::Config { numbered_grants, ..sigma::Config::REPAIRED };
+        let report = try_sigma(&late, 3, config).unwrap();
+        println!("{} entries, {:?}", report.entries, report.open);
+        report.open.map_or(0, |tally| tally.violations + tally.fencing_back)
+    };
+    assert!(violations(false) > 0);
+    assert_eq!(violations(true), 0);
 }

@@ -48,6 +48,17 @@ struct JsonOpen {
     resets: u64,
     most_resets_in_a_lease: u32,
     fencing_violations: u64,
+    worst_client: JsonCost,
+    most_yields_of_a_client: u64,
+}
+
+/// The client whose messages are most in relation to 4n + 2n ⌈ln P⌉ from place P.
+#[derive(Serialize)]
+struct JsonCost {
+    messages: u64,
+    yields: u64,
+    place: u64,
+    bound: f64,
 }
 
 #[derive(Serialize)]
@@ -123,6 +134,13 @@ impl JsonOpen {
             resets: tally.resets,
             most_resets_in_a_lease: tally.most_resets,
             fencing_violations: tally.fencing_back,
+            worst_client: JsonCost {
+                messages: tally.worst.messages,
+                yields: tally.worst.yields,
+                place: tally.worst.place,
+                bound: tally.worst.bound(tally.replicas),
+            },
+            most_yields_of_a_client: tally.most_yields,
         })
     }
 }
@@ -212,8 +230,13 @@ pub fn table(
 /// Throughput, and what became of those who did not just come, wait, and leave.
 fn open_lines(out: &mut impl Write, tally: &Tally) -> std::io::Result<()> {
     writeln!(out, "throughput: {:.3} entries per second", tally.throughput())?;
-    let Tally { came, refused, lost, crashed, resets, most_resets, fencing_back, .. } = tally;
+    let Tally { came, refused, lost, crashed, resets, most_resets, fencing_back, worst, most_yields, .. } = tally;
     writeln!(out, "clients: {came} came, {refused} were sent away, {lost} lost their lease, {crashed} crashed")?;
+    let (messages, place, share) = (worst.messages, worst.place, 100.0 * tally.worst_of_bound());
+    writeln!(out, "worst client: {messages} messages from place {place}, {share:.0} % of 4n + 2n ⌈ln P⌉")?;
+    if *most_yields > 0 {
+        writeln!(out, "most YIELDs of a client: {most_yields}")?;
+    }
     if *resets > 0 {
         writeln!(out, "resets of replicas: {resets}, at most {most_resets} of them within one lease")?;
     }

@@ -100,12 +100,12 @@ fn world(fault: Fault, timeouts: u32) -> World<Sabotaged> {
     let case = Case::new(2, 2, 2);
     let replicas = Replicas::first(Quorum::new(2, 2));
     let peer = |id| Sabotaged { inner: Sigma::new(id, &replicas, Config::REPAIRED), fault };
-    World::new(Limits { alike: false, timeouts, ..case.limits }, case.peers().map(|id| (id, peer(id))))
+    World::new(Limits { alike: false, tidy: false, timeouts, ..case.limits }, case.peers().map(|id| (id, peer(id))))
 }
 
 #[test]
 fn the_wrapper_changes_nothing() {
-    let bare = Case::new(2, 2, 2).with(|limits| limits.alike = false).holds();
+    let bare = Case::new(2, 2, 2).with(|limits| (limits.alike, limits.tidy) = (false, false)).holds();
 
     assert_eq!(explore(&world(Fault::None, 0), MOST_STATES).unwrap(), bare);
 }

@@ -1,12 +1,13 @@
 //! The client half of Sigma (Figure 5).
 
 use alloc::vec::Vec;
+use core::fmt;
 use core::hash::{Hash, Hasher};
 
 use peerlock_base::{Span, Ticket, Time};
 
 use super::message::{Message, Number, Stamp, Timer};
-use super::{Common, Voting, Yields};
+use super::{Common, Config, Voting, Yields};
 use crate::quorum::{Verdict, Voters};
 use crate::{Cx, Grant, fencing};
 
@@ -329,11 +330,25 @@ impl Client {
         }
     }
 
+    /// Whether a numbered response of this grant tells us nothing that we shall ever use.
+    pub fn is_old(&self, replica: u32, number: Number) -> bool {
+        number < self.resp[replica as usize].number || self.is_settled(replica)
+    }
+
+    /// Whether we are inside and shall not yield a vote to this replica any more, whatever it says.
+    pub fn is_settled(&self, replica: u32) -> bool {
+        let has_yielded = !self.mine.contains(replica) && self.resp[replica as usize].owner == Some(self.stamp);
+        matches!(self.phase, Phase::Inside { .. }) && !has_yielded
+    }
+
     /// See [`crate::Observe::digest`].
-    pub fn digest(&self, replica: Option<u32>, mut state: &mut dyn Hasher) {
+    pub fn digest(&self, replica: Option<u32>, config: &Config, mut state: &mut dyn Hasher) {
         let Self { ticket, stamp, phase, resp, heard, mine, asked, round, number } = self;
+        // Where a timer is always pending, forecasts only say when it will run out.
+        let round = if config.default_timer { &Round::default() } else { round };
         match replica {
             None => (ticket, stamp, phase, round.waits, round.forecasts, number).hash(&mut state),
+            Some(at) if config.numbered_grants && self.is_settled(at) => {} // It is not used any more.
             Some(at) => {
                 let is_in = [heard, mine, asked, &round.heard].map(|voters| voters.contains(at));
                 (resp[at as usize], is_in).hash(&mut state);
@@ -344,5 +359,23 @@ impl Client {
     /// The printed form's next request: *Request(CS)* never clears *resp[]*.
     pub fn reuse(&mut self, ticket: Ticket, time: u64) {
         (self.ticket, self.stamp.time, self.phase) = (ticket, time, Phase::Waiting);
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let phase = match self.phase {
+            Phase::Idle => "finished",
+            Phase::Waiting => "waiting",
+            Phase::Inside { .. } => "inside",
+        };
+        write!(f, "{} {phase}, resp[]", self.stamp)?;
+        for replica in self.heard.iter() {
+            match self.resp[replica as usize].owner {
+                Some(owner) => write!(f, " R{replica}: {owner}")?,
+                None => write!(f, " R{replica}: nil")?,
+            }
+        }
+        if self.heard.is_empty() { write!(f, " empty") } else { Ok(()) }
     }
 }

@@ -300,6 +300,14 @@ impl Replica {
         Self { index: 0, ..self.clone() }.hash(&mut state);
     }
 
+    /// Whether this RELEASE is for another replica, or finds nothing to do here.
+    pub fn has_done(&self, release: &Message) -> bool {
+        let Message::Release { replica, client, fencing } = *release else { return false };
+        let mut entries = self.owner.iter().map(|owner| &owner.entry).chain(&self.queue);
+        let is_news = self.clock < client.time || self.fencing < fencing || entries.any(|entry| entry.client == client);
+        replica != self.index || !is_news
+    }
+
     /// *C = C_owner*: the same request, or in the printed form any request of the same client.
     fn is_owner<M>(&self, client: Stamp, common: &Common<M>) -> bool {
         self.owner.is_some_and(|owner| is_same(owner.entry.client, client, &common.config))
@@ -338,5 +346,19 @@ impl Entry {
         if newer.sent > self.sent {
             *self = newer;
         }
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "R{}: ", self.index)?;
+        match self.owner {
+            Some(owner) => write!(f, "owner {}, grant {}", owner.entry.client, self.number)?,
+            None => write!(f, "owner nil")?,
+        }
+        if !self.queue.is_empty() {
+            write!(f, ", queue {:?}", self.queue.iter().map(|entry| entry.client).collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 }

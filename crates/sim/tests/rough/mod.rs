@@ -37,7 +37,8 @@ pub fn play(seed: u64, config: Config) -> Rough {
 }
 
 /// Small quorums mostly, where little has to go wrong; stays from much shorter than a message's way to longer than a
-/// lease; from nobody waiting to everybody; and about as many resets as the quorum bears.
+/// lease; from nobody waiting to everybody; messages that take longer than a retry, half of them twice; and about as many
+/// resets as the quorum bears.
 fn draw(seed: u64) -> (Quorum, Open) {
     let mut rng = Rng::stream(seed, 99); // Apart from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];
@@ -51,7 +52,7 @@ fn draw(seed: u64) -> (Quorum, Open) {
         _ => lease * u64::from(n) * one_of(&[1, 4]),
     };
     let percent = |percent: u64| percent as f64 / 100.0;
-    let high = Span::from_millis(one_of(&[20, 200, 1000]));
+    let high = Span::from_millis(one_of(&[20, 200, 1000, 3000]));
     let open = Open {
         replicas: n,
         workload: Poisson {
@@ -64,7 +65,7 @@ fn draw(seed: u64) -> (Quorum, Open) {
         links: Links::Unordered,
         faults: Faults {
             loss: percent(one_of(&[0, 5, 20])),
-            duplication: percent(one_of(&[0, 5, 20])),
+            duplication: percent(one_of(&[0, 5, 20, 50])),
             client_crash: percent(one_of(&[0, 5])),
             replica_life: Some(life),
         },
