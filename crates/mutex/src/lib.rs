@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod bv95;
+pub mod coordinator;
 pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
@@ -23,6 +24,7 @@ pub mod strawman;
 pub mod token;
 
 pub use bv95::Bv95;
+pub use coordinator::Coordinator;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use founded::Founded;
