@@ -244,6 +244,20 @@ impl<P: Explorable> World<P> {
         self.letters.iter().map(|sealed| &sealed.letter)
     }
 
+    /// All messages that are under way get lost. To set a stage: it costs nothing of the limits.
+    pub fn forget_letters(&mut self) {
+        self.letters.clear();
+    }
+
+    /// These timers never run out. To set a stage, from which only others matter.
+    pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
+        for node in &mut self.nodes {
+            let mut local = node.local.clone();
+            local.timers.retain(|(timer, _)| !is_forgotten(timer));
+            *node = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        }
+    }
+
     /// The clients that wait at a peer, by ticket.
     pub fn waiting(&self, at: usize) -> &[Ticket] {
         &self.nodes[at].local.waiting

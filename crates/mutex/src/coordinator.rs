@@ -7,11 +7,11 @@
 //! ```text
 //!   A (inside)      R₀ (coordinator)     B
 //!   │                 │    REQUEST(B)    │
-//!   │                 │◄─────────────────┤ to all n; the others do nothing
+//!   │                 │◄─────────────────┤ to all n if R₀ does not answer
 //!   │ ADDREQUEST(B)   │ RESPONSE(A, …)   │
 //!   │◄────────────────┼─────────────────►│ also to all who wait, and to the replicas
 //!   │ RELEASE(A, next B)                 │
-//!   ├─────────────────┬─────────────────►│ B is in; also to all who wait, and to the replicas
+//!   ├─────────────────┬─────────────────►│ B is in; also to all who wait
 //!   │                 ▼                  │
 //! ```
 //!
@@ -120,6 +120,9 @@ pub struct Config {
     /// Only the coordinator acts on a REQUEST. In print the others ping it and pass the REQUEST on: the same, for 3 (n − 1)
     /// messages more.
     pub one_acts: bool,
+    /// A client sends REQUEST and RELEASE to one replica, which passes a REQUEST on if it is not the coordinator; to all
+    /// only if no answer comes. In print to all at once.
+    pub one_asked: bool,
 }
 
 impl Config {
@@ -139,6 +142,7 @@ impl Config {
         owner_lease: false,
         resends: false,
         one_acts: false,
+        one_asked: false,
     };
     /// The form that we use.
     pub const REPAIRED: Self = Self {
@@ -152,6 +156,7 @@ impl Config {
         owner_lease: true,
         resends: true,
         one_acts: true,
+        one_asked: true,
         ..Self::PRINTED
     };
 }

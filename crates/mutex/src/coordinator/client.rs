@@ -17,7 +17,7 @@ pub(super) struct Clients {
     requests: Vec<Request>,
     /// *Queue*: who waits, as far as we know, ourselves included. Empty when we want nothing.
     queue: Vec<Entry>,
-    /// The replica that has answered last: REQUESTs go to it alone as long as it goes on answering.
+    /// The replica that has answered last; the first, before any has.
     coordinator: u32,
     /// The highest number that a coordinator has named: a turn with a lower one is over.
     newest: u64,
@@ -36,8 +36,8 @@ struct Request {
     phase: Phase,
     /// Nobody else gets in before, but by way of those in front of us.
     assured: Time,
-    /// Whether a coordinator has answered since we last asked.
-    heard: bool,
+    /// Whether the coordinator has answered since we last asked, so that it will again.
+    hope: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +49,8 @@ enum Phase {
 }
 
 impl Request {
-    fn new(ticket: Ticket, stamp: u64) -> Self {
-        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, heard: false }
+    fn new(ticket: Ticket, stamp: u64, hope: bool) -> Self {
+        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, hope }
     }
 
     fn number(&self) -> Option<u64> {
@@ -75,25 +75,26 @@ impl Clients {
     /// Figure 1, *requesting*.
     pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.clock += 1;
-        self.requests.push(Request::new(ticket, self.clock));
+        self.requests.push(Request::new(ticket, self.clock, common.config.one_asked));
         self.ask(self.requests.len() - 1, common, cx);
     }
 
-    /// Asks; also again, and to renew the lease. Whoever has answered last is asked alone.
+    /// Asks; also again, and to renew the lease. Whoever should answer is asked alone, unless it has not.
     fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Request { ticket, stamp, place, heard, .. } = self.requests[at];
+        let Request { ticket, stamp, place, phase, hope, .. } = self.requests[at];
         let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
-        let (newest, inside) = (self.newest, matches!(self.requests[at].phase, Phase::Inside(_)));
+        let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), hope, cx.now());
         let all = 0..common.replicas.quorum().replicas();
-        for to in if heard { self.coordinator..self.coordinator + 1 } else { all } {
-            common.send(to, Message::Request { to, client, stamp, place, holds, inside, newest, sent: cx.now() }, cx);
+        for to in if alone { self.coordinator..self.coordinator + 1 } else { all } {
+            let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
+            common.send(to, message, cx);
         }
-        self.requests[at].heard = false;
+        self.requests[at].hope = false;
         self.set_timer(at, common, cx);
     }
 
     fn set_timer(&self, at: usize, common: &Common, cx: &mut Cx<'_, Coordinator>) {
-        let (Request { ticket, phase, heard, assured, .. }, config) = (&self.requests[at], &common.config);
+        let (Request { ticket, phase, hope, assured, .. }, config) = (&self.requests[at], &common.config);
         let after = match phase {
             Phase::Inside(_) if config.owner_lease => {
                 let left = assured.since(cx.now());
@@ -101,7 +102,7 @@ impl Clients {
             }
             Phase::Inside(_) => None,
             _ if !config.resends => None,
-            Phase::Waiting if *heard => Some(config.lease / 3),
+            Phase::Waiting if *hope => Some(config.lease / 3),
             Phase::Waiting | Phase::Turn(_) => Some(config.retry),
         };
         match after {
@@ -124,7 +125,7 @@ impl Clients {
         };
         (self.coordinator, self.t_cs) = (from, t_cs.or(self.t_cs));
         let request = &mut self.requests[at];
-        (request.heard, request.place) = (true, place.or(request.place));
+        (request.hope, request.place) = (true, place.or(request.place));
         request.assured = request.assured.max(until);
         if let Some(queue) = queue {
             queue.iter().for_each(|entry| self.hear(*entry, &common.config));
@@ -251,7 +252,8 @@ impl Clients {
         common: &mut Common,
         cx: &mut Cx<'_, Coordinator>,
     ) {
-        for to in 0..common.replicas.quorum().replicas() {
+        let all = 0..common.replicas.quorum().replicas();
+        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { all } {
             let release = |receipt| Message::Release { to: Some(to), client, number, successor, last, receipt };
             if !common.config.resends {
                 common.send(to, release(0), cx);
@@ -271,11 +273,20 @@ impl Clients {
         }
     }
 
-    /// After two lease times nobody believes that we hold anything.
+    /// Now to all replicas. After two lease times nobody believes that we hold anything.
     pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
         self.outbox.again(tries, (&mut common.post, &common.replicas), cx);
+        for (_, message) in self.outbox.pending().filter(|_| common.config.one_asked) {
+            let Message::Release { to: Some(asked), client, number, successor, last, receipt } = *message else {
+                continue;
+            };
+            for to in (0..common.replicas.quorum().replicas()).filter(|&to| to != asked) {
+                let release = Message::Release { to: Some(to), client, number, successor, last, receipt };
+                common.post.send_to(&common.replicas, to, release, cx);
+            }
+        }
         if self.outbox.pending().next().is_some() {
             cx.set_timer(Timer::Resend, common.config.retry);
         }

@@ -401,8 +401,8 @@ impl Replica {
         parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
     }
 
-    /// In print: to the coordinator, which may be ourselves by now.
-    fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+    /// To the coordinator, which may be ourselves by now.
+    pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let coordinator = self.group.coordinator;
         match message {
             Message::Request { .. } if self.is_coordinator() => self.answer(message, common, cx),
@@ -410,8 +410,8 @@ impl Replica {
                 self.tell_memory(from, sent, Telling::Recovery, common, cx);
             }
             Message::Request { client, stamp, place, holds, inside, newest, sent, .. } => {
-                let to = coordinator;
-                common.send(to, Message::Request { to, client, stamp, place, holds, inside, newest, sent }, cx);
+                let (to, alone) = (coordinator, false);
+                common.send(to, Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent }, cx);
             }
             Message::Recover { from, sent, .. } => {
                 common.send(coordinator, Message::Recover { to: coordinator, from, sent }, cx);

@@ -62,9 +62,9 @@ pub enum Telling {
 /// comes from: a peer may host several, and on an overlay they are known by nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to all replicas;
-    /// once a coordinator has answered, to that one only. Only the coordinator answers, with `Response`. In print the
-    /// others pass it on.
+    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica that
+    /// it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with `Response`. In
+    /// print it goes to all, and the others pass it on.
     Request {
         /// Which replica is asked.
         to: u32,
@@ -80,6 +80,8 @@ pub enum Message {
         inside: bool,
         /// The highest number that it has heard of.
         newest: u64,
+        /// Whether nobody else was asked: then who is not the coordinator passes it on.
+        alone: bool,
         /// When this was sent, by the client's clock.
         sent: Time,
     },

@@ -139,7 +139,7 @@ impl Replica {
 
     /// Figure 1, *REQUEST*.
     pub fn on_request(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let Message::Request { client, stamp, .. } = message else { return };
+        let Message::Request { client, stamp, alone, .. } = message else { return };
         self.group.clock = self.group.clock.max(stamp);
         if !common.config.coordinator_dedups {
             if self.received.contains(&(client, stamp)) {
@@ -148,7 +148,9 @@ impl Replica {
             self.received.push((client, stamp));
         }
         if !self.is_coordinator() {
-            if !common.config.one_acts {
+            if alone {
+                self.hand_on(message, common, cx);
+            } else if !common.config.one_acts {
                 self.pass_on(message, common, cx);
             }
         } else if self.is_in_office(common, cx.now()) {
