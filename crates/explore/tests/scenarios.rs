@@ -12,7 +12,7 @@ use std::process::Command;
 use peerlock_base::PeerId;
 use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
-use peerlock_mutex::{FairK, FairKLate, fair_k_late};
+use peerlock_mutex::{Coordinator, FairK, FairKLate, Quorum, Replicas, coordinator, fair_k_late};
 
 /// What both protocols' scenarios begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
 /// of which `ordered` means FIFO links.
@@ -60,6 +60,24 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
 }
 
+/// `peers 0..5 replicas 3`, and after that `printed` for the paper's form. Replicas come first, clients after them.
+fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
+    let usage = || format!("peers 0..LAST replicas NUMBER [printed], not {words:?}");
+    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let [range, "replicas", replicas, switches @ ..] = words else { return Err(usage()) };
+    let (replicas, last) = (number(replicas)?, number(range.strip_prefix("0..").ok_or_else(usage)?)?);
+    let config = match switches {
+        [] => coordinator::Config::REPAIRED,
+        ["printed"] => coordinator::Config::PRINTED,
+        _ => return Err(usage()),
+    };
+    let places = Replicas::first(Quorum::new(replicas, replicas / 2 + 1));
+    let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
+    let limits = Limits { requests, clients, withdrawals, replicas: replicas as usize, ..Limits::new(1) };
+    let peers = (0..=u64::from(last)).map(PeerId::new);
+    Ok(World::new(limits, peers.map(|peer| (peer, Coordinator::new(peer, &places, config)))))
+}
+
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
 fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     let world = fair_k(words)?;
@@ -90,6 +108,11 @@ fn fair_k_scenarios() {
 #[test]
 fn fair_k_late_scenarios() {
     play_all("fair_k_late", fair_k_late).unwrap();
+}
+
+#[test]
+fn coordinator_scenarios() {
+    play_all("coordinator", coordinator).unwrap();
 }
 
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";

@@ -59,6 +59,7 @@
 //! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use peerlock_base::{Key, PeerId, Span, Ticket};
 
@@ -335,4 +336,27 @@ impl Observe for Coordinator {
     fn kind(message: &Message) -> usize {
         message.kind()
     }
+}
+
+/// What its replicas know, and what its clients know: `R0 in office, epoch 0, 3 is inside, line 2@4`.
+impl fmt::Display for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for replica in &self.replicas {
+            write!(f, "{between}{replica}")?;
+            between = "; ";
+        }
+        if self.replicas.is_empty() { write!(f, "{}", self.clients) } else { Ok(()) }
+    }
+}
+
+/// The line, in words.
+fn write_line<'a>(f: &mut fmt::Formatter<'_>, line: impl Iterator<Item = &'a Entry>) -> fmt::Result {
+    f.write_str(", line")?;
+    let mut is_empty = true;
+    for entry in line {
+        write!(f, " {entry}")?;
+        is_empty = false;
+    }
+    if is_empty { f.write_str(" empty") } else { Ok(()) }
 }

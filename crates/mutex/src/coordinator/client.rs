@@ -1,11 +1,12 @@
 //! The client half of the coordinator protocol (Figure 1, *Client side*).
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use peerlock_base::{PeerId, Span, Ticket, Time};
 
 use super::message::{Entry, Holder, Message, Place, Timer};
-use super::{Common, Config, Coordinator, Forecast, is_same};
+use super::{Common, Config, Coordinator, Forecast, is_same, write_line};
 use crate::outbox::{Outbox, To};
 use crate::token::Claim;
 use crate::{Cx, Grant, fencing};
@@ -317,6 +318,24 @@ impl Clients {
         let place = request.place.filter(|_| request.phase == Phase::Waiting)?;
         let before = self.queue.iter().filter(|entry| entry.place < place).count() as u64;
         Some(Forecast { ahead: before + 1, wait: self.t_cs.map(|t_cs| t_cs * (before + 1)) })
+    }
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.requests.is_empty() {
+            return f.write_str("wants nothing");
+        }
+        let mut between = "";
+        for request in &self.requests {
+            match request.phase {
+                Phase::Waiting => write!(f, "{between}{} waits", request.ticket)?,
+                Phase::Turn(number) => write!(f, "{between}{} has {number} and asks", request.ticket)?,
+                Phase::Inside(number) => write!(f, "{between}{} is inside under {number}", request.ticket)?,
+            }
+            between = "; ";
+        }
+        write_line(f, self.queue.iter())
     }
 }
 

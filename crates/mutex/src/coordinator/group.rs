@@ -14,6 +14,7 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 use peerlock_base::{Span, Time};
 
@@ -103,6 +104,17 @@ impl Group {
 
     pub fn is_blank(&self) -> bool {
         matches!(self.state, State::Blank { .. })
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            State::Blank { .. } => f.write_str("has no memory"),
+            State::Follower => write!(f, "follows R{}, epoch {}", self.coordinator, self.epoch),
+            State::Candidate { .. } => write!(f, "stands, epoch {}", self.epoch),
+            State::Office { .. } => write!(f, "in office, epoch {}", self.epoch),
+        }
     }
 }
 

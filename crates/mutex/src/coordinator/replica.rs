@@ -2,13 +2,14 @@
 //! the others note. Who is coordinator is decided in `group.rs`.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use peerlock_base::{Span, Time};
 
 use super::client::peers;
 use super::group::Group;
 use super::message::{Entry, Holder, Memory, Message, Place, Timer};
-use super::{Common, Coordinator, EPOCH, is_same};
+use super::{Common, Coordinator, EPOCH, is_same, write_line};
 use crate::replicas::by_any_clock;
 use crate::token::Claim;
 use crate::{Cx, fencing};
@@ -415,5 +416,13 @@ impl Replica {
     pub fn others(&self, common: &Common) -> impl Iterator<Item = u32> + use<> {
         let me = self.index;
         (0..common.replicas.quorum().replicas()).filter(move |&index| index != me)
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "R{} {}", self.index, self.group)?;
+        self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
+        write_line(f, self.line.iter().map(|waiting| &waiting.entry))
     }
 }
