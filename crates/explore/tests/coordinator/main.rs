@@ -7,7 +7,8 @@
 //! one_case -- --nocapture`.
 
 mod printed;
-#[path = "../sigma/stage.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../stage/mod.rs"]
 mod stage;
 mod timed;
 

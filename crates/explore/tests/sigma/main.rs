@@ -8,6 +8,8 @@
 
 mod printed;
 mod sabotage;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../stage/mod.rs"]
 mod stage;
 
 use std::collections::{HashMap, HashSet};
