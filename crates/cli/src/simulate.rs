@@ -22,10 +22,10 @@ use setting::Setting;
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 pub struct Options {
     /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among peers that ask again and again; sigma, sigma-once,
-    /// strawman or strawman-retry for clients without number, who ask replicas
+    /// strawman, strawman-retry or coordinator for clients without number, who ask replicas
     #[arg(long, default_value = "fair-k")]
     protocol: AnyProtocol,
-    /// With fair-k and sigma: as the paper prints it, or with what we mended: printed, repaired [default: repaired]
+    /// With fair-k, sigma and coordinator: as the paper prints it, or with what we mended: printed, repaired [default: repaired]
     #[arg(long)]
     form: Option<Form>,
     /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; clients without number leave at

@@ -105,7 +105,15 @@ fn an_open_run_has_its_fields_and_a_throughput() {
 #[test]
 fn every_protocol_with_replicas_runs_and_every_fault_happens() {
     let trouble = "--loss 0.01 --duplication 0.01 --client-crash 0.1 --replica-life 200s --lease 5s --hold 500ms";
-    for protocol in ["sigma", "sigma --form printed", "sigma-once", "strawman", "strawman-retry"] {
+    for protocol in [
+        "sigma",
+        "sigma --form printed",
+        "sigma-once",
+        "strawman",
+        "strawman-retry",
+        "coordinator",
+        "coordinator --form printed",
+    ] {
         for latency in ["constant:100ms", "uniform:50ms..150ms", "jitter:0s..200ms --links unordered"] {
             let run = format!("--protocol {protocol} {OPEN} --latency {latency} --count-violations");
             assert_eq!(json(&run)["resets"], 0, "{run}");

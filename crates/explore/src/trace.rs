@@ -51,6 +51,11 @@ impl Trace {
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
+            Action::Pass => {
+                let mut world = world.clone();
+                world.apply(action, &mut Vec::new());
+                self.line(format_args!("at {}:", world.now()));
+            }
             Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
         }
     }

@@ -31,12 +31,16 @@ pub struct Limits {
     pub losses: u32,
     /// How many messages may be delivered twice, in all.
     pub duplications: u32,
-    /// How often timers may run out, in all.
+    /// How often timers may run out, in all. Does not matter where time passes.
     pub timeouts: u32,
+    /// How often time may pass, in all: each time to the next moment at which a timer is due. A timer then runs out neither
+    /// before its time nor after, while messages may take as long as they like; and all clocks agree. With 0 time
+    /// stands still, and a timer may run out at any moment.
+    pub passes: u32,
     /// Timers set for longer than this never run out.
     ///
-    /// Time stands still here, so that a lease never ends, neither where it was given nor where it is used; a timer
-    /// that watches over one must not run out either, as it would find nothing to do and use up a time-out.
+    /// Where time stands still a lease never ends, neither where it was given nor where it is used; a timer that watches
+    /// over one must not run out either, as it would find nothing to do and use up a time-out.
     pub longest_timer: Span,
     /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
     pub replicas: usize,
@@ -64,6 +68,7 @@ impl Limits {
             losses: 0,
             duplications: 0,
             timeouts: 0,
+            passes: 0,
             longest_timer: Span::from_nanos(u64::MAX),
             replicas: 0,
             alike: false,
@@ -102,6 +107,8 @@ pub enum Action<T> {
     Duplicate(usize),
     /// A timer of this peer runs out.
     Fire(usize, T),
+    /// It is now the moment at which the next timer is due.
+    Pass,
     /// This replica loses its memory.
     Reset(usize),
 }
@@ -110,7 +117,8 @@ pub enum Action<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Local<P: Explorable> {
     peer: P,
-    timers: Vec<P::Timer>,
+    /// Those that are pending, and when they are due; where time stands still, at once.
+    timers: Vec<(P::Timer, Time)>,
     /// How many requests have been made here, which is also the newest ticket.
     asked: u64,
     waiting: Vec<Ticket>,
@@ -146,6 +154,7 @@ struct Left {
     losses: u32,
     duplications: u32,
     timeouts: u32,
+    passes: u32,
     resets: u32,
 }
 
@@ -158,9 +167,9 @@ struct Rules {
 
 /// Some peers, their clients and the messages between them, at one moment.
 ///
-/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]), since any
-/// order of events is tried and a protocol's promises must not depend on how long things take; a pending timer may run
-/// out at any moment, as long as the limits allow. Every step is given the same random numbers.
+/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]) unless the limits
+/// let it pass, since any order of events is tried and a protocol's promises must not depend on how long things take; a
+/// pending timer may run out at any moment, as long as the limits allow. Every step is given the same random numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,
@@ -168,6 +177,7 @@ pub struct World<P: Explorable> {
     /// In the order of sending per pair where the network is ordered, and sorted where it is not: then worlds that
     /// differ only in the order of sending are one.
     letters: Vec<Arc<Sealed<P::Message>>>,
+    now: Time,
     /// What is left of the limits.
     left: Left,
     /// All grants so far, sorted.
@@ -187,9 +197,10 @@ impl<P: Explorable> World<P> {
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
         let local = |peer| Local { peer, timers: Vec::new(), asked: 0, waiting: Vec::new(), inside: Vec::new() };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, resets, .. } = limits;
-        let left = Left { withdrawals, losses, duplications, timeouts, resets };
-        Self { rules: Arc::new(Rules { ids, limits }), nodes, letters: Vec::new(), left, grants: Vec::new() }
+        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
+        let left = Left { withdrawals, losses, duplications, timeouts, passes, resets };
+        let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
+        Self { rules, nodes, letters, now, left, grants: Vec::new() }
     }
 
     /// All peers' ids, in order.
@@ -212,9 +223,15 @@ impl<P: Explorable> World<P> {
         Ticket::new(self.nodes[at].local.asked)
     }
 
-    /// The peer that an action happens to: with a letter, the one it is for.
+    /// What time it is.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The peer that an action happens to: with a letter, the one it is for; with none, the first.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
+            Action::Pass => self.ids()[0],
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
@@ -229,6 +246,20 @@ impl<P: Explorable> World<P> {
     /// The messages under way.
     pub fn letters(&self) -> impl ExactSizeIterator<Item = &Letter<P::Message>> {
         self.letters.iter().map(|sealed| &sealed.letter)
+    }
+
+    /// All messages that are under way get lost. To set a stage: it costs nothing of the limits.
+    pub fn forget_letters(&mut self) {
+        self.letters.clear();
+    }
+
+    /// These timers never run out. To set a stage, from which only others matter.
+    pub fn forget_timers(&mut self, is_forgotten: impl Fn(&P::Timer) -> bool) {
+        for node in &mut self.nodes {
+            let mut local = node.local.clone();
+            local.timers.retain(|(timer, _)| !is_forgotten(timer));
+            *node = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        }
     }
 
     /// The clients that wait at a peer, by ticket.
@@ -248,9 +279,20 @@ impl<P: Explorable> World<P> {
         self.ids().iter().zip(&self.nodes).flat_map(at).collect()
     }
 
-    /// How many timers may still run out.
+    /// How many timers may still run out, or where time passes, how often it may.
     pub fn timeouts_left(&self) -> u32 {
-        self.left.timeouts
+        if self.has_time() { self.left.passes } else { self.left.timeouts }
+    }
+
+    /// Whether time passes here.
+    fn has_time(&self) -> bool {
+        self.rules.limits.passes > 0
+    }
+
+    /// When the next timer is due, if it is not due now.
+    fn next_due(&self) -> Option<Time> {
+        let due = self.nodes.iter().flat_map(|node| &node.local.timers).map(|&(_, due)| due).min();
+        due.filter(|due| *due > self.now)
     }
 
     /// Whether timers are pending: where [`World::actions`] has nothing more, this world was cut off, not finished.
@@ -261,7 +303,7 @@ impl<P: Explorable> World<P> {
     /// Adds everything that may happen next to `actions`, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
-        let Left { withdrawals, losses, duplications, timeouts, resets } = self.left;
+        let Left { withdrawals, losses, duplications, timeouts, passes, resets } = self.left;
         actions.extend((0..replicas).filter(|_| resets > 0).map(Action::Reset));
         for (at, node) in self.nodes.iter().enumerate() {
             let local = &node.local;
@@ -272,10 +314,12 @@ impl<P: Explorable> World<P> {
             if withdrawals > 0 {
                 actions.extend(local.waiting.iter().map(|&ticket| Action::Withdraw(at, ticket)));
             }
-            if timeouts > 0 {
-                actions.extend(local.timers.iter().map(|timer| Action::Fire(at, timer.clone())));
+            if timeouts > 0 || self.has_time() {
+                let due = local.timers.iter().filter(|(_, due)| *due <= self.now);
+                actions.extend(due.map(|(timer, _)| Action::Fire(at, timer.clone())));
             }
         }
+        actions.extend((passes > 0 && self.next_due().is_some()).then_some(Action::Pass));
         let mut before: Option<&Letter<P::Message>> = None;
         for (at, letter) in self.letters().enumerate() {
             let repeats = |before: &Letter<P::Message>| match ordered {
@@ -344,9 +388,14 @@ impl<P: Explorable> World<P> {
             }
             Action::Fire(at, ref timer) => {
                 let mut local = local(at);
-                local.timers.retain(|pending| pending != timer);
-                self.left.timeouts -= 1;
+                local.timers.retain(|(pending, _)| pending != timer);
+                self.left.timeouts -= u32::from(!self.has_time());
                 Some((at, local, Input::Timer(timer.clone())))
+            }
+            Action::Pass => {
+                self.left.passes -= 1;
+                self.now = self.next_due().unwrap_or(self.now);
+                None
             }
             Action::Reset(at) => {
                 let local = local(at);
@@ -367,8 +416,7 @@ impl<P: Explorable> World<P> {
     ) -> Option<Violation> {
         let me = self.rules.ids[at];
         let mut rng = Rng::new(0);
-        let stepped =
-            AssertUnwindSafe(|| step(&mut local.peer, input, &mut Cx::new(me, Time::ZERO, &mut rng, effects)));
+        let stepped = AssertUnwindSafe(|| step(&mut local.peer, input, &mut Cx::new(me, self.now, &mut rng, effects)));
         if let Err(panic) = catch_unwind(stepped) {
             let why = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
             return Some(Violation::Panic(me, why.unwrap_or("without words").into()));
@@ -389,18 +437,17 @@ impl<P: Explorable> World<P> {
                     local.waiting.retain(|waiting| waiting != ticket);
                     None
                 }
-                Effect::SetTimer { timer, after } if *after > self.rules.limits.longest_timer => {
-                    local.timers.retain(|pending| pending != timer);
-                    None
-                }
-                Effect::SetTimer { timer, .. } => {
-                    if let Err(place) = local.timers.binary_search(timer) {
-                        local.timers.insert(place, timer.clone());
+                Effect::SetTimer { timer, after } => {
+                    local.timers.retain(|(pending, _)| pending != timer);
+                    if *after <= self.rules.limits.longest_timer {
+                        let place = local.timers.partition_point(|(pending, _)| pending < timer);
+                        let due = if self.has_time() { self.now + *after } else { self.now };
+                        local.timers.insert(place, (timer.clone(), due));
                     }
                     None
                 }
                 Effect::CancelTimer { timer } => {
-                    local.timers.retain(|pending| pending != timer);
+                    local.timers.retain(|(pending, _)| pending != timer);
                     None
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => {
@@ -518,7 +565,7 @@ impl<P: Explorable> World<P> {
     /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
     /// 300,000 for ten million.
     pub fn fingerprint(&self) -> u64 {
-        let rest = hash_of(&(self.left, &self.grants, self.letters.len()));
+        let rest = hash_of(&(self.left, self.now, &self.grants, self.letters.len()));
         if self.rules.limits.alike {
             return self.fingerprint_of_alike(rest);
         }
@@ -568,9 +615,9 @@ fn hash_of(value: &impl Hash) -> u64 {
 
 impl<P: Explorable> Clone for World<P> {
     fn clone(&self) -> Self {
-        let Self { rules, nodes, letters, left, grants } = self;
+        let Self { rules, nodes, letters, now, left, grants } = self;
         let (nodes, letters, grants) = (nodes.clone(), letters.clone(), grants.clone());
-        Self { rules: rules.clone(), nodes, letters, left: *left, grants }
+        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants }
     }
 }
 
@@ -579,6 +626,7 @@ impl<P: Explorable> Hash for World<P> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.nodes.iter().for_each(|node| node.local.hash(state));
         self.letters().for_each(|letter| letter.hash(state));
+        self.now.hash(state);
         self.left.hash(state);
         self.grants.hash(state);
     }

@@ -14,7 +14,8 @@ use peerlock_base::{PeerId, Span};
 use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
 use peerlock_mutex::{
-    E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, e2e, fair_k_late, non_e2e, sigma,
+    Coordinator, E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, coordinator, e2e, fair_k_late,
+    non_e2e, sigma,
 };
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
@@ -131,6 +132,24 @@ fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
     Ok(World::new(limits, peers.map(PeerId::new).map(|id| (id, Sigma::new(id, &places, config)))))
 }
 
+/// `peers 0..5 replicas 3`, and after that `printed` for the paper's form. Replicas come first, clients after them.
+fn coordinator(words: &[&str]) -> Result<World<Coordinator>, String> {
+    let usage = || format!("peers 0..LAST replicas NUMBER [printed], not {words:?}");
+    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let [range, "replicas", replicas, switches @ ..] = words else { return Err(usage()) };
+    let (replicas, last) = (number(replicas)?, number(range.strip_prefix("0..").ok_or_else(usage)?)?);
+    let config = match switches {
+        [] => coordinator::Config::REPAIRED,
+        ["printed"] => coordinator::Config::PRINTED,
+        _ => return Err(usage()),
+    };
+    let places = Replicas::first(Quorum::new(replicas, replicas / 2 + 1));
+    let (requests, clients, withdrawals) = (u64::MAX, usize::MAX, u32::MAX);
+    let limits = Limits { requests, clients, withdrawals, replicas: replicas as usize, ..Limits::new(1) };
+    let peers = (0..=u64::from(last)).map(PeerId::new);
+    Ok(World::new(limits, peers.map(|peer| (peer, Coordinator::new(peer, &places, config)))))
+}
+
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
 fn too_strict(words: &[&str]) -> Result<World<FairK>, String> {
     let world = fair_k(words)?;
@@ -176,6 +195,11 @@ fn fair_k_late_scenarios() {
 #[test]
 fn sigma_scenarios() {
     play_all("sigma", sigma).unwrap();
+}
+
+#[test]
+fn coordinator_scenarios() {
+    play_all("coordinator", coordinator).unwrap();
 }
 
 const FILE: &str = "PEERLOCK_SCENARIO_FILE";

@@ -114,3 +114,18 @@ fn replicas_have_no_clients_and_may_be_reset() {
     let explored = explore(&world, 1000).unwrap();
     assert_eq!(explored, Explored { states: 3 * 4, steps: 2 * 4 + 3 * 3, ends: 1, depth: 2 + 3 });
 }
+
+/// Where time passes, a timer runs out at its time and not before.
+#[test]
+fn timers_run_out_when_they_are_due() {
+    let limits = Limits { passes: 1, ..Limits::new(1) };
+
+    assert_eq!(explored(limits, Sleeper::default()).unwrap(), Explored { states: 5, steps: 4, ends: 1, depth: 4 });
+    let world = World::new(Limits { withdrawals: 1, ..limits }, [(PeerId::new(0), Sleeper::default())]);
+    let found = explore(&world, 1000);
+    assert!(found.is_ok(), "a cancelled timer is not waited for");
+    let forgets = Sleeper { forgets_to_cancel: true, ..Sleeper::default() };
+    let found = explored(Limits { withdrawals: 1, ..limits }, forgets).unwrap_err();
+    let trace = "0: request\n0: withdraw\nat 1s:\n0: timer t1\n0: enter slot 0, fencing 1\n";
+    assert_eq!(found.trace.to_string(), trace);
+}

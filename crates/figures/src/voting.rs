@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_mutex::{Quorum, Replicas, Sigma, Strawman, sigma, strawman};
+use peerlock_mutex::{Coordinator, Quorum, Replicas, Sigma, Strawman, coordinator, sigma, strawman};
 use peerlock_sim::{Failure, Open, Report};
 
 use crate::{Form, Protocol, UnknownProtocol};
@@ -19,15 +19,17 @@ pub enum Voting {
     Strawman,
     /// `strawman-retry`: the same, but losers try again after a random time.
     StrawmanRetry,
+    /// `coordinator`: replicas that elect who decides, and clients that pass the token on.
+    Coordinator,
 }
 
 impl Voting {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Sigma, Self::SigmaOnce, Self::Strawman, Self::StrawmanRetry];
+    pub const ALL: &[Self] = &[Self::Sigma, Self::SigmaOnce, Self::Strawman, Self::StrawmanRetry, Self::Coordinator];
 
     /// Whether its printed and its mended form differ.
     pub fn has_forms(self) -> bool {
-        matches!(self, Self::Sigma)
+        matches!(self, Self::Sigma | Self::Coordinator)
     }
 
     /// Runs an experiment with this protocol, where `votes` of the replicas win. `progress` is told of every trial that
@@ -54,6 +56,10 @@ impl Voting {
             let config = strawman::Config { lease: open.lease, ..config };
             open.run(|me| Strawman::new(me, &replicas, config), progress)
         };
+        let coordinator = |config: coordinator::Config, progress| {
+            let config = coordinator::Config { lease: open.lease, ..config };
+            open.run(|me| Coordinator::new(me, &replicas, config), progress)
+        };
         match (self, form) {
             (Self::Sigma, Form::Repaired) => sigma(sigma::Config::REPAIRED, progress),
             (Self::Sigma, Form::Printed) => sigma(sigma::Config::PRINTED, progress),
@@ -62,6 +68,8 @@ impl Voting {
             }
             (Self::Strawman, _) => strawman(strawman::Config::GIVES_UP, progress),
             (Self::StrawmanRetry, _) => strawman(strawman::Config::BACKS_OFF, progress),
+            (Self::Coordinator, Form::Repaired) => coordinator(coordinator::Config::REPAIRED, progress),
+            (Self::Coordinator, Form::Printed) => coordinator(coordinator::Config::PRINTED, progress),
         }
     }
 }
@@ -73,6 +81,7 @@ impl fmt::Display for Voting {
             Self::SigmaOnce => "sigma-once",
             Self::Strawman => "strawman",
             Self::StrawmanRetry => "strawman-retry",
+            Self::Coordinator => "coordinator",
         })
     }
 }
@@ -127,6 +136,6 @@ mod tests {
         }
         assert_eq!("bv95".parse(), Ok(AnyProtocol::Closed(Protocol::Bv95(Default::default()))));
         let error = "paxos".parse::<AnyProtocol>().unwrap_err().to_string();
-        assert!(error.ends_with("ideal, sigma, sigma-once, strawman, strawman-retry"), "{error}");
+        assert!(error.ends_with("ideal, sigma, sigma-once, strawman, strawman-retry, coordinator"), "{error}");
     }
 }

@@ -9,6 +9,8 @@
 
 mod printed;
 mod sabotage;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../stage/mod.rs"]
 mod stage;
 
 use std::collections::{BTreeSet, HashMap, HashSet};

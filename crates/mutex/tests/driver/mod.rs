@@ -43,6 +43,12 @@ pub struct Trouble {
     /// No more resets than this within `resets_window`.
     pub resets_at_most: usize,
     pub resets_window: Span,
+    /// How long a replica that is reset cannot be reached, on average.
+    pub down_for: Span,
+    /// The mean time between two partitions: some peers, replicas and clients, and all others do not hear of each
+    /// other for about as long as `partitions_last`. None if zero.
+    pub partitions_every: Span,
+    pub partitions_last: Span,
     /// Incarnations are counted 1, 2, 3 … instead of read from a clock.
     pub counted_incarnations: bool,
     /// The probability that a client crashes some time after asking, never to be seen again.
@@ -86,6 +92,7 @@ enum Event<M, T> {
     Leave { peer: PeerId, ticket: Ticket },
     Crash { peer: PeerId },
     Reset,
+    Partition,
 }
 
 #[derive(Clone, Copy)]
@@ -122,6 +129,8 @@ struct World<P: Observe, F> {
     clocks: Vec<Clock>,
     crashed: Vec<bool>,
     cut_off_until: Vec<Time>,
+    /// Which partition it is, and until when.
+    partition: (u64, Time),
     tickets: Vec<Ticket>,
     per_peer: Vec<u64>,
     inside: Vec<(PeerId, Ticket)>,
@@ -147,6 +156,7 @@ pub fn play<P: Observe, F: Fn(PeerId) -> P>(setting: Setting, seed: u64, new_pee
         clocks: Vec::new(),
         crashed: Vec::new(),
         cut_off_until: Vec::new(),
+        partition: (0, Time::ZERO),
         tickets: Vec::new(),
         per_peer: Vec::new(),
         inside: Vec::new(),
@@ -178,6 +188,7 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
         if self.setting.trouble.resets_every > Span::ZERO {
             self.next_reset();
         }
+        self.next_partition();
         let end = Time::ZERO + self.setting.length;
         // An open load above saturation leaves a queue behind; there only the closed one is played to the end.
         let last = if let Load::Open { .. } = self.setting.load { end } else { end + Span::from_secs(3000) };
@@ -253,6 +264,11 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
                 self.reset();
                 self.next_reset();
             }
+            Event::Partition => {
+                let last = self.rng.exponential(self.setting.trouble.partitions_last);
+                self.partition = (self.rng.bits(), self.now + last);
+                self.next_partition();
+            }
         }
     }
 
@@ -311,6 +327,20 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
         }
     }
 
+    fn next_partition(&mut self) {
+        if self.setting.trouble.partitions_every > Span::ZERO {
+            let at = self.now + self.rng.exponential(self.setting.trouble.partitions_every);
+            self.push(at, Event::Partition);
+        }
+    }
+
+    /// Whether a partition lies between the two.
+    fn are_apart(&self, one: PeerId, other: PeerId) -> bool {
+        let (partition, until) = self.partition;
+        let side = |peer: PeerId| mix(partition ^ peer.get()) & 1;
+        self.now < until && self.in_trouble() && side(one) != side(other)
+    }
+
     fn reset(&mut self) {
         let (window, now) = (self.setting.trouble.resets_window, self.now);
         self.reset_times.retain(|&at| now.since(at) <= window);
@@ -322,6 +352,9 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
         let peer = PeerId::new(self.rng.below(u64::from(self.setting.quorum.replicas())));
         let clock = self.clocks[peer.index()].read(now).as_nanos();
         let incarnation = if self.setting.trouble.counted_incarnations { self.outcome.resets } else { clock };
+        if self.setting.trouble.down_for > Span::ZERO {
+            self.cut_off_until[peer.index()] = self.now + self.rng.exponential(self.setting.trouble.down_for);
+        }
         self.step(peer, Input::Reset { incarnation });
     }
 
@@ -385,6 +418,7 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
             self.push(at, Event::Arrive { from, to, message: message.clone() });
         }
         let is_cut_off = [from, to].iter().any(|peer| self.now < self.cut_off_until[peer.index()]);
+        let is_cut_off = is_cut_off || self.are_apart(from, to);
         let is_lost = is_cut_off || (is_lossy && self.rng.chance(trouble.loss));
         if !is_lost {
             let at = self.now + self.latency(from, to);

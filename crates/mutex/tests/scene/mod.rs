@@ -1,59 +1,63 @@
-//! A scene for Sigma: n replicas, peers 0 … n − 1, and clients A, B, C and a newcomer. Messages move only when told to.
+//! A scene: n replicas, peers 0 … n − 1, and clients A, B, C and a newcomer. Messages move only when told to.
 
 use std::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::sigma::{Config, Message, Sigma, Stamp, Timer};
+use peerlock_mutex::sigma::{Config, Message, Sigma, Stamp};
 use peerlock_mutex::token::Claim;
-use peerlock_mutex::{Cx, Effect, Input, Observe, Quorum, Replicas, step};
+use peerlock_mutex::{Cx, Effect, Input, Observe, Protocol, Quorum, Replicas, step};
 
 pub const A: u64 = 100;
 pub const B: u64 = 101;
 pub const C: u64 = 102;
 pub const NEWCOMER: u64 = 103;
 
-pub struct Scene {
+pub struct Scene<P: Observe> {
     pub now: Time,
-    peers: BTreeMap<u64, Sigma>,
+    pub peers: BTreeMap<u64, P>,
     /// From, to, what: in the order sent.
-    pub wire: Vec<(u64, u64, Message)>,
-    pub timers: BTreeMap<(u64, Timer), Time>,
+    pub wire: Vec<Letter<P>>,
+    pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
     /// Who is inside: peer, ticket, fencing number.
     pub inside: Vec<(u64, u64, u64)>,
     /// The same, of all who ever were.
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
-    pub sent: [usize; 5],
+    /// How many messages of each type.
+    pub sent: Vec<usize>,
     pub cut_off: Option<u64>,
 }
 
-impl Scene {
-    pub fn new(n: u32, m: u32, config: Config) -> Self {
-        let replicas = Replicas::first(Quorum::new(n, m));
-        let new = |number: u64| (number, Sigma::new(PeerId::new(number), &replicas, config));
+type Letter<P> = (u64, u64, <P as Protocol>::Message);
+
+impl<P: Observe> Scene<P> {
+    pub fn of(replicas: u32, new: impl Fn(PeerId) -> P) -> Self {
         Self {
             now: Time::ZERO + Span::from_secs(1),
-            peers: (0..u64::from(n)).chain([A, B, C, NEWCOMER]).map(new).collect(),
+            peers: (0..u64::from(replicas))
+                .chain([A, B, C, NEWCOMER])
+                .map(|peer| (peer, new(PeerId::new(peer))))
+                .collect(),
             wire: Vec::new(),
             timers: BTreeMap::new(),
             tickets: BTreeMap::new(),
             inside: Vec::new(),
             entered: Vec::new(),
             lost: Vec::new(),
-            sent: [0; 5],
+            sent: vec![0; P::KINDS.len()],
             cut_off: None,
         }
     }
 
-    pub fn step(&mut self, peer: u64, input: Input<Message, Timer>) {
+    pub fn step(&mut self, peer: u64, input: Input<P::Message, P::Timer>) {
         let (mut effects, mut rng) = (Vec::new(), Rng::new(1));
         let mut cx = Cx::new(PeerId::new(peer), self.now, &mut rng, &mut effects);
         step(self.peers.get_mut(&peer).expect("a peer of the scene"), input, &mut cx);
         for effect in effects {
             match effect {
                 Effect::Send { to, message } => {
-                    self.sent[Sigma::kind(&message)] += 1;
+                    self.sent[P::kind(&message)] += 1;
                     if self.cut_off != Some(peer) && self.cut_off != Some(to.get()) {
                         self.wire.push((peer, to.get(), message));
                     }
@@ -99,7 +103,7 @@ impl Scene {
     }
 
     pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
-        let is_it = |&(f, t, ref m): &(u64, u64, Message)| (f, t, Sigma::KINDS[Sigma::kind(m)]) == (from, to, kind);
+        let is_it = |&(f, t, ref m): &Letter<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
         self.wire.iter().position(is_it)
     }
 
@@ -117,18 +121,18 @@ impl Scene {
 
     /// Puts a second copy of the oldest such message on the wire.
     pub fn duplicate(&mut self, from: u64, to: u64, kind: &str) {
-        let copy = self.wire[self.find(from, to, kind).expect("a message to copy")];
+        let copy = self.wire[self.find(from, to, kind).expect("a message to copy")].clone();
         self.wire.push(copy);
     }
 
     /// Takes what is on the wire from one to the other off it, for [`Scene::put_back`].
-    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<(u64, u64, Message)> {
-        let (held, rest) = self.wire.drain(..).partition(|&(f, t, _)| (f, t) == (from, to));
+    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<Letter<P>> {
+        let (held, rest) = self.wire.drain(..).partition(|letter| (letter.0, letter.1) == (from, to));
         self.wire = rest;
         held
     }
 
-    pub fn put_back(&mut self, held: Vec<(u64, u64, Message)>) {
+    pub fn put_back(&mut self, held: Vec<Letter<P>>) {
         self.wire.extend(held);
     }
 
@@ -148,10 +152,14 @@ impl Scene {
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();
-        while let Some((&(peer, timer), &at)) =
-            self.timers.iter().min_by_key(|&(_, at)| at).filter(|&(_, &at)| at <= end)
+        while let Some(((peer, timer), at)) = self
+            .timers
+            .iter()
+            .min_by_key(|&(_, at)| at)
+            .filter(|&(_, &at)| at <= end)
+            .map(|(who, &at)| (who.clone(), at))
         {
-            self.timers.remove(&(peer, timer));
+            self.timers.remove(&(peer, timer.clone()));
             self.now = self.now.max(at);
             self.step(peer, Input::Timer(timer));
             self.stabilize();
@@ -161,6 +169,13 @@ impl Scene {
 
     pub fn who_is_inside(&self) -> Vec<u64> {
         self.inside.iter().map(|&(peer, ..)| peer).collect()
+    }
+}
+
+impl Scene<Sigma> {
+    pub fn new(n: u32, m: u32, config: Config) -> Self {
+        let replicas = Replicas::first(Quorum::new(n, m));
+        Self::of(n, |me| Sigma::new(me, &replicas, config))
     }
 
     /// Whose a replica's vote is, as it would tell a stranger.

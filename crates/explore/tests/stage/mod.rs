@@ -56,4 +56,30 @@ impl<P: Explorable> Stage<P> {
         let timer = actions.into_iter().find(|action| matches!(action, Action::Fire(at, _) if *at as u64 == peer));
         self.step(&timer.expect("a timer of that peer is pending"));
     }
+
+    /// A replica loses its memory.
+    pub fn reset(&mut self, peer: u64) {
+        self.step(&Action::Reset(peer as usize));
+    }
+
+    /// It is now the moment at which the next timer is due.
+    pub fn pass(&mut self) {
+        self.step(&Action::Pass);
+    }
+
+    /// All timers of these peers run out that are due now.
+    pub fn fire(&mut self, peers: impl IntoIterator<Item = u64>) {
+        for peer in peers {
+            let mut actions = Vec::new();
+            self.world.actions(&mut actions);
+            let due = |action: &&Action<P::Timer>| matches!(action, Action::Fire(at, _) if *at as u64 == peer);
+            actions.iter().filter(due).for_each(|action| self.step(action));
+        }
+    }
+
+    /// All messages that are under way get lost.
+    pub fn lose_all(&mut self) {
+        self.world.forget_letters();
+        self.trace.line("… and all that is under way gets lost");
+    }
 }

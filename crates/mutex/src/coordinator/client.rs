@@ -1,0 +1,348 @@
+//! The client half of the coordinator protocol (Figure 1, *Client side*).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{PeerId, Span, Ticket, Time};
+
+use super::message::{Entry, Holder, Message, Place, Timer};
+use super::{Common, Config, Coordinator, Forecast, is_same, write_line};
+use crate::outbox::{Outbox, To};
+use crate::token::Claim;
+use crate::{Cx, Grant, fencing};
+
+/// All clients of one peer. They share their knowledge of the line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Clients {
+    /// Those who wait or are inside, by ticket.
+    requests: Vec<Request>,
+    /// *Queue*: who waits, as far as we know, ourselves included. Empty when we want nothing.
+    queue: Vec<Entry>,
+    /// The replica that has answered last; the first, before any has.
+    coordinator: u32,
+    /// The highest number that a coordinator has named: a turn with a lower one is over.
+    newest: u64,
+    t_cs: Option<Span>,
+    /// *Timestamp*: Lamport's clock.
+    clock: u64,
+    /// RELEASEs that no coordinator has confirmed.
+    outbox: Outbox<Message>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Request {
+    ticket: Ticket,
+    stamp: u64,
+    place: Option<Place>,
+    phase: Phase,
+    /// Nobody else gets in before, but by way of those in front of us.
+    assured: Time,
+    /// Whether the coordinator has answered since we last asked, so that it will again.
+    hope: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Waiting,
+    /// It is our turn, under this number; but we do not know for how long, and have asked.
+    Turn(u64),
+    Inside(u64),
+}
+
+impl Request {
+    fn new(ticket: Ticket, stamp: u64, hope: bool) -> Self {
+        Self { ticket, stamp, place: None, phase: Phase::Waiting, assured: Time::ZERO, hope }
+    }
+
+    fn number(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Waiting => None,
+            Phase::Turn(number) | Phase::Inside(number) => Some(number),
+        }
+    }
+}
+
+impl Clients {
+    pub fn new() -> Self {
+        let (requests, queue) = (Vec::new(), Vec::new());
+        Self { requests, queue, coordinator: 0, newest: 0, t_cs: None, clock: 0, outbox: Outbox::default() }
+    }
+
+    /// Which of our requests is meant: by its ticket; in print by nothing, since a client is known by its peer.
+    fn at(&self, ticket: Ticket, config: &Config) -> Option<usize> {
+        self.requests.iter().position(|request| !config.requests_apart || request.ticket == ticket)
+    }
+
+    /// Figure 1, *requesting*.
+    pub fn request(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        self.clock += 1;
+        self.requests.push(Request::new(ticket, self.clock, common.config.one_asked));
+        self.ask(self.requests.len() - 1, common, cx);
+    }
+
+    /// Asks; also again, and to renew the lease. Whoever should answer is asked alone, unless it has not.
+    fn ask(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Request { ticket, stamp, place, phase, hope, .. } = self.requests[at];
+        let (client, holds) = (Claim { peer: common.post.me(), ticket }, self.requests[at].number());
+        let (newest, inside, alone, sent) = (self.newest, matches!(phase, Phase::Inside(_)), hope, cx.now());
+        let all = 0..common.replicas.quorum().replicas();
+        for to in if alone { self.coordinator..self.coordinator + 1 } else { all } {
+            let message = Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent };
+            common.send(to, message, cx);
+        }
+        self.requests[at].hope = false;
+        self.set_timer(at, common, cx);
+    }
+
+    fn set_timer(&self, at: usize, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let (Request { ticket, phase, hope, assured, .. }, config) = (&self.requests[at], &common.config);
+        let after = match phase {
+            Phase::Inside(_) if config.owner_lease => {
+                let left = assured.since(cx.now());
+                Some((config.lease / 3).min(config.retry.max(left / 2)).min(left))
+            }
+            Phase::Inside(_) => None,
+            _ if !config.resends => None,
+            Phase::Waiting if *hope => Some(config.lease / 3),
+            Phase::Waiting | Phase::Turn(_) => Some(config.retry),
+        };
+        match after {
+            Some(after) => cx.set_timer(Timer::Wake(*ticket), after),
+            None => cx.cancel_timer(Timer::Wake(*ticket)),
+        }
+    }
+
+    /// Figure 1, *RESPONSE*.
+    pub fn on_response(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Response { client, from, place, owner, queue, until, t_cs } = message else { return };
+        let me = Claim { peer: common.post.me(), ticket: client };
+        self.newest = self.newest.max(owner.map_or(0, |owner| owner.number));
+        let is_mine = owner.filter(|owner| owner.client == me);
+        let Some(at) = self.at(client, &common.config) else {
+            if let Some(mine) = is_mine {
+                self.bounce(mine, common, cx);
+            }
+            return;
+        };
+        (self.coordinator, self.t_cs) = (from, t_cs.or(self.t_cs));
+        let request = &mut self.requests[at];
+        (request.hope, request.place) = (true, place.or(request.place));
+        request.assured = request.assured.max(until);
+        if let Some(queue) = queue {
+            queue.iter().for_each(|entry| self.hear(*entry, &common.config));
+            self.queue = queue;
+        }
+        match (is_mine, self.requests[at].phase) {
+            (Some(mine), Phase::Waiting | Phase::Turn(_)) => self.turn(at, mine.number, common, cx),
+            (None, Phase::Turn(number)) if number < self.newest => {
+                self.requests[at].phase = Phase::Waiting; // We were taken for dead, and wait again.
+                self.set_timer(at, common, cx);
+            }
+            (None, Phase::Waiting) => self.set_timer(at, common, cx),
+            _ => {}
+        }
+    }
+
+    /// Our turn. We go in if nobody can have taken us for dead meanwhile; or else ask first. What a coordinator has
+    /// assured us of holds for the owner that it named then, and those after it.
+    fn turn(&mut self, at: usize, number: u64, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        if common.config.owner_lease && number < self.newest {
+            return;
+        }
+        let request = &mut self.requests[at];
+        if !common.config.owner_lease || request.assured > cx.now() {
+            request.phase = Phase::Inside(number);
+            cx.grant(request.ticket, Grant { slot: 0, fencing: number });
+            self.set_timer(at, common, cx);
+        } else if request.phase != Phase::Turn(number) {
+            request.phase = Phase::Turn(number);
+            self.ask(at, common, cx);
+        }
+    }
+
+    /// Figure 1, *ADDREQUEST*.
+    pub fn on_add_request(&mut self, entry: Entry, config: &Config) {
+        self.hear(entry, config);
+        if !self.requests.is_empty()
+            && let Err(at) = self.queue.binary_search(&entry)
+        {
+            self.queue.insert(at, entry);
+        }
+    }
+
+    /// In print an entry's place is a time stamp.
+    fn hear(&mut self, entry: Entry, config: &Config) {
+        if !config.coordinator_numbers {
+            self.clock = self.clock.max(entry.place.count);
+        }
+    }
+
+    /// Figure 1, *RELEASE*: the token.
+    pub fn on_release(
+        &mut self,
+        client: Claim,
+        number: Option<u64>,
+        successor: Option<Claim>,
+        common: &mut Common,
+        cx: &mut Cx<'_, Coordinator>,
+    ) {
+        let next = number.map_or(0, |number| number + 1);
+        if !common.config.named_successor && number.is_some() {
+            // In print the first of our own queue is the next, whoever has left.
+            let first = (!self.queue.is_empty()).then(|| self.queue.remove(0));
+            if let Some(first) = first.filter(|first| first.client.peer == common.post.me())
+                && let Some(at) = self.at(first.client.ticket, &common.config)
+                && self.requests[at].phase == Phase::Waiting
+            {
+                self.turn(at, next, common, cx);
+            }
+            return;
+        }
+        self.queue.retain(|entry| entry.client != client && Some(entry.client) != successor);
+        let Some(successor) = successor.filter(|successor| successor.peer == common.post.me()) else { return };
+        match self.at(successor.ticket, &common.config).map(|at| (at, self.requests[at].phase)) {
+            Some((at, Phase::Waiting)) => self.turn(at, next, common, cx),
+            Some((at, Phase::Turn(number))) if number < next => self.turn(at, next, common, cx),
+            Some(_) => {} // We know.
+            None => self.bounce(Holder { client: successor, number: next }, common, cx),
+        }
+    }
+
+    /// Figure 1, *releasing*; and withdrawal.
+    pub fn release(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
+        let request = self.requests.remove(at);
+        cx.cancel_timer(Timer::Wake(ticket));
+        let client = Claim { peer: common.post.me(), ticket };
+        self.queue.retain(|entry| !is_same(entry.client, client, &common.config));
+        let successor = match request.phase {
+            // A chain of hand-overs is shorter than a leap: see the numbers.
+            Phase::Inside(number) if common.config.named_successor && (number + 1) % fencing::LEAP != 0 => {
+                self.queue.first().map(|entry| entry.client)
+            }
+            _ => None,
+        };
+        self.tell_replicas(client, request.number(), (successor, self.last()), common, cx);
+        for peer in peers(&self.queue) {
+            let (number, last) = (request.number(), self.last());
+            common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
+        }
+        if self.requests.is_empty() {
+            self.queue.clear();
+        }
+    }
+
+    /// The last place that we know of.
+    fn last(&self) -> Option<Place> {
+        self.queue.last().map(|entry| entry.place)
+    }
+
+    /// A grant for a request that is finished: it goes back to the coordinator, unless it has gone on already.
+    fn bounce(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let has_gone = |message: &Message| matches!(*message, Message::Release { client, number, .. } if client == unwanted.client && number >= Some(unwanted.number));
+        if common.config.requests_apart && !self.outbox.pending().any(|(_, message)| has_gone(message)) {
+            self.tell_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
+        }
+    }
+
+    fn tell_replicas(
+        &mut self,
+        client: Claim,
+        number: Option<u64>,
+        (successor, last): (Option<Claim>, Option<Place>),
+        common: &mut Common,
+        cx: &mut Cx<'_, Coordinator>,
+    ) {
+        let all = 0..common.replicas.quorum().replicas();
+        for to in if common.config.one_asked { self.coordinator..self.coordinator + 1 } else { all } {
+            let release = |receipt| Message::Release { to: Some(to), client, number, successor, last, receipt };
+            if !common.config.resends {
+                common.send(to, release(0), cx);
+            } else if self.outbox.post(To::Replica(to), release, (&mut common.post, &common.replicas), cx) {
+                cx.set_timer(Timer::Resend, common.config.retry);
+            }
+        }
+    }
+
+    /// The coordinator knows: nobody else need be told again.
+    pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
+        let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
+        let is_it = |message: &Message| matches!(*message, Message::Release { client: c, number: n, .. } if (c, n) == (client, number));
+        self.outbox.forget(|_, message| is_it(message));
+        if self.outbox.pending().next().is_none() {
+            cx.cancel_timer(Timer::Resend);
+        }
+    }
+
+    /// Now to all replicas. After two lease times nobody believes that we hold anything.
+    pub fn on_resend(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let tries = common.config.lease.as_nanos() * 2 / common.config.retry.as_nanos().max(1);
+        let tries = u32::try_from(tries).unwrap_or(u32::MAX);
+        self.outbox.again(tries, (&mut common.post, &common.replicas), cx);
+        for (_, message) in self.outbox.pending().filter(|_| common.config.one_asked) {
+            let Message::Release { to: Some(asked), client, number, successor, last, receipt } = *message else {
+                continue;
+            };
+            for to in (0..common.replicas.quorum().replicas()).filter(|&to| to != asked) {
+                let release = Message::Release { to: Some(to), client, number, successor, last, receipt };
+                common.post.send_to(&common.replicas, to, release, cx);
+            }
+        }
+        if self.outbox.pending().next().is_some() {
+            cx.set_timer(Timer::Resend, common.config.retry);
+        }
+    }
+
+    /// §4.4: time to ask again, or to leave because the lease has ended.
+    pub fn on_wake(&mut self, ticket: Ticket, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Some(at) = self.requests.iter().position(|request| request.ticket == ticket) else { return };
+        let request = &self.requests[at];
+        if matches!(request.phase, Phase::Inside(_)) && request.assured <= cx.now() {
+            cx.lost(ticket);
+            return self.lose(at, common, cx);
+        }
+        self.ask(at, common, cx);
+    }
+
+    /// Our lease is over, so that we have nothing to hand on; the coordinator may still think that we have.
+    fn lose(&mut self, at: usize, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let request = self.requests.remove(at);
+        let client = Claim { peer: common.post.me(), ticket: request.ticket };
+        self.queue.retain(|entry| entry.client != client);
+        self.tell_replicas(client, request.number(), (None, None), common, cx);
+    }
+
+    /// §4.4: t_w = l × t_cs.
+    pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
+        let request = self.requests.iter().find(|request| request.ticket == ticket)?;
+        let place = request.place.filter(|_| request.phase == Phase::Waiting)?;
+        let before = self.queue.iter().filter(|entry| entry.place < place).count() as u64;
+        Some(Forecast { ahead: before + 1, wait: self.t_cs.map(|t_cs| t_cs * (before + 1)) })
+    }
+}
+
+impl fmt::Display for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.requests.is_empty() {
+            return f.write_str("wants nothing");
+        }
+        let mut between = "";
+        for request in &self.requests {
+            match request.phase {
+                Phase::Waiting => write!(f, "{between}{} waits", request.ticket)?,
+                Phase::Turn(number) => write!(f, "{between}{} has {number} and asks", request.ticket)?,
+                Phase::Inside(number) => write!(f, "{between}{} is inside under {number}", request.ticket)?,
+            }
+            between = "; ";
+        }
+        write_line(f, self.queue.iter())
+    }
+}
+
+/// The peers of these clients, each once.
+pub(super) fn peers<'a>(queue: impl IntoIterator<Item = &'a Entry>) -> Vec<PeerId> {
+    let mut peers: Vec<PeerId> = queue.into_iter().map(|entry| entry.client.peer).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    peers
+}

@@ -1,0 +1,434 @@
+//! Who is coordinator: election, the coordinator's lease, and the recovery of a replica's memory (§4.1).
+//!
+//! ```text
+//!   R₁ (stands)      R₀ … R_n−1
+//!   │ IAMCOORDINATOR    │
+//!   ├──────────────────►│ no promise to anybody else stands: follows R₁ for a term
+//!   │   UPDATE(memory)  │
+//!   │◄──────────────────┤ with the m-th vote, its own counted, R₁ is in office
+//!   │              PING │
+//!   │◄──────────────────┤ says which OK it has heard: the promise counts from there
+//!   │ OK                │
+//!   ├──────────────────►│ follows R₁ for another term
+//! ```
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{Span, Time};
+
+use super::message::{Message, Telling, Timer};
+use super::replica::Replica;
+use super::{Common, Config, Coordinator};
+use crate::Cx;
+use crate::quorum::Voters;
+use crate::replicas::by_any_clock;
+
+/// What a replica knows of the others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Group {
+    /// *Coordinator*: whom we follow, or would; ourselves while we stand.
+    coordinator: u32,
+    /// *T_coor*: its epoch.
+    pub epoch: u64,
+    /// The highest epoch that we have voted for or followed: we vote for no lower one.
+    pub seen: u64,
+    /// Until then we follow nobody else.
+    promised: Time,
+    /// `sent` of the message that the promise answers.
+    heard: Time,
+    /// If we hear nothing of a coordinator until then, we stand.
+    patience: Time,
+    state: State,
+    /// Whether we have ever stood: the first replica may stand in epoch 0, but once only.
+    stood: bool,
+    /// Whether [`Timer::Ping`] goes round.
+    awake: bool,
+    /// Lamport's clock, from which the printed form takes its epochs.
+    pub clock: u64,
+    /// In print: what is to be passed on when OK comes.
+    parked: Vec<Message>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// We have lost our memory at this time, and know of these that they have, too.
+    Blank {
+        since: Time,
+        blanks: Voters,
+    },
+    Follower,
+    /// For each other replica `sent` of the latest message that it has promised on.
+    Candidate {
+        votes: Vec<Option<Time>>,
+    },
+    /// The same; and until `grace` nobody may be let in.
+    Office {
+        votes: Vec<Option<Time>>,
+        grace: Time,
+    },
+}
+
+impl Group {
+    /// "Initially, the first created replica will be the coordinator" (§4.1).
+    pub fn new() -> Self {
+        Self {
+            coordinator: 0,
+            epoch: 0,
+            seen: 0,
+            promised: Time::ZERO,
+            heard: Time::ZERO,
+            patience: Time::ZERO,
+            state: State::Follower,
+            stood: false,
+            awake: false,
+            clock: 0,
+            parked: Vec::new(),
+        }
+    }
+
+    /// Of a replica without memory. In print it does as if nothing had happened.
+    pub fn blank(now: Time, config: &Config) -> Self {
+        let blank = State::Blank { since: now, blanks: Voters::NONE };
+        Self { state: if config.majority_lease { blank } else { State::Follower }, stood: true, ..Self::new() }
+    }
+
+    /// The end of grace, while we are in office.
+    pub fn grace(&self) -> Option<Time> {
+        match self.state {
+            State::Office { grace, .. } => Some(grace),
+            _ => None,
+        }
+    }
+
+    pub fn is_blank(&self) -> bool {
+        matches!(self.state, State::Blank { .. })
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            State::Blank { .. } => f.write_str("has no memory"),
+            State::Follower => write!(f, "follows R{}, epoch {}", self.coordinator, self.epoch),
+            State::Candidate { .. } => write!(f, "stands, epoch {}", self.epoch),
+            State::Office { .. } => write!(f, "in office, epoch {}", self.epoch),
+        }
+    }
+}
+
+/// Until when enough promises stand. Ours is not among the votes and stands as long as we want.
+fn lease_end(votes: &[Option<Time>], common: &Common) -> Option<Time> {
+    let mut ends: Vec<Time> = votes.iter().flatten().map(|&sent| sent + by_any_clock(common.config.term)).collect();
+    ends.sort_unstable();
+    match common.replicas.quorum().votes() as usize - 1 {
+        0 => Some(Time::from_nanos(u64::MAX)),
+        others => ends.len().checked_sub(others).map(|at| ends[at]),
+    }
+}
+
+impl Replica {
+    pub fn is_coordinator(&self) -> bool {
+        self.group.coordinator == self.index
+    }
+
+    /// Whether we may decide: in print always. One whose lease has lapsed is out, and must be elected again.
+    pub fn is_in_office(&mut self, common: &Common, now: Time) -> bool {
+        if !common.config.majority_lease {
+            return true;
+        }
+        match &self.group.state {
+            State::Office { votes, .. } if lease_end(votes, common).is_some_and(|end| end > now) => true,
+            State::Office { .. } => {
+                self.group.state = State::Follower;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// The first message for this replica sets its clockwork going.
+    pub fn wake_up(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        if common.config.majority_lease && !self.group.awake {
+            self.group.awake = true;
+            self.be_patient(common, cx);
+            cx.set_timer(Timer::Ping(self.index), common.config.ping);
+        }
+    }
+
+    /// A term, and a random while, so that not all stand at once.
+    fn be_patient(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let while_longer = cx.rng().between(Span::ZERO, common.config.ping);
+        self.group.patience = cx.now() + common.config.term + while_longer;
+    }
+
+    /// [`Timer::Ping`].
+    pub fn on_ping_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        if !common.config.majority_lease {
+            return self.elect_in_print(common, cx);
+        }
+        let now = cx.now();
+        cx.set_timer(Timer::Ping(self.index), common.config.ping);
+        self.is_in_office(common, now);
+        match &self.group.state {
+            State::Blank { since, .. } => {
+                if now.since(*since) >= common.config.term {
+                    self.ask_for_memory(common, cx);
+                }
+            }
+            State::Office { votes, .. } => {
+                let is_late = |sent: &Option<Time>| sent.is_none_or(|sent| now.since(sent) > common.config.ping * 2);
+                let late: Vec<u32> = (0..).zip(votes).filter(|(_, sent)| is_late(sent)).map(|(at, _)| at).collect();
+                self.announce(late.into_iter(), common, cx);
+            }
+            State::Candidate { .. } if self.group.promised <= now => {
+                self.group.state = State::Follower; // It may be another's turn.
+                self.be_patient(common, cx);
+            }
+            State::Candidate { .. } => self.announce(self.others(common), common, cx),
+            State::Follower if now >= self.group.patience => self.stand(common, cx),
+            State::Follower if self.is_coordinator() => {}
+            State::Follower => {
+                let (to, from, epoch, heard) = (self.group.coordinator, self.index, self.group.epoch, self.group.heard);
+                common.send(to, Message::Ping { to, from, epoch, heard }, cx);
+            }
+        }
+    }
+
+    fn announce(&mut self, to: impl Iterator<Item = u32>, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (from, epoch, sent) = (self.index, self.group.epoch, cx.now());
+        for to in to.filter(|&to| to != from) {
+            common.send(to, Message::IamCoordinator { to, from, epoch, sent }, cx);
+        }
+    }
+
+    /// Figure 1, *Election()*, if no promise is in the way.
+    pub fn stand(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (now, group) = (cx.now(), &mut self.group);
+        let is_early = group.stood && now < group.patience;
+        if group.state != State::Follower || group.promised > now || is_early {
+            return;
+        }
+        let replicas = common.replicas.quorum().replicas();
+        if group.stood || self.index != 0 || group.seen > 0 {
+            // The lowest above all that we have seen which is ours: of two who stand, the higher id has the higher.
+            let (all, mine) = (u64::from(replicas), u64::from(self.index));
+            let round = (group.seen + 1).saturating_sub(mine).div_ceil(all);
+            group.seen = round * all + mine;
+        }
+        (group.stood, group.coordinator, group.epoch) = (true, self.index, group.seen);
+        group.promised = cx.now() + common.config.term;
+        group.state = State::Candidate { votes: vec![None; replicas as usize] };
+        self.announce(self.others(common), common, cx);
+        self.count_votes(common, cx);
+    }
+
+    /// Figure 1, *IAMCOORDINATOR*.
+    pub fn on_iam_coordinator(
+        &mut self,
+        from: u32,
+        epoch: u64,
+        sent: Time,
+        common: &mut Common,
+        cx: &mut Cx<'_, Coordinator>,
+    ) {
+        let (now, group) = (cx.now(), &mut self.group);
+        group.clock = group.clock.max(epoch);
+        if !common.config.majority_lease {
+            if epoch > group.epoch {
+                (group.coordinator, group.epoch) = (from, epoch);
+            }
+            return;
+        }
+        // Who only stands gives way to a higher epoch: what it has promised was to itself.
+        let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
+        let is_free = group.promised <= now || group.coordinator == from || gives_way;
+        if group.is_blank() || !is_free {
+            return;
+        }
+        let why = if epoch >= group.seen { Telling::Vote } else { Telling::Refusal };
+        if self.is_in_office(common, now) {
+            return; // Of a coordinator in office the others' promises stand.
+        }
+        if why == Telling::Vote {
+            self.group.state = State::Follower;
+            self.group.seen = epoch;
+            self.follow(from, epoch, sent, common, cx);
+        }
+        let memory = self.memory();
+        common.send(from, Message::Update { to: from, from: self.index, why, sent, epoch, memory }, cx);
+    }
+
+    fn follow(&mut self, whom: u32, epoch: u64, sent: Time, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let is_new = (self.group.coordinator, self.group.epoch) != (whom, epoch);
+        (self.group.coordinator, self.group.epoch) = (whom, epoch);
+        self.group.heard = if is_new { sent } else { self.group.heard.max(sent) };
+        self.group.promised = cx.now() + common.config.term;
+        self.be_patient(common, cx);
+    }
+
+    /// Figure 1, *UPDATE*.
+    pub fn on_update(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Update { from, why, sent, epoch, memory, .. } = message else { return };
+        if !common.config.majority_lease {
+            self.learn(memory, cx.now());
+            (self.group.coordinator, self.group.epoch) = (from, epoch);
+            return;
+        }
+        self.is_in_office(common, cx.now()); // A lease that has lapsed cannot be renewed.
+        match (&mut self.group.state, why) {
+            (State::Candidate { votes } | State::Office { votes, .. }, Telling::Vote) if epoch == self.group.epoch => {
+                let vote = &mut votes[from as usize];
+                *vote = (*vote).max(Some(sent));
+                if matches!(self.group.state, State::Candidate { .. }) {
+                    self.learn(memory, cx.now());
+                    self.count_votes(common, cx);
+                }
+            }
+            (State::Candidate { .. }, Telling::Refusal) => {
+                self.group.seen = self.group.seen.max(memory.seen);
+                self.group.state = State::Follower; // Our own promise ends first.
+            }
+            (State::Blank { since, .. }, Telling::Recovery) if sent.since(*since) >= common.config.term => {
+                self.learn(memory, cx.now());
+                self.group.seen = self.group.seen.max(epoch);
+                (self.group.coordinator, self.group.epoch) = (from, epoch);
+                self.group.state = State::Follower;
+                self.be_patient(common, cx);
+            }
+            (State::Blank { since, blanks }, Telling::Blank) if sent.since(*since) >= common.config.term => {
+                blanks.insert(from);
+                let (quorum, blanks) = (common.replicas.quorum(), blanks.len() + 1);
+                self.group.seen = self.group.seen.max(memory.seen);
+                if blanks > quorum.replicas() - quorum.votes() {
+                    // Too few remember for a majority: it is the beginning, or all is lost. Grace covers that, too.
+                    self.group.state = State::Follower;
+                    self.be_patient(common, cx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// With the votes of a majority that stand at this moment we are in office.
+    fn count_votes(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (now, State::Candidate { votes }) = (cx.now(), &mut self.group.state) else { return };
+        if self.group.promised > now && lease_end(votes, common).is_some_and(|end| end > now) {
+            // Whoever was let in before us has left when a lease has passed. Before epoch 0 there was nobody.
+            let grace = if self.group.epoch == 0 { Time::ZERO } else { now + common.config.lease };
+            self.group.state = State::Office { votes: core::mem::take(votes), grace };
+            self.take_office(common, cx);
+        }
+    }
+
+    /// Figure 1, *PING*.
+    pub fn on_ping(&mut self, from: u32, epoch: u64, heard: Time, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        if common.config.majority_lease {
+            let is_mine = self.is_in_office(common, cx.now()) && epoch == self.group.epoch;
+            let State::Office { votes, .. } = &mut self.group.state else { return };
+            if !is_mine {
+                return;
+            }
+            let vote = &mut votes[from as usize];
+            *vote = (*vote).max(Some(heard));
+        }
+        let (me, epoch, sent, front) = (self.index, self.group.epoch, cx.now(), self.front());
+        common.send(from, Message::Ok { to: from, from: me, epoch, sent, front }, cx);
+    }
+
+    /// *Ok*: the coordinator lives.
+    pub fn on_ok(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Ok { from, epoch, sent, front, .. } = message else { return };
+        if !common.config.majority_lease {
+            cx.cancel_timer(Timer::Ping(self.index));
+            let parked = core::mem::take(&mut self.group.parked);
+            return parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
+        }
+        let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
+        if self.group.state == State::Follower && is_free {
+            self.group.seen = self.group.seen.max(epoch);
+            self.follow(from, epoch, sent, common, cx);
+            self.drop_before(front);
+        }
+    }
+
+    /// §4.1, *Recovering the memory*. In print it is done at once; here a term is waited for first, so that whatever
+    /// we have promised and forgotten is over, and our votes that are still under way are too old to be counted.
+    pub fn begin_recovery(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        if common.config.majority_lease {
+            self.wake_up(common, cx);
+        } else {
+            self.ask_for_memory(common, cx);
+        }
+    }
+
+    /// Figure 1, *Updating()*.
+    fn ask_for_memory(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        for to in self.others(common) {
+            common.send(to, Message::Recover { to, from: self.index, sent: cx.now() }, cx);
+        }
+    }
+
+    /// Figure 1, *RECOVER*.
+    pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Recover { from, sent, .. } = message else { return };
+        if !common.config.majority_lease {
+            if from == self.group.coordinator {
+                self.elect_in_print(common, cx);
+            }
+            return if self.is_coordinator() {
+                self.tell_memory(from, sent, Telling::Recovery, common, cx);
+            } else {
+                self.pass_on(message, common, cx);
+            };
+        }
+        if self.group.is_blank() {
+            self.tell_memory(from, sent, Telling::Blank, common, cx);
+        } else if self.is_in_office(common, cx.now()) {
+            self.tell_memory(from, sent, Telling::Recovery, common, cx);
+        }
+    }
+
+    fn tell_memory(&self, to: u32, sent: Time, why: Telling, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (epoch, memory) = (self.group.epoch, self.memory());
+        common.send(to, Message::Update { to, from: self.index, why, sent, epoch, memory }, cx);
+    }
+
+    /// In print, *active(Coordinator)*: it is pinged before anything is passed on to it.
+    pub fn pass_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let (to, from, epoch) = (self.group.coordinator, self.index, self.group.epoch);
+        common.send(to, Message::Ping { to, from, epoch, heard: Time::ZERO }, cx);
+        self.group.parked.push(message);
+        cx.set_timer(Timer::Ping(self.index), common.config.ping);
+    }
+
+    /// In print: the coordinator has not answered in time, so it must have failed. Whoever thinks so is the next, and
+    /// tells the others.
+    fn elect_in_print(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        self.group.clock += 1;
+        (self.group.coordinator, self.group.epoch) = (self.index, self.group.clock);
+        self.announce(self.others(common), common, cx);
+        let parked = core::mem::take(&mut self.group.parked);
+        parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
+    }
+
+    /// To the coordinator, which may be ourselves by now.
+    pub fn hand_on(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let coordinator = self.group.coordinator;
+        match message {
+            Message::Request { .. } if self.is_coordinator() => self.answer(message, common, cx),
+            Message::Recover { from, sent, .. } if self.is_coordinator() => {
+                self.tell_memory(from, sent, Telling::Recovery, common, cx);
+            }
+            Message::Request { client, stamp, place, holds, inside, newest, sent, .. } => {
+                let (to, alone) = (coordinator, false);
+                common.send(to, Message::Request { to, client, stamp, place, holds, inside, newest, alone, sent }, cx);
+            }
+            Message::Recover { from, sent, .. } => {
+                common.send(coordinator, Message::Recover { to: coordinator, from, sent }, cx);
+            }
+            _ => {}
+        }
+    }
+}

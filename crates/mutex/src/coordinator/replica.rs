@@ -1,0 +1,428 @@
+//! The replica half of the coordinator protocol (Figure 1, *Replica side*): what a coordinator does for clients, and what
+//! the others note. Who is coordinator is decided in `group.rs`.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{Span, Time};
+
+use super::client::peers;
+use super::group::Group;
+use super::message::{Entry, Holder, Memory, Message, Place, Timer};
+use super::{Common, Coordinator, EPOCH, is_same, write_line};
+use crate::replicas::by_any_clock;
+use crate::token::Claim;
+use crate::{Cx, fencing};
+
+/// One logical replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Replica {
+    /// Which one, of n.
+    pub index: u32,
+    /// Who is coordinator.
+    pub group: Group,
+    /// *Queue*: who waits, in order.
+    pub line: Vec<Waiting>,
+    /// *Owner*.
+    pub owner: Option<Owner>,
+    /// The highest number of a grant that we know of.
+    pub number: u64,
+    /// The last place that we have given.
+    count: u64,
+    /// t_cs: the mean time that one client takes, recent ones counting more.
+    t_cs: Option<Span>,
+    /// Whether [`Timer::Lease`] is pending.
+    watches: bool,
+    /// *received(msg)*, in print: REQUESTs that we have had.
+    received: Vec<(Claim, u64)>,
+}
+
+/// One who waits, as a replica knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiting {
+    pub entry: Entry,
+    /// Its latest REQUEST: `None` if it has asked others only.
+    heard: Option<Heard>,
+    /// When we last heard of it.
+    since: Time,
+}
+
+/// A REQUEST: when it was sent, by the client's clock, and when it arrived, by ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Heard {
+    sent: Time,
+    arrived: Time,
+}
+
+impl Heard {
+    /// A moment of ours by the client's clock, or a little sooner: the request cannot have arrived before it was sent.
+    fn there(self, here: Time) -> Time {
+        self.sent + by_any_clock(here.since(self.arrived))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    pub holder: Holder,
+    /// The end of its lease: before, nobody gets in but by hand-over from it.
+    pub until: Time,
+    since: Time,
+    heard: Option<Heard>,
+}
+
+impl Owner {
+    pub fn new(holder: Holder, until: Time, since: Time) -> Self {
+        Self { holder, until, since, heard: None }
+    }
+}
+
+/// Whether both numbers are of one chain of hand-overs, which no coordinator has interrupted.
+fn is_one_chain(one: u64, other: u64) -> bool {
+    one / fencing::LEAP == other / fencing::LEAP
+}
+
+/// Above all numbers of this chain.
+fn leap(number: u64) -> u64 {
+    (number / fencing::LEAP + 1) * fencing::LEAP
+}
+
+impl Replica {
+    pub fn new(index: u32, group: Group) -> Self {
+        Self {
+            index,
+            group,
+            line: Vec::new(),
+            owner: None,
+            number: 0,
+            count: 0,
+            t_cs: None,
+            watches: false,
+            received: Vec::new(),
+        }
+    }
+
+    /// Everything is forgotten.
+    pub fn reset(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        cx.cancel_timer(Timer::Lease(self.index));
+        cx.cancel_timer(Timer::Ping(self.index));
+        *self = Self::new(self.index, Group::blank(cx.now(), &common.config));
+        self.begin_recovery(common, cx);
+    }
+
+    pub fn memory(&self) -> Memory {
+        let (seen, number) = (self.group.seen, self.number);
+        Memory { seen, number, queue: self.line.iter().map(|waiting| waiting.entry).collect() }
+    }
+
+    /// Takes over what another remembers, where it knows more.
+    pub fn learn(&mut self, memory: Memory, now: Time) {
+        self.number = self.number.max(memory.number);
+        for entry in memory.queue {
+            self.note(entry, now);
+        }
+    }
+
+    /// Whoever waits, if it is news.
+    pub fn note(&mut self, entry: Entry, now: Time) {
+        if self.owner.is_some_and(|owner| owner.holder.client == entry.client) {
+            return;
+        }
+        if !self.line.iter().any(|waiting| waiting.entry.client == entry.client) {
+            let at = self.line.partition_point(|waiting| waiting.entry < entry);
+            self.line.insert(at, Waiting { entry, heard: None, since: now });
+        }
+    }
+
+    /// Whether nobody may be let in yet, since somebody may be inside who knows only an earlier coordinator.
+    fn is_in_grace(&self, now: Time) -> bool {
+        self.group.grace().is_some_and(|grace| now < grace)
+    }
+
+    /// Figure 1, *REQUEST*.
+    pub fn on_request(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Request { client, stamp, alone, .. } = message else { return };
+        self.group.clock = self.group.clock.max(stamp);
+        if !common.config.coordinator_dedups {
+            if self.received.contains(&(client, stamp)) {
+                return;
+            }
+            self.received.push((client, stamp));
+        }
+        if !self.is_coordinator() {
+            if alone {
+                self.hand_on(message, common, cx);
+            } else if !common.config.one_acts {
+                self.pass_on(message, common, cx);
+            }
+        } else if self.is_in_office(common, cx.now()) {
+            self.answer(message, common, cx);
+        } else {
+            self.enqueue(&message, common, cx.now());
+            self.stand(common, cx);
+        }
+    }
+
+    /// The coordinator's part of *REQUEST*.
+    pub fn answer(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Request { client, holds, inside, newest, sent, .. } = message else { return };
+        self.expire(common, cx);
+        if let Some(number) = holds {
+            self.hear_of_owner(Holder { client, number }, inside, common, cx);
+        }
+        self.catch_up(client, newest);
+        let (now, lease) = (cx.now(), common.config.lease);
+        let is_it = |owner: &&mut Owner| is_same(owner.holder.client, client, &common.config);
+        if let Some(owner) = self.owner.as_mut().filter(is_it).filter(|_| common.config.coordinator_dedups) {
+            owner.holder.client = client; // In print a client's requests are one.
+            owner.until = now + lease;
+            owner.heard = Some(Heard { sent, arrived: now });
+            return self.respond(client, false, common, cx);
+        }
+        let news = self.enqueue(&message, common, now);
+        self.serve(common, cx);
+        if self.owner.is_none_or(|owner| owner.holder.client != client) {
+            self.respond(client, news.is_some(), common, cx);
+            if let Some(entry) = news {
+                self.tell(entry, common, cx);
+            }
+        }
+    }
+
+    /// One says that it is inside, or was told to enter. So it is if it is farther down the chain that we know. New in office
+    /// we know none, and believe only who is inside: whoever was told to enter may have been taken for dead since.
+    fn hear_of_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let now = cx.now();
+        let is_further =
+            |owner: Owner| owner.holder.number < holder.number && is_one_chain(owner.holder.number, holder.number);
+        let is_unknown = self.is_in_grace(now) && inside && holder.number >= self.number;
+        if self.owner.is_some_and(is_further) || is_unknown {
+            self.number = self.number.max(holder.number);
+            self.owner = Some(Owner::new(holder, now + common.config.lease, now));
+            self.line.retain(|waiting| waiting.entry.client != holder.client);
+            self.watch(common, cx);
+        }
+    }
+
+    /// A client knows a higher number: so many of us have forgotten that we begin anew. An owner that does will not enter
+    /// under the one that we gave it, but under this one.
+    fn catch_up(&mut self, client: Claim, newest: u64) {
+        self.number = self.number.max(newest);
+        if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
+            && owner.holder.number < newest
+        {
+            self.number = leap(self.number);
+            owner.holder.number = self.number;
+        }
+    }
+
+    /// *Queue.insert*: the new entry, if the client had none.
+    fn enqueue(&mut self, message: &Message, common: &Common, now: Time) -> Option<Entry> {
+        let Message::Request { client, stamp, place, sent, .. } = *message else { return None };
+        let (heard, config) = (Heard { sent, arrived: now }, &common.config);
+        if let Some(known) = self.line.iter_mut().find(|known| is_same(known.entry.client, client, config)) {
+            (known.heard, known.since) = (Some(heard), now);
+            return None;
+        }
+        self.count += 1;
+        let number = || Place { epoch: self.group.epoch, count: self.count };
+        let place = match config.coordinator_numbers {
+            true => place.unwrap_or_else(number),
+            false => Place { epoch: 0, count: stamp },
+        };
+        let entry = Entry { place, client };
+        let at = self.line.partition_point(|waiting| waiting.entry < entry);
+        self.line.insert(at, Waiting { entry, heard: Some(heard), since: now });
+        Some(entry)
+    }
+
+    /// Lets the first in who waits and has asked us, if nobody is inside.
+    pub fn serve(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let now = cx.now();
+        if self.owner.is_some() || self.is_in_grace(now) {
+            return;
+        }
+        self.strike_silent(common, cx);
+        let Some(at) = self.line.iter().position(|waiting| waiting.heard.is_some()) else { return };
+        let Waiting { entry, heard, .. } = self.line.remove(at);
+        if common.config.majority_lease && self.number / EPOCH != self.group.epoch {
+            self.number = leap(self.number).max(self.group.epoch * EPOCH);
+        }
+        self.number += 1;
+        let holder = Holder { client: entry.client, number: self.number };
+        self.owner = Some(Owner { heard, ..Owner::new(holder, now + common.config.lease, now) });
+        self.watch(common, cx);
+        self.respond(entry.client, true, common, cx);
+    }
+
+    /// §4.4, *failure of requester*: whoever waits asks three times within a lease.
+    fn strike_silent(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        if !common.config.owner_lease {
+            return;
+        }
+        let is_silent = |waiting: &Waiting| cx.now().since(waiting.since) >= common.config.lease;
+        let silent: Vec<Claim> = self.line.iter().filter(|w| is_silent(w)).map(|w| w.entry.client).collect();
+        self.line.retain(|waiting| !is_silent(waiting));
+        for client in silent {
+            self.strike(client, common, cx);
+        }
+    }
+
+    /// Tells everybody that one is not in the line any more.
+    fn strike(&mut self, client: Claim, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let release = |to| Message::Release { to, client, number: None, successor: None, last: None, receipt: 0 };
+        for peer in peers(self.line.iter().map(|waiting| &waiting.entry)) {
+            common.post.send(peer, release(None), cx);
+        }
+        for to in self.others(common) {
+            common.send(to, release(Some(to)), cx);
+        }
+    }
+
+    /// *SendResponse*: the status of the resource, and the queue for who has not had it yet.
+    pub fn respond(&self, to: Claim, with_queue: bool, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let known = self.line.iter().find(|waiting| is_same(waiting.entry.client, to, &common.config));
+        let heard = match self.owner {
+            Some(owner) if is_same(owner.holder.client, to, &common.config) => owner.heard,
+            _ => known.and_then(|waiting| waiting.heard),
+        };
+        let until = heard.zip(self.owner).map_or(Time::ZERO, |(heard, owner)| heard.there(owner.until));
+        let message = Message::Response {
+            client: to.ticket,
+            from: self.index,
+            place: known.map(|waiting| waiting.entry.place),
+            owner: self.owner.map(|owner| owner.holder),
+            queue: with_queue.then(|| self.line.iter().map(|waiting| waiting.entry).collect()),
+            until,
+            t_cs: self.t_cs,
+        };
+        common.post.send(to.peer, message, cx);
+    }
+
+    /// ADDREQUEST to everybody. In print the owner is forgotten.
+    fn tell(&self, entry: Entry, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        for to in self.others(common) {
+            common.send(to, Message::AddRequest { to: Some(to), entry }, cx);
+        }
+        let owner = self.owner.filter(|_| common.config.owner_told).map(|owner| owner.holder.client.peer);
+        let mut waiting = peers(self.line.iter().map(|waiting| &waiting.entry));
+        waiting.extend(owner.filter(|owner| !waiting.contains(owner)));
+        for peer in waiting.into_iter().filter(|&peer| peer != entry.client.peer || Some(peer) == owner) {
+            common.post.send(peer, Message::AddRequest { to: None, entry }, cx);
+        }
+    }
+
+    /// RELEASE at a replica, which has no handler for it in print.
+    pub fn on_release(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Message::Release { client, number, successor, last, receipt, .. } = message else { return };
+        if !common.config.replicas_hear_release {
+            return;
+        }
+        self.line.retain(|w| !is_same(w.entry.client, client, &common.config) && Some(w.entry.client) != successor);
+        let in_office = self.is_coordinator() && self.is_in_office(common, cx.now());
+        if in_office && receipt > 0 {
+            common.post.send(client.peer, Message::Got { receipt }, cx);
+            let newcomers = self.line.iter().map(|waiting| &waiting.entry).filter(|entry| Some(entry.place) > last);
+            for peer in peers(newcomers) {
+                let release = Message::Release { to: None, client, number, successor, last, receipt: 0 };
+                common.post.send(peer, release, cx);
+            }
+        }
+        let Some(number) = number.or_else(|| self.never_entered(client, common)) else {
+            return if in_office {
+                self.serve(common, cx)
+            };
+        };
+        let is_later = |owner: Owner| number >= owner.holder.number && is_one_chain(number, owner.holder.number);
+        if !in_office || !self.owner.is_some_and(is_later) {
+            self.number = self.number.max(number);
+            return;
+        }
+        self.observe(cx.now());
+        let first = (!common.config.named_successor && !self.line.is_empty()).then(|| self.line.remove(0).entry.client);
+        let next = successor.or(first).map(|client| Holder { client, number: number + 1 });
+        self.number = self.number.max(next.map_or(number, |next| next.number));
+        self.owner = next.map(|next| Owner::new(next, cx.now() + common.config.lease, cx.now()));
+        self.watch(common, cx);
+        self.serve(common, cx);
+    }
+
+    /// One that we took for the owner has withdrawn before it knew: its turn is over, and its number spent.
+    fn never_entered(&self, client: Claim, common: &Common) -> Option<u64> {
+        let owner = self.owner.filter(|owner| is_same(owner.holder.client, client, &common.config));
+        owner.map(|owner| owner.holder.number)
+    }
+
+    /// §4.4: the owner's lease has run out. It may have handed over, as often as a chain allows: the number leaps.
+    pub fn expire(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        let Some(owner) = self.owner.filter(|owner| common.config.owner_lease && owner.until <= cx.now()) else {
+            return;
+        };
+        self.owner = None;
+        self.number = leap(self.number);
+        self.strike(owner.holder.client, common, cx);
+        self.serve(common, cx);
+    }
+
+    /// One timer serves all owners, and the end of grace.
+    pub fn watch(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) {
+        let now = cx.now();
+        let until = self.group.grace().filter(|grace| *grace > now).or(self.owner.map(|owner| owner.until));
+        if let Some(until) = until.filter(|_| common.config.owner_lease && !self.watches) {
+            self.watches = true;
+            cx.set_timer(Timer::Lease(self.index), until.since(now));
+        }
+    }
+
+    /// The timer.
+    pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        self.watches = false;
+        if self.is_coordinator() && self.is_in_office(common, cx.now()) {
+            self.expire(common, cx);
+            self.serve(common, cx);
+            self.watch(common, cx);
+        }
+    }
+
+    /// An eighth of each new interval goes into the mean, as in Sigma.
+    fn observe(&mut self, now: Time) {
+        if let Some(owner) = self.owner {
+            let interval = now.since(owner.since);
+            self.t_cs = Some(self.t_cs.map_or(interval, |t_cs| (t_cs * 7 + interval) / 8));
+        }
+    }
+
+    /// New in office: of the owner we know nothing that we may trust, and who waits is told.
+    pub fn take_office(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
+        self.owner = None;
+        self.watch(common, cx);
+        self.serve(common, cx);
+        let heard = self.line.iter().filter(|waiting| waiting.heard.is_some());
+        for client in heard.map(|waiting| waiting.entry.client).collect::<Vec<_>>() {
+            self.respond(client, true, common, cx);
+        }
+    }
+
+    /// The first place that is still in the line, or the next to be given: what is before has been dealt with.
+    pub fn front(&self) -> Place {
+        let next = Place { epoch: self.group.epoch, count: self.count + 1 };
+        self.line.first().map_or(next, |waiting| waiting.entry.place)
+    }
+
+    /// Drops those who have been dealt with: a RELEASE of theirs was lost.
+    pub fn drop_before(&mut self, front: Place) {
+        self.line.retain(|waiting| waiting.entry.place >= front);
+    }
+
+    pub fn others(&self, common: &Common) -> impl Iterator<Item = u32> + use<> {
+        let me = self.index;
+        (0..common.replicas.quorum().replicas()).filter(move |&index| index != me)
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "R{} {}", self.index, self.group)?;
+        self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
+        write_line(f, self.line.iter().map(|waiting| &waiting.entry))
+    }
+}
