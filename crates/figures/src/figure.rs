@@ -137,6 +137,8 @@ pub struct Published {
     x: Option<Value>,
     /// What we measure beside it.
     metric: String,
+    /// If the number is a ratio: the curve, by its label, whose metric is divided by this one's.
+    pub times_less_than: Option<String>,
     /// What we claim.
     pub claim: Claim,
     /// The range in which our number must be, if we claim to reproduce it.
@@ -184,10 +186,19 @@ pub struct Number {
     pub metric: Metric,
     /// In which run.
     pub settings: Settings,
+    /// If the number is a ratio, the run whose metric is divided by that run's.
+    pub over: Option<Settings>,
     /// The range that is claimed in this run, quick or full.
     pub accept: Range,
     /// Where it would be drawn: which panel, at which place of the horizontal axis.
     pub mark: Option<(usize, f64)>,
+}
+
+impl Number {
+    /// The unit of what is published and measured.
+    pub fn unit(&self) -> &'static str {
+        if self.over.is_some() { "times" } else { self.metric.unit }
+    }
 }
 
 /// One dot of a curve: where, and the run that tells how high.
@@ -314,26 +325,30 @@ impl Figure {
                 panel.ok_or_else(|| wrong(&format!("names the panel {title:?}, which is not there")))?
             }
         };
-        let curve = self.file.curves.iter().position(|curve| curve.label == published.curve);
-        let curve =
-            curve.ok_or_else(|| wrong(&format!("names the curve {:?}, which is not there", published.curve)))?;
         let place = match &published.x {
             None => 0.0,
             Some(value) => number(value).ok_or_else(|| wrong("has an x that is no number"))?,
         };
-        let dot = dots[panel][curve].iter().find(|dot| dot.x == place);
-        let dot = dot.ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))?;
+        let run = |label: &str| {
+            let curve = self.file.curves.iter().position(|curve| curve.label == label);
+            let curve = curve.ok_or_else(|| wrong(&format!("names the curve {label:?}, which is not there")))?;
+            let dot = dots[panel][curve].iter().find(|dot| dot.x == place);
+            let dot = dot.ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))?;
+            Ok::<_, String>(dot.settings.clone())
+        };
+        let over = published.times_less_than.as_deref().map(run).transpose()?;
         let metric = Metric::named(&published.metric)?;
         let accept = published.quick.filter(|_| quick).unwrap_or(published.accept);
         match published.claim {
             Claim::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
             Claim::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
             _ => {
-                let drawn = metrics[panel].is_some_and(|drawn| drawn.name == metric.name);
+                let drawn = over.is_none() && metrics[panel].is_some_and(|drawn| drawn.name == metric.name);
                 Ok(Number {
                     published: published.clone(),
                     metric,
-                    settings: dot.settings.clone(),
+                    settings: run(&published.curve)?,
+                    over,
                     accept,
                     mark: drawn.then_some((panel, place)),
                 })

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_sim::{Report, WaitSummary, statistics};
+use peerlock_sim::{Report, RoundsReport, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
 /// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Measured {
     /// How often somebody went inside.
@@ -38,6 +38,27 @@ pub struct Measured {
     /// The messages of the worst client over the bound of its place; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
+    /// What only rounds on an overlay have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<OfRounds>,
+}
+
+/// What only rounds on an overlay have; numbers per trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OfRounds {
+    /// Messages of the protocol, each hop counted.
+    sent: f64,
+    /// How many went inside during the rounds.
+    grants: f64,
+    /// Messages of the overlay, and confirmations of hops.
+    upkeep: f64,
+    /// Requests that were never served.
+    stuck: f64,
+    /// Messages that a peer got in a round: the percentiles from 0 to 100.
+    load: Vec<f64>,
+    /// Their mean.
+    load_mean: Option<f64>,
 }
 
 /// What is computed where nothing is run.
@@ -51,21 +72,7 @@ pub struct Theory {
 
 impl From<Theory> for Measured {
     fn from(theory: Theory) -> Self {
-        Self {
-            entries: 0,
-            idle_while_waiting: 0.0,
-            order_inversions: 0,
-            longest_of_peers: Vec::new(),
-            longest_of_peers_mean: None,
-            steady_entries: 0,
-            steady_messages: 0,
-            messages: BTreeMap::new(),
-            whole: None,
-            steady: None,
-            throughput: Some(theory.throughput),
-            violations: theory.violations,
-            worst_client: None,
-        }
+        Self { throughput: Some(theory.throughput), violations: theory.violations, ..Self::default() }
     }
 }
 
@@ -109,6 +116,30 @@ impl From<Report> for Measured {
             throughput: report.open.map(|open| open.throughput()),
             violations: report.open.and_then(|open| per_entry(open.violations, report.entries)),
             worst_client: report.open.map(|open| open.worst_of_bound()),
+            rounds: None,
+        }
+    }
+}
+
+impl From<RoundsReport> for Measured {
+    fn from(report: RoundsReport) -> Self {
+        let (harm, received) = (report.harm(), &report.received);
+        let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
+        Self {
+            entries: harm.grants,
+            steady_entries: report.grants(),
+            steady_messages: report.sent(),
+            messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
+            violations: per_entry(harm.violations, harm.grants),
+            rounds: Some(OfRounds {
+                sent: per_trial(report.sent()),
+                grants: per_trial(report.grants()),
+                upkeep: per_trial(report.upkeep),
+                stuck: per_trial(harm.stuck),
+                load: (0..=100).filter_map(|percent| received.quantile(percent)).map(f64::from).collect(),
+                load_mean: received.mean(),
+            }),
+            ..Self::default()
         }
     }
 }
@@ -196,6 +227,28 @@ impl Metric {
             "most messages from and to one client, in relation to 4n + 2n ⌈ln P⌉ from place P; open runs, whole",
             |run| Some(100.0 * run.worst_client?),
         ),
+        Self::new(
+            "sent",
+            "messages",
+            "messages of the protocol in a trial, one per hop and per direct message",
+            |run| Some(run.rounds.as_ref()?.sent),
+        ),
+        Self::new("grants", "entries", "how many went inside in a trial, during the rounds", |run| {
+            Some(run.rounds.as_ref()?.grants)
+        }),
+        Self::new("stuck", "requests", "requests of a trial that were never served, though everybody left", |run| {
+            Some(run.rounds.as_ref()?.stuck)
+        }),
+        Self::new("upkeep", "messages", "messages of the overlay, and confirmations of hops, in a trial", |run| {
+            Some(run.rounds.as_ref()?.upkeep)
+        }),
+        Self::new("load-mean", "messages", "messages that a peer gets in a round: mean", |run| {
+            run.rounds.as_ref()?.load_mean
+        }),
+        Self::new("load-p50", "messages", "messages that a peer gets in a round: median", |run| run.load(50)),
+        Self::new("load-p90", "messages", "messages that a peer gets in a round: 90th percentile", |run| run.load(90)),
+        Self::new("load-p99", "messages", "messages that a peer gets in a round: 99th percentile", |run| run.load(99)),
+        Self::new("load-max", "messages", "messages that a peer gets in a round: the most of any", |run| run.load(100)),
     ];
 
     const fn new(
@@ -227,6 +280,18 @@ impl Metric {
 impl Measured {
     fn longest(&self, percent: usize) -> Option<f64> {
         self.longest_of_peers.get(percent).copied()
+    }
+
+    fn load(&self, percent: usize) -> Option<f64> {
+        self.rounds.as_ref()?.load.get(percent).copied()
+    }
+
+    /// What a figure without a metric shows of each peer, in words with the unit, and its percentiles from 0 to 100.
+    pub fn distribution(&self) -> (&'static str, &[f64]) {
+        match &self.rounds {
+            Some(rounds) => ("messages in a round at most", &rounds.load),
+            None => ("longest wait at most (s)", &self.longest_of_peers),
+        }
     }
 }
 
@@ -262,6 +327,14 @@ mod tests {
             throughput: Some(2.5),
             violations: Some(0.125),
             worst_client: Some(0.75),
+            rounds: Some(OfRounds {
+                sent: 5000.0,
+                grants: 70.0,
+                upkeep: 900.0,
+                stuck: 6.0,
+                load: (0..=100).map(|percent| 700.0 + f64::from(percent)).collect(),
+                load_mean: Some(777.0),
+            }),
         }
     }
 
@@ -292,10 +365,19 @@ mod tests {
             ("throughput", 2.5),
             ("violations", 0.125),
             ("worst-client", 75.0),
+            ("sent", 5000.0),
+            ("grants", 70.0),
+            ("stuck", 6.0),
+            ("upkeep", 900.0),
+            ("load-mean", 777.0),
+            ("load-p50", 750.0),
+            ("load-p90", 790.0),
+            ("load-p99", 799.0),
+            ("load-max", 800.0),
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 24);
+        assert_eq!(Metric::ALL.len(), 33);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

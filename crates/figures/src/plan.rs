@@ -117,7 +117,11 @@ impl Results {
 
     /// What we measure beside a published number, and what becomes of it.
     pub fn judge(&self, number: &Number) -> (Option<f64>, Verdict) {
-        let measured = number.metric.of(self.of(&number.settings));
+        let of = |settings: &Settings| number.metric.of(self.of(settings));
+        let measured = match &number.over {
+            None => of(&number.settings),
+            Some(over) => of(over).zip(of(&number.settings)).map(|(over, own)| over / own),
+        };
         let verdict = match (number.published.claim, measured) {
             (Claim::Differs, _) => Verdict::Differs,
             (Claim::Reproduced, Some(value)) if number.accept.has(value) => Verdict::Reproduced,

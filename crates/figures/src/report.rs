@@ -69,8 +69,8 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
                     figure.figure.id,
                     number.published.what,
                     number.published.says,
-                    amount(measured, number.metric.unit),
-                    range(number.accept, number.metric.unit),
+                    amount(measured, number.unit()),
+                    range(number.accept, number.unit()),
                 ));
             }
         }

@@ -2,6 +2,7 @@
 
 mod closed;
 mod open;
+mod rounds;
 
 use std::fmt::Display;
 
@@ -12,8 +13,10 @@ use crate::AnyProtocol;
 use crate::metric::Measured;
 pub use closed::Closed;
 pub use open::Open;
+pub use rounds::Rounds;
 
-/// The settings of one run, as they stand in an experiment file. The protocol decides which of the two.
+/// The settings of one run, as they stand in an experiment file. The protocol decides which, and whether there is an
+/// overlay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Settings {
@@ -21,6 +24,8 @@ pub enum Settings {
     Closed(Closed),
     /// Clients without number, who ask replicas for their votes.
     Open(Open),
+    /// Peers on an overlay, round after round.
+    Rounds(Rounds),
 }
 
 impl Settings {
@@ -30,7 +35,9 @@ impl Settings {
     /// A setting is missing, unknown, or makes no sense; in a sentence.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
         let protocol = table.get("protocol").and_then(toml::Value::as_str).unwrap_or_default();
-        if protocol == open::THEORY || matches!(protocol.parse(), Ok(AnyProtocol::Open(_))) {
+        if table.contains_key("overlay") {
+            Rounds::from_table(table).map(Self::Rounds)
+        } else if protocol == open::THEORY || matches!(protocol.parse(), Ok(AnyProtocol::Open(_))) {
             Open::from_table(table).map(Self::Open)
         } else {
             Closed::from_table(table).map(Self::Closed)
@@ -42,6 +49,7 @@ impl Settings {
         match self {
             Self::Closed(closed) => closed.pairs(),
             Self::Open(open) => open.pairs(),
+            Self::Rounds(rounds) => rounds.pairs(),
         }
     }
 
@@ -50,6 +58,7 @@ impl Settings {
         match self {
             Self::Closed(closed) => u64::from(closed.trials) * closed.entries_in_a_trial(),
             Self::Open(open) => u64::from(open.trials) * open.clients_in_a_trial(),
+            Self::Rounds(rounds) => rounds.cost(),
         }
     }
 
@@ -58,6 +67,7 @@ impl Settings {
         match self {
             Self::Closed(closed) => closed.protocol.to_string(),
             Self::Open(open) => open.name(),
+            Self::Rounds(rounds) => rounds.name(),
         }
     }
 
@@ -73,6 +83,7 @@ impl Settings {
                 Ok(report.map(Measured::from))
             }
             Self::Open(open) => open.run(seed, progress),
+            Self::Rounds(rounds) => Ok(rounds.run(seed, progress)?.map(Measured::from)),
         }
     }
 

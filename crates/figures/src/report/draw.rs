@@ -44,8 +44,8 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
 }
 
-/// Each peer's longest wait: how many per cent of the peers had at most that.
+/// How many per cent of the peers had at most so much.
 fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
-    let longest = &results.of(&dot.settings).longest_of_peers;
-    longest.iter().enumerate().map(|(percent, wait)| (*wait, percent as f64)).collect()
+    let (_, percentiles) = results.of(&dot.settings).distribution();
+    percentiles.iter().enumerate().map(|(percent, most)| (*most, percent as f64)).collect()
 }

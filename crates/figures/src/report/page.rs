@@ -77,7 +77,7 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
                 escape(&number.published.curve),
                 escape(&number.published.what),
                 escape(&number.published.says),
-                escape(&amount(measured, number.metric.unit)),
+                escape(&amount(measured, number.unit())),
                 word(verdict),
             ),
         );
@@ -126,8 +126,11 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     for number in &resolved.numbers {
         let (measured, verdict) = results.judge(number);
         let mut reading = format!("Measured: {}.", number.metric.reading);
+        if let Some(over) = &number.published.times_less_than {
+            write!(reading, " That of {over}, divided by this.").expect(INFALLIBLE);
+        }
         if number.published.claim == Claim::Reproduced {
-            write!(reading, " Claimed: {}.", range(number.accept, number.metric.unit)).expect(INFALLIBLE);
+            write!(reading, " Claimed: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
         }
         if let Some(why) = &number.published.why {
             write!(reading, " {why}").expect(INFALLIBLE);
@@ -139,7 +142,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
                 escape(&number.published.curve),
                 escape(&number.published.what),
                 escape(&number.published.says),
-                escape(&amount(measured, number.metric.unit)),
+                escape(&amount(measured, number.unit())),
                 word(verdict),
                 escape(&reading),
             ),

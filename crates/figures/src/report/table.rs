@@ -12,7 +12,8 @@ pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
     names.extend(settings_there.iter().map(|&name| name.into()));
     names.push("seed".into());
     if is_distribution {
-        names.extend(["percent of peers".into(), "longest wait at most (s)".into()]);
+        let run = resolved.dots.iter().flatten().flatten().next().map(|dot| results.of(&dot.settings));
+        names.extend(["percent of peers".into(), run.map_or("", |run| run.distribution().0).into()]);
     } else {
         names.extend(Metric::ALL.iter().map(|metric| format!("{} ({})", metric.name, metric.unit)));
     }
@@ -50,8 +51,8 @@ fn settings_there(resolved: &Resolved) -> Vec<&'static str> {
 /// What comes after the settings, for each line of one run.
 fn ends(run: &Measured, is_distribution: bool) -> Vec<Vec<String>> {
     if is_distribution {
-        let percentiles = run.longest_of_peers.iter().enumerate();
-        return percentiles.map(|(percent, wait)| vec![percent.to_string(), wait.to_string()]).collect();
+        let percentiles = run.distribution().1.iter().enumerate();
+        return percentiles.map(|(percent, most)| vec![percent.to_string(), most.to_string()]).collect();
     }
     let metrics = Metric::ALL.iter();
     vec![metrics.map(|metric| metric.of(run).map_or(String::new(), |value| value.to_string())).collect()]

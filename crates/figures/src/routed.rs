@@ -1,0 +1,63 @@
+//! Protocols that live on an overlay, by the name a person types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerlock_mutex::{Sigma, sigma};
+use peerlock_sim::{Failure, Rounds, RoundsReport};
+
+use crate::{Form, UnknownProtocol};
+
+/// A protocol whose replicas lie under keys of an overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Routed {
+    /// `sigma`: every replica is asked and keeps a queue.
+    Sigma,
+}
+
+impl Routed {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Sigma];
+
+    /// Whether its printed form can be run on an overlay, too.
+    pub fn has_forms(self) -> bool {
+        match self {
+            Self::Sigma => false, // As printed, a client that is a replica, too, yields to itself for ever.
+        }
+    }
+
+    /// Runs rounds with this protocol. `progress` is told of every trial that has ended.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run(
+        self,
+        _form: Form,
+        rounds: &Rounds,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<RoundsReport, Box<Failure>> {
+        match self {
+            Self::Sigma => {
+                let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
+                rounds.run(|me, replicas| Sigma::new(me, replicas, config), progress)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sigma => "sigma",
+        })
+    }
+}
+
+impl FromStr for Routed {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let named = Self::ALL.iter().copied().find(|routed| routed.to_string() == name);
+        named.ok_or_else(|| UnknownProtocol::new(name))
+    }
+}
