@@ -1,6 +1,7 @@
 //! `peerlock simulate`: one setting of one protocol, as a table or as JSON.
 
 mod print;
+mod rounds;
 mod setting;
 
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -11,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use peerlock_base::Span;
 use peerlock_figures::{AnyProtocol, Form};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Hold, Links, text};
+use peerlock_sim::{Failure, Hold, Links, Load, OverlayKind, Report, text};
 
 use crate::{Error, Result};
 use print::{Json, table};
@@ -21,11 +22,13 @@ use setting::Setting;
 #[derive(Args)]
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 pub struct Options {
-    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among peers that ask again and again; sigma, sigma-once,
-    /// strawman, strawman-retry or coordinator for clients without number, who ask replicas
+    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among
+    /// peers that ask again and again; sigma, sigma-once, strawman, strawman-retry or coordinator for clients without
+    /// number, who ask replicas; e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an overlay
     #[arg(long, default_value = "fair-k")]
     protocol: AnyProtocol,
-    /// With fair-k, sigma and coordinator: as the paper prints it, or with what we mended: printed, repaired [default: repaired]
+    /// Of protocols that have both: as the paper prints it, or with what we mended: printed, repaired [default:
+    /// repaired]
     #[arg(long)]
     form: Option<Form>,
     /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; clients without number leave at
@@ -58,13 +61,15 @@ pub struct Options {
     closed: Closed,
     #[command(flatten)]
     open: Open,
+    #[command(flatten)]
+    rounds: Rounds,
 }
 
 /// What only peers that ask again and again have.
 #[derive(Args)]
 #[command(next_help_heading = "Peers that think, ask, wait, stay inside, leave, and think again")]
 pub struct Closed {
-    /// How many peers [default: 100]
+    /// How many peers [default: 100; on an overlay 6500]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     peers: Option<u32>,
     /// How many may be inside at a time [default: 3]
@@ -85,10 +90,10 @@ pub struct Closed {
 #[derive(Args)]
 #[command(next_help_heading = "Clients without number, each of which asks the replicas once")]
 pub struct Open {
-    /// How many replicas, up to 64 [default: 32]
+    /// How many replicas, up to 64 [default: 32; on an overlay 10 for each resource]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     replicas: Option<u32>,
-    /// How many votes win: more than half of the replicas [default: three quarters]
+    /// How many votes win: more than half of the replicas [default: three quarters; on an overlay just more than half]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     votes: Option<u32>,
     /// How many clients come per second [default: 3]
@@ -120,6 +125,33 @@ pub struct Open {
     count_violations: bool,
 }
 
+/// What only peers on an overlay have.
+#[derive(Args)]
+#[command(next_help_heading = "Peers on an overlay that ask for many resources, round after round")]
+pub struct Rounds {
+    /// What messages to replicas are routed by: chord, pastry
+    #[arg(long)]
+    overlay: Option<OverlayKind>,
+    /// How many resources [default: 65]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    resources: Option<u32>,
+    /// How many rounds [default: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// How long a round is [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
+    round: Option<Span>,
+    /// How many requests there are in a round; each resource that is held is released with probability ½ [default: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    requests: Option<u32>,
+    /// Whether so many requests are made in all or at each peer: whole, per-peer [default: whole]
+    #[arg(long)]
+    load: Option<Load>,
+    /// How many peers come or fail in each round, half of them each [default: 0]
+    #[arg(long, value_name = "PEERS")]
+    churn: Option<u32>,
+}
+
 impl Options {
     /// The form that is run, of a protocol that has more than one.
     fn form(&self) -> Option<Form> {
@@ -130,25 +162,48 @@ impl Options {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::of(options)?;
-    let pool = crate::threads(options.threads)?;
-
-    let bar = progress_bar(u64::from(options.trials));
-    let start = Instant::now();
-    let report = pool.install(|| setting.run(options.form.unwrap_or(Form::Repaired), |trials| bar.inc(trials)));
-    let took = start.elapsed();
-    bar.finish_and_clear();
-
-    let report =
-        report.map_err(|failure| Error::Broken { failure, again: std::env::args().collect::<Vec<_>>().join(" ") })?;
+    let form = options.form.unwrap_or(Form::Repaired);
     let mut out = stdout().lock();
-    if options.json {
-        let json = Json::new(options, &setting, &report, took);
-        serde_json::to_writer(&mut out, &json).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        table(&mut out, options, &setting, &report, took)?;
+    let mut show = |(report, took): (Report, Duration)| match options.json {
+        true => json(&mut out, &Json::new(options, &setting, &report, took)),
+        false => table(&mut out, options, &setting, &report, took),
+    };
+    match &setting {
+        Setting::Closed(protocol, experiment) => {
+            show(timed(options, |progress| protocol.run(form, experiment, progress))?)?;
+        }
+        Setting::Open { protocol, votes, open, .. } => {
+            show(timed(options, |progress| protocol.run(form, *votes, open, progress))?)?;
+        }
+        Setting::Rounds(protocol, setting) => {
+            let (report, took) = timed(options, |progress| protocol.run(form, setting, progress))?;
+            match options.json {
+                true => json(&mut out, &Json::of_rounds(options, setting, &report, took))?,
+                false => rounds::table(&mut out, options, setting, &report, took)?,
+            }
+        }
     }
     Ok(out.flush()?)
+}
+
+/// Runs all trials on as many threads as wanted, with a bar; and how long that took.
+fn timed<R: Send>(
+    options: &Options,
+    run: impl FnOnce(&(dyn Fn(u64) + Sync)) -> std::result::Result<R, Box<Failure>> + Send,
+) -> Result<(R, Duration)> {
+    let pool = crate::threads(options.threads)?;
+    let bar = progress_bar(u64::from(options.trials));
+    let start = Instant::now();
+    let report = pool.install(|| run(&|trials| bar.inc(trials)));
+    let took = start.elapsed();
+    bar.finish_and_clear();
+    let broken = |failure| Error::Broken { failure, again: std::env::args().collect::<Vec<_>>().join(" ") };
+    Ok((report.map_err(broken)?, took))
+}
+
+fn json(out: &mut impl Write, object: &Json) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *out, object)?;
+    writeln!(out)
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -38,7 +38,10 @@ impl Routed {
     ) -> Result<RoundsReport, Box<Failure>> {
         match self {
             Self::Sigma => {
-                let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
+                // Nobody leaves for a round or two, and until then nobody can say how long it will take: who asks again
+                // every half second would be most of what is counted.
+                let retry = rounds.round / 2;
+                let config = sigma::Config { lease: rounds.lease, retry, ..sigma::Config::REPAIRED };
                 rounds.run(|me, replicas| Sigma::new(me, replicas, config), progress)
             }
         }

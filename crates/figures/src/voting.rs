@@ -6,7 +6,7 @@ use std::str::FromStr;
 use peerlock_mutex::{Coordinator, Quorum, Replicas, Sigma, Strawman, coordinator, sigma, strawman};
 use peerlock_sim::{Failure, Open, Report};
 
-use crate::{Form, Protocol, UnknownProtocol};
+use crate::{Form, Protocol, Routed, UnknownProtocol};
 
 /// A protocol for clients without number, who ask replicas for their votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,6 +93,8 @@ pub enum AnyProtocol {
     Closed(Protocol),
     /// Clients without number, each of which asks once.
     Open(Voting),
+    /// Peers on an overlay; of those that cannot do without one.
+    Routed(Routed),
 }
 
 impl AnyProtocol {
@@ -101,6 +103,7 @@ impl AnyProtocol {
         match self {
             Self::Closed(protocol) => protocol.has_forms(),
             Self::Open(protocol) => protocol.has_forms(),
+            Self::Routed(protocol) => protocol.has_forms(),
         }
     }
 }
@@ -110,6 +113,7 @@ impl fmt::Display for AnyProtocol {
         match self {
             Self::Closed(protocol) => protocol.fmt(f),
             Self::Open(protocol) => protocol.fmt(f),
+            Self::Routed(protocol) => protocol.fmt(f),
         }
     }
 }
@@ -118,10 +122,10 @@ impl FromStr for AnyProtocol {
     type Err = UnknownProtocol;
 
     fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
-        match Voting::ALL.iter().find(|voting| voting.to_string() == name) {
-            Some(voting) => Ok(Self::Open(*voting)),
-            None => name.parse().map(Self::Closed),
+        if let Some(voting) = Voting::ALL.iter().find(|voting| voting.to_string() == name) {
+            return Ok(Self::Open(*voting));
         }
+        name.parse().map(Self::Routed).or_else(|_: UnknownProtocol| name.parse().map(Self::Closed))
     }
 }
 

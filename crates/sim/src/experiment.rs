@@ -60,6 +60,13 @@ pub struct WaitSummary {
     pub mean_of_trial_max: f64,
 }
 
+impl WaitSummary {
+    /// Of all waits, which are brought into another order, and the longest of each trial; `None` if nobody waited.
+    pub(crate) fn of(waits: &mut [Span], trial_longest: &[Span]) -> Option<Self> {
+        Some(Self { all: Summary::of(waits)?, mean_of_trial_max: statistics::mean(trial_longest)? })
+    }
+}
+
 /// How the longest waits of single peers are spread, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerPeerMax {
@@ -242,13 +249,13 @@ fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
         unsteady.append(&mut trial.unsteady);
         longest_of_peers.append(&mut trial.longest);
     }
-    let steady_summary = summarise(&mut steady, &steady_longest);
+    let steady_summary = WaitSummary::of(&mut steady, &steady_longest);
     let mut all = steady;
     all.append(&mut unsteady);
     longest_of_peers.sort_unstable();
     Report {
         entries: all.len() as u64,
-        wait: summarise(&mut all, &all_longest),
+        wait: WaitSummary::of(&mut all, &all_longest),
         steady: steady_summary,
         per_peer_max: per_peer_max(&longest_of_peers),
         longest_of_peers,
@@ -259,10 +266,6 @@ fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {
         events,
         open,
     }
-}
-
-fn summarise(spans: &mut [Span], trial_longest: &[Span]) -> Option<WaitSummary> {
-    Some(WaitSummary { all: Summary::of(spans)?, mean_of_trial_max: statistics::mean(trial_longest)? })
 }
 
 fn per_peer_max(sorted: &[Span]) -> Option<PerPeerMax> {

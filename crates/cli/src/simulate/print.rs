@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Experiment, Report, Tally, WaitSummary};
+use peerlock_sim::{Experiment, Report, Rounds, RoundsReport, Tally, WaitSummary};
 use serde::Serialize;
 
 use super::Options;
+use super::rounds::JsonRounds;
 use super::setting::Setting;
 
 /// The object that `--json` prints. Its fields are a promise.
@@ -24,13 +25,15 @@ pub struct Json {
     per_peer_max: Option<JsonPerPeerMax>,
     messages_per_entry: f64,
     messages: serde_json::Map<String, serde_json::Value>,
-    idle_while_waiting: f64,
-    order_inversions: u64,
+    idle_while_waiting: Option<f64>,
+    order_inversions: Option<u64>,
     violations: u64,
     events: u64,
     events_per_second: f64,
     #[serde(flatten)]
     open: Option<JsonOpen>,
+    #[serde(flatten)]
+    rounds: Option<JsonRounds>,
 }
 
 /// What only clients without number have.
@@ -85,7 +88,7 @@ impl Json {
     pub fn new(options: &Options, setting: &Setting, report: &Report, took: Duration) -> Self {
         let (peers, slots) = match setting {
             Setting::Closed(_, Experiment { peers, slots, .. }) => (Some(*peers), *slots),
-            Setting::Open { .. } => (None, 1),
+            Setting::Open { .. } | Setting::Rounds(..) => (None, 1),
         };
         Self {
             protocol: options.protocol.to_string(),
@@ -106,12 +109,39 @@ impl Json {
             }),
             messages_per_entry: report.messages_per_entry(),
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
-            idle_while_waiting: report.idle_while_waiting,
-            order_inversions: report.order_inversions,
+            idle_while_waiting: Some(report.idle_while_waiting),
+            order_inversions: Some(report.order_inversions),
             violations: report.open.map_or(0, |open| open.violations), // Uncounted, there is no report with one.
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
             open: JsonOpen::new(setting, report),
+            rounds: None,
+        }
+    }
+
+    /// The same of rounds. What they do not measure is null.
+    pub fn of_rounds(options: &Options, setting: &Rounds, report: &RoundsReport, took: Duration) -> Self {
+        let harm = report.harm();
+        Self {
+            protocol: options.protocol.to_string(),
+            form: options.form().map(|form| form.to_string()),
+            peers: Some(setting.peers),
+            slots: 1,
+            trials: options.trials,
+            seed: options.seed,
+            entries: harm.grants,
+            wait: report.wait().map(JsonWait::from),
+            steady: None,
+            per_peer_max: None,
+            messages_per_entry: report.messages_per_grant().unwrap_or(0.0),
+            messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
+            idle_while_waiting: None,
+            order_inversions: None,
+            violations: harm.violations,
+            events: report.events,
+            events_per_second: report.events as f64 / took.as_secs_f64(),
+            open: None,
+            rounds: Some(JsonRounds::new(setting, report)),
         }
     }
 }
@@ -187,6 +217,7 @@ pub fn table(
             )?;
             "nobody was let in while it was measured".into()
         }
+        Setting::Rounds(..) => String::new(), // Have a table of their own.
     };
     if let Some(tally) = report.open {
         open_lines(out, &tally)?;

@@ -1,9 +1,10 @@
 //! From options to what is run; options that make no sense together are refused here.
 
 use peerlock_base::Span;
-use peerlock_figures::{AnyProtocol, Form, Protocol, Voting};
+use peerlock_figures::{AnyProtocol, Protocol, Routed, Voting};
+use peerlock_mutex::Quorum;
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Closed, Experiment, Failure, Faults, Hold, Open, Poisson, Report};
+use peerlock_sim::{Closed, Experiment, Faults, Hold, Open, OverlayKind, Poisson, Rounds};
 
 use super::Options;
 use crate::{Error, Result};
@@ -14,28 +15,119 @@ pub enum Setting {
     Closed(Protocol, Experiment),
     /// Clients without number; so many votes win.
     Open { protocol: Voting, votes: u32, open: Open, arrival_rate: f64 },
+    /// Peers on an overlay.
+    Rounds(Routed, Rounds),
 }
 
 impl Setting {
     pub fn of(options: &Options) -> Result<Self> {
-        if let Some(form) = options.form.filter(|_| !options.protocol.has_forms()) {
-            return Err(Error::Usage(format!("{} has only one form: leave --form {form} out", options.protocol)));
-        }
-        match options.protocol {
-            AnyProtocol::Closed(protocol) => closed(options, protocol),
-            AnyProtocol::Open(protocol) => open(options, protocol),
+        let setting = match (options.protocol, options.rounds.overlay) {
+            (AnyProtocol::Routed(protocol), overlay) => {
+                rounds(options, protocol, overlay.unwrap_or(OverlayKind::Pastry))
+            }
+            (protocol, Some(overlay)) => {
+                let Ok(protocol) = protocol.to_string().parse() else {
+                    let known: Vec<String> = Routed::ALL.iter().map(Routed::to_string).collect();
+                    let known = known.join(", ");
+                    return Err(Error::Usage(format!("{protocol} knows no overlay: leave it out, or use {known}")));
+                };
+                rounds(options, protocol, overlay)
+            }
+            (AnyProtocol::Closed(protocol), None) => closed(options, protocol),
+            (AnyProtocol::Open(protocol), None) => open(options, protocol),
+        }?;
+        match options.form {
+            Some(form) if !setting.has_forms() => {
+                Err(Error::Usage(format!("{} has only one form: leave --form {form} out", options.protocol)))
+            }
+            _ => Ok(setting),
         }
     }
 
-    pub fn run(&self, form: Form, progress: impl Fn(u64) + Sync) -> std::result::Result<Report, Box<Failure>> {
+    /// Whether there is a printed and a mended form to be run.
+    pub fn has_forms(&self) -> bool {
         match self {
-            Self::Closed(protocol, experiment) => protocol.run(form, experiment, progress),
-            Self::Open { protocol, votes, open, .. } => protocol.run(form, *votes, open, progress),
+            Self::Closed(protocol, _) => protocol.has_forms(),
+            Self::Open { protocol, .. } => protocol.has_forms(),
+            Self::Rounds(protocol, _) => protocol.has_forms(),
         }
     }
 }
 
+/// What only peers on an overlay have.
+fn refuse_rounds(options: &Options) -> Result<()> {
+    let given = &options.rounds;
+    refuse(
+        options,
+        "peers on an overlay",
+        &[
+            ("resources", given.resources.is_some()),
+            ("rounds", given.rounds.is_some()),
+            ("round", given.round.is_some()),
+            ("requests", given.requests.is_some()),
+            ("load", given.load.is_some()),
+            ("churn", given.churn.is_some()),
+        ],
+    )
+}
+
+fn rounds(options: &Options, protocol: Routed, overlay: OverlayKind) -> Result<Setting> {
+    let (closed, open, given) = (&options.closed, &options.open, &options.rounds);
+    refuse(
+        options,
+        "runs without an overlay",
+        &[
+            ("slots", closed.slots.is_some()),
+            ("think-rate", closed.think_rate.is_some()),
+            ("entries", closed.entries.is_some()),
+            ("warm-up", closed.warm_up.is_some()),
+            ("arrival-rate", open.arrival_rate.is_some()),
+            ("settle", open.settle.is_some()),
+            ("measure", open.measure.is_some()),
+            ("hold", options.hold.is_some()),
+            ("long-share", options.long_share.is_some()),
+        ],
+    )?;
+    let table = Rounds::default();
+    let peers = closed.peers.map_or(table.peers, |peers| peers as usize);
+    let replicas = open.replicas.unwrap_or(10);
+    let votes = votes(replicas, open.votes.unwrap_or(replicas / 2 + 1))?;
+    let churn = given.churn.unwrap_or(0) as usize;
+    if churn / 2 >= peers {
+        return Err(Error::Usage(format!("--churn {churn} leaves none of {peers} peers")));
+    }
+    let faults = faults(options)?;
+    let network = match &options.latency {
+        None => table.network.clone(),
+        Some(latency) if churn > 0 || faults != Faults::default() => boundless(latency, protocol)?.load(peers)?,
+        Some(latency) => latency.load(peers)?,
+    };
+    Ok(Setting::Rounds(
+        protocol,
+        Rounds {
+            peers,
+            overlay,
+            resources: given.resources.map_or(table.resources, |resources| resources as usize),
+            quorum: Quorum::new(replicas, votes),
+            rounds: given.rounds.map_or(table.rounds, |rounds| rounds as usize),
+            round: above_zero("round", given.round.unwrap_or(table.round))?,
+            requests: given.requests.map_or(table.requests, |requests| requests as usize),
+            load: given.load.unwrap_or(table.load),
+            churn,
+            network,
+            links: options.links,
+            faults,
+            lease: above_zero("lease", open.lease.unwrap_or(table.lease))?,
+            count_violations: open.count_violations,
+            trials: options.trials,
+            seed: options.seed,
+            ..table
+        },
+    ))
+}
+
 fn closed(options: &Options, protocol: Protocol) -> Result<Setting> {
+    refuse_rounds(options)?;
     let given = &options.open;
     refuse(
         options,
@@ -72,6 +164,7 @@ fn closed(options: &Options, protocol: Protocol) -> Result<Setting> {
 }
 
 fn open(options: &Options, protocol: Voting) -> Result<Setting> {
+    refuse_rounds(options)?;
     let given = &options.closed;
     refuse(
         options,
@@ -86,18 +179,9 @@ fn open(options: &Options, protocol: Voting) -> Result<Setting> {
     )?;
     let given = &options.open;
     let replicas = given.replicas.unwrap_or(32);
-    let votes = given.votes.unwrap_or((replicas * 3).div_ceil(4));
-    if votes > replicas || 2 * votes <= replicas {
-        let least = replicas / 2 + 1;
-        return Err(Error::Usage(format!("{votes} votes of {replicas} replicas: it takes from {least} to {replicas}")));
-    }
+    let votes = votes(replicas, given.votes.unwrap_or((replicas * 3).div_ceil(4)))?;
     let arrival_rate = given.arrival_rate.unwrap_or(3.0);
     let latency = options.latency.clone().unwrap_or(Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) });
-    if !latency.is_boundless() {
-        return Err(Error::Usage(format!(
-            "king and matrix have so many hosts and no more: {protocol} needs constant, uniform or jitter"
-        )));
-    }
     let open = Open {
         replicas,
         workload: Poisson {
@@ -106,20 +190,44 @@ fn open(options: &Options, protocol: Voting) -> Result<Setting> {
             settle: given.settle.unwrap_or(Poisson::SETTLE),
             measure: above_zero("measure", given.measure.unwrap_or(Poisson::MEASURE))?,
         },
-        network: latency.load(replicas as usize)?,
+        network: boundless(&latency, protocol)?.load(replicas as usize)?,
         links: options.links,
-        faults: Faults {
-            loss: share("loss", given.loss)?,
-            duplication: share("duplication", given.duplication)?,
-            client_crash: share("client-crash", given.client_crash)?,
-            replica_life: given.replica_life.map(|life| above_zero("replica-life", life)).transpose()?,
-        },
+        faults: faults(options)?,
         lease: above_zero("lease", given.lease.unwrap_or(Span::from_secs(10)))?,
         count_violations: given.count_violations,
         trials: options.trials,
         seed: options.seed,
     };
     Ok(Setting::Open { protocol, votes, open, arrival_rate })
+}
+
+/// So many of so many replicas.
+fn votes(replicas: u32, votes: u32) -> Result<u32> {
+    if votes > replicas || 2 * votes <= replicas {
+        let least = replicas / 2 + 1;
+        return Err(Error::Usage(format!("{votes} votes of {replicas} replicas: it takes from {least} to {replicas}")));
+    }
+    Ok(votes)
+}
+
+fn faults(options: &Options) -> Result<Faults> {
+    let given = &options.open;
+    Ok(Faults {
+        loss: share("loss", given.loss)?,
+        duplication: share("duplication", given.duplication)?,
+        client_crash: share("client-crash", given.client_crash)?,
+        replica_life: given.replica_life.map(|life| above_zero("replica-life", life)).transpose()?,
+    })
+}
+
+/// A latency for peers that come and go.
+fn boundless(latency: &Model, protocol: impl std::fmt::Display) -> Result<&Model> {
+    if latency.is_boundless() {
+        return Ok(latency);
+    }
+    Err(Error::Usage(format!(
+        "king and matrix have so many hosts and no more: {protocol} needs constant, uniform or jitter here"
+    )))
 }
 
 /// An option without an effect is a misunderstanding.

@@ -78,7 +78,7 @@ impl FromStr for Contender {
         match name.parse() {
             _ if name == THEORY => Ok(Self::Theory),
             Ok(AnyProtocol::Open(voting)) => Ok(Self::Runs(voting)),
-            Ok(AnyProtocol::Closed(_)) => Err(UnknownProtocol::new(name)),
+            Ok(AnyProtocol::Closed(_) | AnyProtocol::Routed(_)) => Err(UnknownProtocol::new(name)),
             Err(unknown) => Err(unknown),
         }
     }

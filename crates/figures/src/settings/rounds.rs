@@ -42,6 +42,8 @@ pub struct Rounds {
     churn: u32,
     /// One-way delay: `uniform:20ms..100ms`.
     latency: String,
+    /// How long votes are good for without renewal.
+    lease: String,
     /// Broken rules are counted and do not stop the run.
     #[serde(default)]
     count_violations: bool,
@@ -106,6 +108,7 @@ impl Rounds {
             load: self.load.parse().map_err(in_words)?,
             churn: self.churn as usize,
             network: model.load(self.peers as usize).map_err(in_words)?,
+            lease: text::span(&self.lease).map_err(in_words)?,
             count_violations: self.count_violations,
             trials: self.trials,
             seed,
@@ -152,6 +155,7 @@ impl Rounds {
             ("load", Some(self.load.clone())),
             ("churn", Some(self.churn.to_string())),
             ("latency", Some(self.latency.clone())),
+            ("lease", Some(self.lease.clone())),
             ("count-violations", self.count_violations.then(|| "true".into())),
             ("trials", Some(self.trials.to_string())),
         ];
@@ -177,6 +181,7 @@ mod tests {
             requests = 10
             load = "whole"
             latency = "uniform:20ms..100ms"
+            lease = "600s"
             trials = 2
             "#,
         )
@@ -192,7 +197,7 @@ mod tests {
             settings.command(7),
             "peerlock simulate --protocol sigma --overlay pastry --peers 100 --resources 5 --replicas 10 --votes 6 \
              --rounds 4 --round 10s --requests 10 --load whole --churn 0 --latency uniform:20ms..100ms \
-             --count-violations --trials 2 --seed 7"
+             --lease 600s --count-violations --trials 2 --seed 7"
         );
         let text = toml::to_string(&settings).unwrap();
         assert_eq!(Settings::from_table(toml::from_str(&text).unwrap()).unwrap(), settings);

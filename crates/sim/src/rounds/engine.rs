@@ -119,7 +119,7 @@ where
             harm: vec![Harm { resources: 1, ..Harm::default() }; resources],
             memory: Memory::new(catalogue.resources.iter().map(|resource| &resource.1), setting.lease),
             watch,
-            report: RoundsReport { trials: 1, messages, ..RoundsReport::default() },
+            report: RoundsReport { trials: 1, messages, waits: vec![Vec::new()], ..RoundsReport::default() },
             drains: false,
             inside: 0,
             carrier: Carrier::new(latency, setting.links, Rng::stream(seed, 1)),
@@ -529,6 +529,7 @@ where
         let entry = Entry { peer, ticket, request, grant };
         self.inside += 1;
         self.harm[resource].grants += 1;
+        self.report.waits[0].push(self.now.since(request.at));
         self.watch.on_grant(self.now, &entry, &self.ledger)?;
         Watch::<P>::on_grant(&mut self.rules[resource], self.now, &entry, &self.ledger)?;
         if crash == Crash::Inside {

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use peerlock_base::Span;
+
+use crate::experiment::WaitSummary;
+
 /// What came out of all trials; every number is a sum over them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundsReport {
@@ -18,6 +22,8 @@ pub struct RoundsReport {
     pub rounds: Vec<Round>,
     /// Messages of the protocol that a peer got in a round, for all peers and rounds: Figures 4a–c of the E2E paper.
     pub received: Received,
+    /// How long those waited who went inside, for each trial; to the very end.
+    pub waits: Vec<Vec<Span>>,
     /// Who was still waiting when the last round was over.
     pub waiting: u64,
     /// What became of resources of which fewer than 2m − n replicas lost their memory within any one lease time …
@@ -167,6 +173,12 @@ impl RoundsReport {
         (self.grants() > 0).then(|| self.sent() as f64 / self.grants() as f64)
     }
 
+    /// How long clients waited; `None` if nobody went inside.
+    pub fn wait(&self) -> Option<WaitSummary> {
+        let longest: Vec<Span> = self.waits.iter().filter_map(|trial| trial.iter().copied().max()).collect();
+        WaitSummary::of(&mut self.waits.concat(), &longest)
+    }
+
     /// How all resources fared, whatever was forgotten.
     pub fn harm(&self) -> Harm {
         self.within.plus(self.beyond)
@@ -192,6 +204,7 @@ impl RoundsReport {
         for (messages, peers) in other.received.peers {
             *self.received.peers.entry(messages).or_default() += peers;
         }
+        self.waits.extend(other.waits);
         self.waiting += other.waiting;
         self.within = self.within.plus(other.within);
         self.beyond = self.beyond.plus(other.beyond);
