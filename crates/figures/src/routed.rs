@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_mutex::{Sigma, sigma};
+use peerlock_mutex::{E2e, NonE2e, Sigma, e2e, non_e2e, sigma};
 use peerlock_sim::{Failure, Rounds, RoundsReport};
 
 use crate::{Form, UnknownProtocol};
@@ -11,17 +11,22 @@ use crate::{Form, UnknownProtocol};
 /// A protocol whose replicas lie under keys of an overlay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Routed {
+    /// `e2e`: hops that know the owner stop requests; the owner keeps the queue, and the token goes from owner to owner.
+    E2e,
+    /// `non-e2e`: hops that requests have come by stop and keep those that follow.
+    NonE2e,
     /// `sigma`: every replica is asked and keeps a queue.
     Sigma,
 }
 
 impl Routed {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Sigma];
+    pub const ALL: &[Self] = &[Self::E2e, Self::NonE2e, Self::Sigma];
 
     /// Whether its printed form can be run on an overlay, too.
     pub fn has_forms(self) -> bool {
         match self {
+            Self::E2e | Self::NonE2e => true,
             Self::Sigma => false, // As printed, a client that is a replica, too, yields to itself for ever.
         }
     }
@@ -30,18 +35,30 @@ impl Routed {
     ///
     /// # Errors
     /// A rule was broken.
-    pub fn run(
-        self,
-        _form: Form,
-        rounds: &Rounds,
-        progress: impl Fn(u64) + Sync,
-    ) -> Result<RoundsReport, Box<Failure>> {
+    pub fn run(self, form: Form, rounds: &Rounds, progress: impl Fn(u64) + Sync) -> Result<RoundsReport, Box<Failure>> {
+        let lease = rounds.lease;
         match self {
+            Self::E2e => {
+                let config = match form {
+                    Form::Printed => e2e::Config::PRINTED,
+                    Form::Repaired => e2e::Config::REPAIRED,
+                };
+                let config = e2e::Config { lease, ..config };
+                rounds.run(|me, replicas| E2e::new(me, replicas, config), progress)
+            }
+            Self::NonE2e => {
+                let config = match form {
+                    Form::Printed => non_e2e::Config::PRINTED,
+                    Form::Repaired => non_e2e::Config::REPAIRED,
+                };
+                let config = non_e2e::Config { lease, ..config };
+                rounds.run(|me, replicas| NonE2e::new(me, replicas, config), progress)
+            }
             Self::Sigma => {
                 // Nobody leaves for a round or two, and until then nobody can say how long it will take: who asks again
                 // every half second would be most of what is counted.
                 let retry = rounds.round / 2;
-                let config = sigma::Config { lease: rounds.lease, retry, ..sigma::Config::REPAIRED };
+                let config = sigma::Config { lease, retry, ..sigma::Config::REPAIRED };
                 rounds.run(|me, replicas| Sigma::new(me, replicas, config), progress)
             }
         }
@@ -51,6 +68,8 @@ impl Routed {
 impl fmt::Display for Routed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::E2e => "e2e",
+            Self::NonE2e => "non-e2e",
             Self::Sigma => "sigma",
         })
     }

@@ -12,7 +12,7 @@ mod rough_swarm;
 
 use std::process::ExitCode;
 
-use peerlock_mutex::sigma::{self, Sigma};
+use peerlock_mutex::{E2e, NonE2e, Sigma, e2e, non_e2e, sigma};
 use peerlock_sim::{Failure, Harm, Rounds, RoundsReport};
 use rayon::prelude::*;
 
@@ -22,10 +22,20 @@ const BATCH: u64 = 500;
 type Run = fn(&Rounds) -> Result<RoundsReport, Box<Failure>>;
 
 /// The protocols by name.
-const PROTOCOLS: &[(&str, Run)] = &[("sigma", |rounds| {
-    let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
-    rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {})
-})];
+const PROTOCOLS: &[(&str, Run)] = &[
+    ("sigma", |rounds| {
+        let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
+        rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {})
+    }),
+    ("e2e", |rounds| {
+        let config = e2e::Config { lease: rounds.lease, ..e2e::Config::REPAIRED };
+        rounds.run(|me, replicas| E2e::new(me, replicas, config), |_| {})
+    }),
+    ("non-e2e", |rounds| {
+        let config = non_e2e::Config { lease: rounds.lease, ..non_e2e::Config::REPAIRED };
+        rounds.run(|me, replicas| NonE2e::new(me, replicas, config), |_| {})
+    }),
+];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
