@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_mutex::{E2e, NonE2e, Sigma, e2e, non_e2e, sigma};
+use peerlock_mutex::{Coordinator, E2e, NonE2e, Sigma, coordinator, e2e, non_e2e, sigma};
 use peerlock_sim::{Failure, Rounds, RoundsReport};
 
 use crate::{Form, UnknownProtocol};
@@ -15,18 +15,20 @@ pub enum Routed {
     E2e,
     /// `non-e2e`: hops that requests have come by stop and keep those that follow.
     NonE2e,
+    /// `coordinator`: one of the replicas decides, and all of them and all who wait know the queue.
+    Coordinator,
     /// `sigma`: every replica is asked and keeps a queue.
     Sigma,
 }
 
 impl Routed {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::E2e, Self::NonE2e, Self::Sigma];
+    pub const ALL: &[Self] = &[Self::E2e, Self::NonE2e, Self::Coordinator, Self::Sigma];
 
     /// Whether its printed form can be run on an overlay, too.
     pub fn has_forms(self) -> bool {
         match self {
-            Self::E2e | Self::NonE2e => true,
+            Self::E2e | Self::NonE2e | Self::Coordinator => true,
             Self::Sigma => false, // As printed, a client that is a replica, too, yields to itself for ever.
         }
     }
@@ -54,6 +56,15 @@ impl Routed {
                 let config = non_e2e::Config { lease, ..config };
                 rounds.run(|me, replicas| NonE2e::new(me, replicas, config), progress)
             }
+            Self::Coordinator => {
+                let config = match form {
+                    Form::Printed => coordinator::Config::PRINTED,
+                    Form::Repaired => coordinator::Config::REPAIRED,
+                };
+                // Ten pings in a lease time, and four in a term, as by default.
+                let config = coordinator::Config { lease, ping: lease / 10, term: lease * 4 / 10, ..config };
+                rounds.run(|me, replicas| Coordinator::new(me, replicas, config), progress)
+            }
             Self::Sigma => {
                 // Nobody leaves for a round or two, and until then nobody can say how long it will take: who asks again
                 // every half second would be most of what is counted.
@@ -70,6 +81,7 @@ impl fmt::Display for Routed {
         f.write_str(match self {
             Self::E2e => "e2e",
             Self::NonE2e => "non-e2e",
+            Self::Coordinator => "coordinator",
             Self::Sigma => "sigma",
         })
     }

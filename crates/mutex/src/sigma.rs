@@ -387,12 +387,15 @@ impl Observe for Sigma {
 /// What it hosts and who waits here, under the paper's names: `R0: owner 1@3, grant 1, queue [1@4]`.
 impl fmt::Display for Sigma {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let replicas = self.replicas.iter().map(|replica| replica as &dyn fmt::Display);
-        let all: Vec<&dyn fmt::Display> =
-            replicas.chain(self.clients.iter().map(|client| client as &dyn fmt::Display)).collect();
-        for (at, part) in all.iter().enumerate() {
-            write!(f, "{}{part}", if at > 0 { "; " } else { "" })?;
+        let mut between = "";
+        for replica in &self.replicas {
+            write!(f, "{between}R{}: {replica}", replica.index)?;
+            between = "; ";
         }
-        if all.is_empty() { write!(f, "nothing") } else { Ok(()) }
+        for client in &self.clients {
+            write!(f, "{between}{client}")?;
+            between = "; ";
+        }
+        if between.is_empty() { f.write_str("nothing") } else { Ok(()) }
     }
 }

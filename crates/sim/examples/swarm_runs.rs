@@ -12,7 +12,7 @@ mod rough_swarm;
 
 use std::process::ExitCode;
 
-use peerlock_mutex::{E2e, NonE2e, Sigma, e2e, non_e2e, sigma};
+use peerlock_mutex::{Coordinator, E2e, NonE2e, Sigma, coordinator, e2e, non_e2e, sigma};
 use peerlock_sim::{Failure, Harm, Rounds, RoundsReport};
 use rayon::prelude::*;
 
@@ -34,6 +34,10 @@ const PROTOCOLS: &[(&str, Run)] = &[
     ("non-e2e", |rounds| {
         let config = non_e2e::Config { lease: rounds.lease, ..non_e2e::Config::REPAIRED };
         rounds.run(|me, replicas| NonE2e::new(me, replicas, config), |_| {})
+    }),
+    ("coordinator", |rounds| {
+        let config = coordinator::Config { lease: rounds.lease, ..coordinator::Config::REPAIRED };
+        rounds.run(|me, replicas| Coordinator::new(me, replicas, config), |_| {})
     }),
 ];
 

@@ -323,18 +323,6 @@ impl Replica {
     }
 }
 
-/// The owner, and who comes after: `1@4 then [1@5, 1@6]`.
-impl fmt::Display for Replica {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(owner) = &self.owner else { return f.write_str("free") };
-        write!(f, "{} then [", owner.entry.client)?;
-        for (place, waiting) in self.queue.iter().enumerate() {
-            write!(f, "{}{}", if place > 0 { ", " } else { "" }, waiting.client)?;
-        }
-        f.write_str("]")
-    }
-}
-
 /// Whether both are the same request, or in the printed form the same client.
 pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
     if config.requests_apart { one == other } else { one.client == other.client }
@@ -349,9 +337,9 @@ impl Entry {
     }
 }
 
+/// The owner and its grant, and who comes after: `owner 1@4, grant 1, queue [1@5, 1@6]`.
 impl fmt::Display for Replica {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "R{}: ", self.index)?;
         match self.owner {
             Some(owner) => write!(f, "owner {}, grant {}", owner.entry.client, self.number)?,
             None => write!(f, "owner nil")?,
