@@ -28,7 +28,7 @@ const PROTOCOLS: &[(&str, Run)] = &[
         rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {})
     }),
     ("e2e", |rounds| {
-        let config = e2e::Config { lease: rounds.lease, ..e2e::Config::REPAIRED };
+        let config = e2e::Config { lease: rounds.lease, ping: rounds.lease, ..e2e::Config::REPAIRED };
         rounds.run(|me, replicas| E2e::new(me, replicas, config), |_| {})
     }),
     ("non-e2e", |rounds| {
