@@ -89,6 +89,30 @@ fn retries_rebuild_a_replica_that_forgot() {
     assert_eq!(scene.who_is_inside(), [B], "which takes all three votes");
 }
 
+/// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
+/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease time.
+#[test]
+fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
+    let mut scene = Scene::new(3, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.stabilize();
+    let both_live_on_as = |life: u64, scene: &mut Scene| {
+        scene.reset(0, life);
+        scene.reset(1, life);
+        scene.pass(Config::REPAIRED.lease / 2); // A renews.
+    };
+    both_live_on_as(1000, &mut scene);
+    scene.request(B);
+    scene.stabilize();
+    both_live_on_as(5, &mut scene);
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.release(A);
+    scene.pass(Config::REPAIRED.lease / 4);
+    assert_eq!(scene.who_is_inside(), [], "the later life may still have been there a moment ago");
+    scene.pass(Config::REPAIRED.lease * 2);
+    assert_eq!(scene.who_is_inside(), [B]);
+}
+
 /// §4: an owner whose lease has run out makes room for the next in the queue.
 #[test]
 fn a_client_that_crashes_inside_holds_the_others_up_for_one_lease() {
@@ -426,6 +450,33 @@ fn a_lost_yield_is_made_up_for() {
     scene.stabilize();
     scene.pass(Span::from_secs(1));
     assert_eq!((scene.owner(2), scene.who_is_inside()), (Some(A), vec![A]));
+}
+
+/// Not in the paper: the first in a replica's queue has finished long ago, and its REQUEST came late. Whoever waits
+/// behind it, and came before the owner, asks for itself.
+#[test]
+fn who_has_finished_does_not_stand_in_the_way_of_others() {
+    let mut scene = Scene::new(2, 2, Config::REPAIRED);
+    scene.request(A);
+    scene.duplicate(A, 0, "request");
+    scene.deliver(A, 0, "request");
+    let late = scene.hold_back(A, 0);
+    scene.stabilize();
+    scene.release(A);
+    scene.stabilize();
+
+    scene.request(B);
+    let slow = scene.hold_back(B, 0);
+    scene.stabilize();
+    scene.request(C);
+    scene.stabilize();
+    assert_eq!([scene.owner(0), scene.owner(1)], [Some(C), Some(B)], "a split");
+    scene.put_back(late);
+    scene.deliver(A, 0, "request");
+    scene.hold_back(0, C); // The question whether C still wants the vote is lost.
+    scene.put_back(slow);
+    scene.pass(Span::from_secs(60));
+    assert_eq!(scene.who_is_inside(), [B]);
 }
 
 /// "That opens a rare split in which nobody yields: resolve it … by asking the owner." C has a vote and may still win,

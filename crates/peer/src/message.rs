@@ -14,7 +14,7 @@ pub enum Wire<O, M> {
         /// What is said.
         message: M,
     },
-    /// On its way to the owner of a key. Answered by `Got` if it has a receipt.
+    /// On its way to the owner of a key. Answered by `Got` if it has a receipt and the receiver knows the way.
     Routed {
         /// The key of the resource's name.
         resource: Key,

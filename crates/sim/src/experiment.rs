@@ -196,15 +196,23 @@ impl Experiment {
     }
 }
 
-/// Runs all trials at once, as far as there are threads, and puts what they leave behind together in their order.
+/// Runs all trials, and puts what they leave behind together in their order.
 pub(crate) fn run_all<P: Observe>(
     trials: u32,
     progress: impl Fn(u64) + Sync,
     run_trial: impl Fn(u32) -> Result<Trial, Box<Failure>> + Sync,
 ) -> Result<Report, Box<Failure>> {
+    in_parallel(trials, progress, run_trial).map(put_together::<P>)
+}
+
+/// Runs all trials at once, as far as there are threads: what each leaves behind, in their order.
+pub(crate) fn in_parallel<T: Send>(
+    trials: u32,
+    progress: impl Fn(u64) + Sync,
+    run_trial: impl Fn(u32) -> Result<T, Box<Failure>> + Sync,
+) -> Result<Vec<T>, Box<Failure>> {
     let ended = |number| run_trial(number).inspect(|_| progress(1));
-    let trials: Vec<Trial> = (0..trials).into_par_iter().map(ended).collect::<Result<_, _>>()?;
-    Ok(put_together::<P>(trials))
+    (0..trials).into_par_iter().map(ended).collect()
 }
 
 fn put_together<P: Observe>(trials: Vec<Trial>) -> Report {

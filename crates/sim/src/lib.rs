@@ -1,8 +1,9 @@
 //! The bench: protocols in virtual time.
 //!
 //! [`Experiment`] runs many trials of one setting and puts a [`Report`] together; [`Simulation`] is one trial, a loop
-//! over a [`queue::Queue`] of events; [`Open`] is the same for clients that come and go, and for [`Faults`]. [`watch`] has the watchers that check every event. The same seed gives the same
-//! bytes on any number of threads.
+//! over a [`queue::Queue`] of events; [`Open`] is the same for clients that come and go, and for [`Faults`]; [`Rounds`]
+//! runs whole peers on an overlay, with many resources, churn and faults. [`watch`] has the watchers that check every
+//! event. The same seed gives the same bytes on any number of threads.
 
 mod carrier;
 mod engine;
@@ -13,6 +14,7 @@ pub mod latency;
 mod ledger;
 mod open;
 pub mod queue;
+mod rounds;
 pub mod statistics;
 pub mod text;
 mod timers;
@@ -26,4 +28,5 @@ pub use faults::Faults;
 pub use ideal::Ideal;
 pub use ledger::{Ledger, Request};
 pub use open::{Open, Tally};
+pub use rounds::{Harm, Load, OverlayKind, Received, Round, Rounds, RoundsReport, Trouble, UnknownName};
 pub use workload::{Closed, Hold, HoldError, Poisson};

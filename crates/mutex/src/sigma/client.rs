@@ -50,6 +50,8 @@ struct Response {
     /// The end of our lease, if we are the owner.
     until: Time,
     fencing: u64,
+    /// When it came.
+    at: Time,
 }
 
 /// T_w comes from many replicas at once. We take the mean of the first m answers: one that was just reset forecasts
@@ -110,7 +112,7 @@ impl Client {
             return self.yield_vote(replica, common, cx); // It does not know yet, or the YIELD was lost.
         }
         let is_turn = is_mine && self.mine.is_empty();
-        if !self.record(replica, Response { owner, number, until, fencing }, is_mine, common) {
+        if !self.record(replica, Response { owner, number, until, fencing, at: cx.now() }, is_mine, common) {
             return;
         }
         match self.phase {
@@ -131,10 +133,16 @@ impl Client {
     }
 
     /// Writes the response down, unless it is older than what we know.
+    ///
+    /// On an overlay two peers may take themselves for one replica for a while, and the one with the longer memory may
+    /// be the one that stays. It is believed again when nothing was heard of the other for a lease time: whatever was
+    /// promised on either side has run out by then.
     fn record<M>(&mut self, replica: u32, mut new: Response, is_mine: bool, common: &Common<M>) -> bool {
         let old = &mut self.resp[replica as usize];
         if common.config.numbered_grants {
-            if new.number < old.number {
+            let is_earlier_life = new.number.incarnation < old.number.incarnation;
+            let is_forgotten = is_earlier_life && new.at.since(old.at) > common.config.lease;
+            if new.number < old.number && !is_forgotten {
                 return false;
             }
             if new.number == old.number {

@@ -164,8 +164,9 @@ impl Replica {
         }
     }
 
-    /// Asks the owner whether it still wants the vote, on behalf of the first in the queue: if that one came before
-    /// the owner (whoever is further back came too late to be told of), or if it asks again because its turn is due.
+    /// Asks the owner whether it still wants the vote, on behalf of somebody in the queue: of the first, if that one came
+    /// before the owner or asks again because its turn is due; of others if they came before the owner and ask again.
+    /// Then the first may have finished long ago, and be here by a REQUEST that came late.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -173,9 +174,10 @@ impl Replica {
         common: &mut Common<P::Message>,
         cx: &mut Cx<'_, P>,
     ) {
-        let (Some(owner), true, 0) = (self.owner, common.config.ask_owner, position) else { return };
-        let earlier = self.queue[0].client < owner.entry.client;
-        if earlier || is_known {
+        let (Some(owner), true) = (self.owner, common.config.ask_owner) else { return };
+        let earlier = self.queue[position].client < owner.entry.client;
+        let asks = if position == 0 { earlier || is_known } else { earlier && is_known };
+        if asks {
             let (replica, speaker, owner, number) = (self.index, owner.speaker, owner.entry.client, self.number);
             common.post.send(speaker, Message::Inquire { replica, owner, number, earlier }.into(), cx);
         }

@@ -9,7 +9,7 @@ use super::{Broken, Watch};
 #[derive(Debug)]
 pub struct Resets {
     lease: Span,
-    recent: VecDeque<(Time, PeerId)>,
+    recent: VecDeque<(Time, u64)>,
     count: u64,
     most: u32,
 }
@@ -20,7 +20,8 @@ impl Resets {
         Self { lease, recent: VecDeque::new(), count: 0, most: 0 }
     }
 
-    fn note(&mut self, now: Time, replica: PeerId) {
+    /// Replica number `replica` has lost its memory.
+    pub(crate) fn note(&mut self, now: Time, replica: u64) {
         self.count += 1;
         self.recent.retain(|&(at, other)| now.since(at) <= self.lease && other != replica);
         self.recent.push_back((now, replica));
@@ -40,7 +41,7 @@ impl Resets {
 
 impl<P: Observe> Watch<P> for Resets {
     fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
-        self.note(now, replica);
+        self.note(now, replica.get());
         Ok(())
     }
 }
@@ -54,7 +55,7 @@ mod tests {
     fn resets_are_counted_by_replica_and_within_a_lease() {
         let mut resets = Resets::within(Span::from_secs(10));
         for (at, replica, most) in [(0, 1, 1), (5, 2, 2), (6, 2, 2), (10, 3, 3), (17, 4, 3), (27, 1, 3)] {
-            resets.note(Time::ZERO + Span::from_secs(at), PeerId::new(replica));
+            resets.note(Time::ZERO + Span::from_secs(at), replica);
             assert_eq!(resets.most(), most, "at {at}");
         }
         assert_eq!(resets.count(), 6);

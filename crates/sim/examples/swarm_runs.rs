@@ -1,0 +1,85 @@
+//! Seeded runs of whole peers on overlays with everything going wrong: is anybody ever let in beside another, and is
+//! everybody served in the end?
+//!
+//! `cargo run --release -p peerlock-sim --example swarm_runs PROTOCOL [RUNS [FIRST_SEED]]`
+//!
+//! Runs are done until in RUNS of them fewer than 2m − n replicas of every resource lost their memory within any one
+//! lease time. In none of these may anything go wrong; what happens in the others is counted. With RUNS 1 the whole
+//! report of that one seed is shown.
+
+#[path = "../tests/rough_swarm/mod.rs"]
+mod rough_swarm;
+
+use std::process::ExitCode;
+
+use peerlock_mutex::{NonE2e, Sigma, non_e2e, sigma};
+use peerlock_sim::{Failure, Harm, Rounds, RoundsReport};
+use rayon::prelude::*;
+
+/// As many runs at a time.
+const BATCH: u64 = 500;
+
+type Run = fn(&Rounds) -> Result<RoundsReport, Box<Failure>>;
+
+/// The protocols by name.
+const PROTOCOLS: &[(&str, Run)] = &[
+    ("sigma", |rounds| {
+        let config = sigma::Config { lease: rounds.lease, ..sigma::Config::REPAIRED };
+        rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {})
+    }),
+    ("non-e2e", |rounds| {
+        let config = non_e2e::Config { lease: rounds.lease, ..non_e2e::Config::REPAIRED };
+        rounds.run(|me, replicas| NonE2e::new(me, replicas, config), |_| {})
+    }),
+];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_default();
+    let Some(&(name, run)) = PROTOCOLS.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<&str> = PROTOCOLS.iter().map(|(known, _)| *known).collect();
+        eprintln!("unknown protocol {name:?}: use {}", known.join(" or "));
+        return ExitCode::FAILURE;
+    };
+    let mut numbers = arguments.map(|argument| argument.parse().expect("RUNS and FIRST_SEED are numbers"));
+    let (runs, first): (u64, u64) = (numbers.next().unwrap_or(10_000), numbers.next().unwrap_or(0));
+    if runs == 1 {
+        println!("{:#?}\n{:#?}", rough_swarm::draw(first), play(run, first));
+        return ExitCode::SUCCESS;
+    }
+    if many(name, run, runs, first) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn play(run: Run, seed: u64) -> RoundsReport {
+    run(&rough_swarm::draw(seed)).unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
+}
+
+/// True if nothing went wrong where nothing may.
+fn many(name: &str, run: Run, wanted: u64, first: u64) -> bool {
+    let (mut few, mut runs, mut seed, mut holds) = (0, 0, first, true);
+    let mut sum = RoundsReport::default();
+    while few < wanted {
+        let batch = seed..seed + BATCH;
+        seed = batch.end;
+        let reports: Vec<(u64, RoundsReport)> = batch.into_par_iter().map(|seed| (seed, play(run, seed))).collect();
+        for (seed, report) in reports {
+            few += u64::from(report.beyond.resources == 0);
+            runs += 1;
+            if !report.within.is_none() {
+                holds = false;
+                println!("seed {seed}: {:?} {:?}", report.within, report.trouble);
+            }
+            sum = sum.plus(report);
+        }
+    }
+    println!("{name}, seeds {first} to {}: {runs} runs, {few} of them wholly within the bound", seed - 1);
+    for (harm, which) in [(sum.within, "fewer than"), (sum.beyond, "at least")] {
+        let Harm { resources, grants, violations, fencing_back, stuck } = harm;
+        println!(
+            "  {which} 2m - n replicas forgot within a lease: {resources} resources, {grants} grants, \
+             {violations} beside another, {fencing_back} fencing numbers back, {stuck} stuck"
+        );
+    }
+    println!("  {:?}\n  {} events", sum.trouble, sum.events);
+    holds
+}
