@@ -7,8 +7,8 @@ mod rough_swarm;
 
 use clerk::{Clerk, Fault};
 use peerlock_base::Span;
-use peerlock_mutex::Quorum;
 use peerlock_mutex::sigma::{Config, Sigma};
+use peerlock_mutex::{NonE2e, Quorum, non_e2e};
 use peerlock_sim::{Failure, Faults, Load, OverlayKind, Rounds, RoundsReport};
 
 fn small() -> Rounds {
@@ -18,6 +18,12 @@ fn small() -> Rounds {
 fn sigma(rounds: &Rounds) -> RoundsReport {
     let config = Config { lease: rounds.lease, ..Config::REPAIRED };
     let report = rounds.run(|me, replicas| Sigma::new(me, replicas, config), |_| {});
+    report.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+fn non_e2e(rounds: &Rounds) -> RoundsReport {
+    let config = non_e2e::Config { lease: rounds.lease, ..non_e2e::Config::REPAIRED };
+    let report = rounds.run(|me, replicas| NonE2e::new(me, replicas, config), |_| {});
     report.unwrap_or_else(|failure| panic!("{failure}"))
 }
 
@@ -135,9 +141,13 @@ fn who_crashes_is_not_stuck() {
 /// The fault runs of the example `swarm_runs`, as many as a test has time for.
 #[test]
 fn rough_swarms_do_no_harm_within_the_bound() {
+    [sigma, non_e2e].into_iter().for_each(does_no_harm);
+}
+
+fn does_no_harm(run: fn(&Rounds) -> RoundsReport) {
     let mut all = RoundsReport::default();
     for seed in 0..100 {
-        let report = sigma(&rough_swarm::draw(seed));
+        let report = run(&rough_swarm::draw(seed));
         assert!(report.within.is_none(), "seed {seed}: {report:?}");
         all = all.plus(report);
     }
