@@ -8,6 +8,7 @@
 extern crate alloc;
 
 pub mod bv95;
+pub mod e2e;
 pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
@@ -25,6 +26,7 @@ pub mod strawman;
 pub mod token;
 
 pub use bv95::Bv95;
+pub use e2e::E2e;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;
 pub use founded::Founded;

@@ -7,11 +7,17 @@ use peerlock_mutex::non_e2e::{Config, Message, NonE2e};
 use peerlock_mutex::sigma::Stamp;
 use peerlock_mutex::token::Claim;
 use peerlock_mutex::{Cx, Effect, Hop, Input, Quorum, Replicas, step};
-use route_scene::{A, B, C, D, Scene};
+use route_scene::{A, B, C, D};
+
+type Scene = route_scene::Scene<NonE2e>;
+
+fn new_scene(config: Config) -> Scene {
+    Scene::new(|me, replicas| NonE2e::new(me, replicas, config))
+}
 
 /// Everybody in this order asks, and all messages arrive before the next one does.
 fn asked(config: Config, clients: &[u64]) -> Scene {
-    let mut scene = Scene::new(config);
+    let mut scene = new_scene(config);
     for &client in clients {
         scene.request(client);
         scene.pass(Span::from_secs(1));
@@ -31,7 +37,7 @@ fn leave(scene: &mut Scene, client: u64) {
 #[test]
 fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
     for config in [Config::PRINTED, Config::REPAIRED] {
-        let mut scene = Scene::new(config);
+        let mut scene = new_scene(config);
         scene.request(A);
         scene.stabilize();
 
@@ -49,7 +55,7 @@ fn an_idle_resource_is_granted_by_the_replicas_and_every_hop_writes_an_entry() {
 #[test]
 fn the_first_hop_with_an_entry_queues_the_request() {
     let mut scene = asked(Config::REPAIRED, &[A]);
-    let before = scene.sent;
+    let before = scene.sent.clone();
     scene.request(B);
     scene.stabilize();
 
@@ -92,7 +98,7 @@ fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
 /// 5: "the requester checks if it has attained majority of the replica votes".
 #[test]
 fn a_majority_is_enough() {
-    let mut scene = Scene::new(Config::REPAIRED);
+    let mut scene = new_scene(Config::REPAIRED);
     scene.request(D);
     scene.deliver(D, 0, "request");
     scene.deliver(0, D, "grantreq");
@@ -106,7 +112,7 @@ fn a_majority_is_enough() {
 
 /// A, B and C have a vote each, so that nobody has two, and are queued behind one another everywhere else.
 fn split(config: Config) -> Scene {
-    let mut scene = Scene::new(config);
+    let mut scene = new_scene(config);
     for client in [A, B, C] {
         scene.request(client);
     }
@@ -238,7 +244,7 @@ fn who_waits_behind_one_who_withdraws_moves_up() {
 
 #[test]
 fn tickets_of_one_peer_wait_each_in_its_own_right() {
-    let mut scene = Scene::new(Config::REPAIRED);
+    let mut scene = new_scene(Config::REPAIRED);
     let tickets = [scene.request(A), scene.request(A), scene.request(A)];
     scene.pass(Span::from_secs(2));
     for ticket in tickets {
@@ -278,7 +284,7 @@ fn a_holder_that_is_cut_off_is_out_in_time() {
 #[test]
 fn a_renewal_takes_two_messages_per_vote() {
     let mut scene = asked(Config::REPAIRED, &[A]);
-    let before = scene.sent;
+    let before = scene.sent.clone();
     scene.pass(Span::from_secs(10));
     let renewals: Vec<usize> = scene.sent.iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(renewals, [9, 9, 0, 0, 0, 0, 0, 0, 0]);
@@ -318,7 +324,7 @@ fn nonsense_is_dropped() {
 #[test]
 fn a_hop_is_taken_for_the_replica() {
     let play = |hearsay| {
-        let mut scene = Scene::new(Config { hearsay, asks_again: false, ..Config::PRINTED });
+        let mut scene = new_scene(Config { hearsay, asks_again: false, ..Config::PRINTED });
         scene.request(D);
         scene.stabilize();
         assert_eq!(scene.who_is_inside(), [D]);
@@ -418,7 +424,7 @@ fn a_crash_inside() {
 #[test]
 fn a_lost_request() {
     let play = |asks_again| {
-        let mut scene = Scene::new(Config { asks_again, ..Config::REPAIRED });
+        let mut scene = new_scene(Config { asks_again, ..Config::REPAIRED });
         scene.request(A);
         (0..3).for_each(|_| scene.lose(A, 10, "request"));
         scene.pass(Span::from_secs(100));

@@ -130,12 +130,22 @@ impl Replica {
         self.owner.map(|owner| owner.entry.client)
     }
 
+    /// Who speaks for this client, if it is the owner.
+    pub fn speaker(&self, client: Stamp) -> Option<PeerId> {
+        self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
+    }
+
     /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no use.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
             owner.entry.sent = Time::ZERO;
         }
+    }
+
+    /// Says whose the vote is, and nothing else happens.
+    pub fn answer<P: Voting>(&mut self, to: Stamp, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) {
+        self.respond(to, 0, common, cx);
     }
 
     /// Those who wait are to wait elsewhere from now on; but for one.
@@ -322,7 +332,7 @@ pub(crate) fn is_same(one: Stamp, other: Stamp, config: &Config) -> bool {
 
 impl Entry {
     /// The latest REQUEST tells most about the client's clock.
-    fn refresh(&mut self, newer: Self) {
+    pub fn refresh(&mut self, newer: Self) {
         if newer.sent > self.sent {
             *self = newer;
         }

@@ -1,4 +1,4 @@
-//! A scene for Non-E2E: three replicas, some hops, and clients A, B, C, D. Messages move only when told to, and peers may
+//! A scene for protocols on routes: three replicas, some hops, and clients A, B, C, D. Messages move only when told to, and peers may
 //! die: then the routes lead around them.
 //!
 //! ```text
@@ -9,9 +9,9 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Display;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::non_e2e::{Config, Message, NonE2e, Timer};
 use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Quorum, Replicas, step};
 
 pub const A: u64 = 20;
@@ -20,16 +20,16 @@ pub const C: u64 = 22;
 pub const D: u64 = 23;
 
 /// A message under way: from, to, for the owner of which key and from whom if it is routed, what.
-pub type Letter = (u64, u64, Option<(Key, PeerId)>, Message);
+pub type Letter<M> = (u64, u64, Option<(Key, PeerId)>, M);
 
-pub struct Scene {
+pub struct Scene<P: Observe> {
     pub now: Time,
     replicas: Replicas,
-    peers: BTreeMap<u64, NonE2e>,
+    peers: BTreeMap<u64, P>,
     dead: BTreeSet<u64>,
     /// In the order sent.
-    pub wire: Vec<Letter>,
-    pub timers: BTreeMap<(u64, Timer), Time>,
+    pub wire: Vec<Letter<P::Message>>,
+    pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
     /// Who is inside: peer, ticket, fencing number.
     pub inside: Vec<(u64, u64, u64)>,
@@ -37,16 +37,16 @@ pub struct Scene {
     pub entered: Vec<(u64, u64, u64)>,
     pub lost: Vec<u64>,
     /// By type.
-    pub sent: [usize; 9],
+    pub sent: Vec<usize>,
     /// From now on nothing comes to or from this peer.
     pub cut_off: Option<u64>,
 }
 
-impl Scene {
+impl<P: Observe + Display> Scene<P> {
     /// Two of three votes win.
-    pub fn new(config: Config) -> Self {
+    pub fn new(new_peer: impl Fn(PeerId, &Replicas) -> P) -> Self {
         let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
-        let new = |id: u64| (id, NonE2e::new(PeerId::new(id), &replicas, config));
+        let new = |id: u64| (id, new_peer(PeerId::new(id), &replicas));
         Self {
             now: Time::ZERO + Span::from_secs(1),
             peers: (0..3).chain(10..14).chain(A..=D).map(new).collect(),
@@ -58,7 +58,7 @@ impl Scene {
             inside: Vec::new(),
             entered: Vec::new(),
             lost: Vec::new(),
-            sent: [0; 9],
+            sent: vec![0; P::KINDS.len()],
             cut_off: None,
         }
     }
@@ -76,7 +76,7 @@ impl Scene {
         ways.iter().copied().find(|peer| !self.dead.contains(peer)).map(PeerId::new)
     }
 
-    pub fn step(&mut self, peer: u64, input: Input<Message, Timer>) {
+    pub fn step(&mut self, peer: u64, input: Input<P::Message, P::Timer>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front().filter(|_| !self.dead.contains(&peer)) {
             let (mut effects, mut rng) = (Vec::new(), Rng::new(1));
@@ -88,7 +88,7 @@ impl Scene {
         }
     }
 
-    fn carry_out(&mut self, peer: u64, effect: Effect<Message, Timer>, inputs: &mut VecDeque<Input<Message, Timer>>) {
+    fn carry_out(&mut self, peer: u64, effect: Effect<P::Message, P::Timer>, inputs: &mut VecDeque<Input<P::Message, P::Timer>>) {
         let me = PeerId::new(peer);
         match effect {
             Effect::Send { to, message } => self.send((peer, to.get(), None, message)),
@@ -116,14 +116,14 @@ impl Scene {
         }
     }
 
-    fn send(&mut self, letter: Letter) {
-        self.sent[NonE2e::kind(&letter.3)] += 1;
+    fn send(&mut self, letter: Letter<P::Message>) {
+        self.sent[P::kind(&letter.3)] += 1;
         if self.cut_off != Some(letter.0) && self.cut_off != Some(letter.1) {
             self.wire.push(letter);
         }
     }
 
-    fn arrive(&mut self, (from, to, route, message): Letter) {
+    fn arrive(&mut self, (from, to, route, message): Letter<P::Message>) {
         let previous = PeerId::new(from);
         let input = match route {
             None => Input::Message { from: previous, message },
@@ -162,7 +162,7 @@ impl Scene {
     }
 
     fn find(&self, from: u64, to: u64, kind: &str) -> usize {
-        let is_it = |&(f, t, _, ref m): &Letter| (f, t, NonE2e::KINDS[NonE2e::kind(m)]) == (from, to, kind);
+        let is_it = |&(f, t, _, ref m): &Letter<P::Message>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
         let found = self.wire.iter().position(is_it);
         found.unwrap_or_else(|| panic!("no {kind} from {from} to {to} in {:?}", self.wire))
     }
@@ -185,7 +185,7 @@ impl Scene {
     }
 
     /// Takes what is on the wire from one to the other off it, to be put back later.
-    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<Letter> {
+    pub fn hold_back(&mut self, from: u64, to: u64) -> Vec<Letter<P::Message>> {
         let (held, rest) = self.wire.drain(..).partition(|&(f, t, ..)| (f, t) == (from, to));
         self.wire = rest;
         held
@@ -207,10 +207,10 @@ impl Scene {
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();
-        while let Some((&(peer, timer), &at)) =
-            self.timers.iter().min_by_key(|&(_, at)| at).filter(|&(_, &at)| at <= end)
+        while let Some(((peer, timer), at)) =
+            self.timers.iter().min_by_key(|&(_, at)| at).filter(|&(_, &at)| at <= end).map(|(key, &at)| (key.clone(), at))
         {
-            self.timers.remove(&(peer, timer));
+            self.timers.remove(&(peer, timer.clone()));
             self.now = self.now.max(at);
             self.step(peer, Input::Timer(timer));
             self.stabilize();

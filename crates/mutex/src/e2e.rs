@@ -1,0 +1,541 @@
+//! E2E: votes choose the first owner, and from then on the token goes from owner to owner (Muhammad, Cheema, Gupta:
+//! "Efficient Mutual Exclusion in Peer-to-Peer Systems", §IV.A and §V.A).
+//!
+//! A resource has n replicas on an overlay, each with one vote, and m votes win. The winner says so to all replicas, by
+//! way of peers that remember it: a *route quorum*. Whoever asks later is stopped by the first of them and put into the
+//! owner's queue. The owner, when it leaves, sends the queue to the first in it: the token.
+//!
+//! ```text
+//!   A              hop H           R              B
+//!   │ REQUEST(A)    │              │              │
+//!   ├──────────────►├─────────────►│ votes for A  │
+//!   │◄──────────────── RESPONSE ───┤              │
+//!   │ IAMWINNER(A)  │              │              │
+//!   ├──────────────►├─────────────►│              │
+//!   │               │ H knows A    │   REQUEST(B) │
+//!   │               │◄────────────────────────────┤
+//!   │ ENQUEUE(B)    │              │              │
+//!   │◄──────────────┤ QUEUED(B)    │              │
+//!   ├────────────────────────────────────────────►│
+//!   │               │              │              │
+//!   │ TOKEN(rest of the queue)     │              │
+//!   ├────────────────────────────────────────────►│ enters
+//!   │ RELEASE(to B) │              │              │
+//!   ├──────────────►├─────────────►│              │
+//! ```
+//!
+//! **When it is safe.** The votes are [Sigma's](crate::sigma), which the paper builds on. They are for a *reign*: the
+//! request that was elected, and all who get the token from it. As long as fewer than 2m − n replicas are reset (or move to
+//! another peer) within any one lease time, there is one reign at a time: the owner has m votes that were given or
+//! renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for
+//! nobody else meanwhile. Within a reign there is one owner: a token is made for one request, and used once. It carries
+//! the end of the lease, by the clock of whoever gets it, so that it needs no further votes; a token that comes later
+//! than that is nothing but a queue. Whoever is inside at the end of the lease is out. Everything else, what hops
+//! remember, what is queued where, who pings whom, only saves messages or time.
+//!
+//! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
+//! and RELEASEs tell the replicas. [`crate::fencing`] says when they increase; there, a lease that runs out adds more
+//! than the owners of one lease time can.
+//!
+//! **When the owner fails** (§V.A) those who wait find out by pings, and the lease runs out. Whoever of them is elected then,
+//! with its copy of the queue, is the new owner. *Departure:* the paper lets the one with the most recent copy declare
+//! itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes, and the
+//! earliest request gets them. Who is missing in its copy asks again by itself.
+//!
+//! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
+//!
+//! *Departure:* a client may withdraw while it waits, and any number of clients at one peer wait each in its own right.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{Key, PeerId, Span, Ticket};
+
+use crate::outbox::Outbox;
+use crate::route_quorum::Waiting;
+use crate::sigma::replica::{Entry, Replica};
+use crate::sigma::{self, Common, Stamp};
+use crate::token::Claim;
+use crate::{Cx, Hop, Observe, Protocol, Replicas};
+
+mod message;
+mod owner;
+mod requester;
+mod trail;
+
+pub use message::{By, Copy, Enqueue, Message, Owner, Timer};
+use owner::{Past, Token};
+use requester::Requester;
+use trail::Trail;
+
+/// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// How long votes are good for without renewal. 60 s: our choice. Renewing costs a message per hop to each replica, and
+    /// who stays for less than 20 s never does; a crash inside holds everybody up for as long.
+    pub lease: Span,
+    /// How long a client waits for an answer before it asks again; then twice as long, up to half a lease. Also the time
+    /// after which a token is sent again. 2 s: our choice, several times as long as a route takes.
+    pub retry: Span,
+    /// How often those who wait ask the owner whether it is still there. 10 minutes: the paper's example.
+    pub ping: Span,
+    /// n of §V.A: how many of those who wait have a copy of the queue. 2: our choice.
+    pub backups: usize,
+    /// How long changes of the queue are collected before they are told to those. 1 s: our choice.
+    pub update: Span,
+    /// RELEASE names the successor. In print replicas are blank while the successor is inside, and a newcomer wins.
+    pub successor_named: bool,
+    /// Replicas keep those who have lost until they know the winner, and send them there; and ask a loser for its vote
+    /// when somebody earlier waits. A former owner sends an ENQUEUE on to its successor, or says that there is none. In
+    /// print such requests are stored nowhere. (A YIELD in print gives the vote straight back to the one who yields, as nobody
+    /// else is stored; the printed form here does not send any.)
+    pub losers_kept: bool,
+    /// Hops remember winners. In print they remember whoever asked first: A is parked at B, B at A, and neither wins.
+    pub marks_of_winners: bool,
+    /// RELEASE and IAMWINNER are compared with what is known already. In print late ones hit whoever is the owner now.
+    pub epochs: bool,
+    /// TOKEN is acknowledged, and sent again. In print it is the only copy of the queue.
+    pub acknowledged: bool,
+    /// Votes are leased, and the owner knows until when and renews them. In print the votes for one who crashes inside are
+    /// lost.
+    pub leases: bool,
+    /// A client that gets no answer asks again. In print what is lost, or forgotten, is lost for ever.
+    pub asks_again: bool,
+    /// Who takes the owner for dead needs votes to follow it. In print it declares itself the owner.
+    pub claims_voted: bool,
+}
+
+impl Config {
+    /// The form of §IV.A, with the backups of §V.A.
+    pub const PRINTED: Self = Self {
+        lease: Span::from_secs(60),
+        retry: Span::from_secs(2),
+        ping: Span::from_secs(600),
+        backups: 2,
+        update: Span::from_secs(1),
+        successor_named: false,
+        losers_kept: false,
+        marks_of_winners: false,
+        epochs: false,
+        acknowledged: false,
+        leases: false,
+        asks_again: false,
+        claims_voted: false,
+    };
+    /// The form that we use.
+    pub const REPAIRED: Self = Self {
+        successor_named: true,
+        losers_kept: true,
+        marks_of_winners: true,
+        epochs: true,
+        acknowledged: true,
+        leases: true,
+        asks_again: true,
+        claims_voted: true,
+        ..Self::PRINTED
+    };
+
+    /// How often a token is sent before its receiver is taken for dead.
+    const TRIES: u32 = 8;
+    /// How many former owners an ENQUEUE may be sent on by. Our choice: beyond that it is cheaper to ask again.
+    const MOST_DETOURS: u8 = 3;
+    /// A lease that ends in 272 years.
+    const FOR_EVER: Span = Span::from_secs(1 << 33);
+
+    fn votes(&self) -> sigma::Config {
+        sigma::Config {
+            lease: if self.leases { self.lease } else { Self::FOR_EVER },
+            retry: self.retry,
+            client_leases: self.leases,
+            default_timer: false,
+            ..sigma::Config::REPAIRED
+        }
+    }
+}
+
+/// One peer's part in E2E, for one resource: any number of clients, any of the replicas, a hop for others, and perhaps
+/// the owner of the token.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct E2e {
+    config: Config,
+    common: Common<Message>,
+    /// Our clients that wait, in the order of their requests.
+    requesters: Vec<Requester>,
+    /// If it is here.
+    token: Option<Token>,
+    /// Turns that ended here, the latest last: all of the last lease time, and in any case one.
+    past: Vec<Past>,
+    /// Requests that were sent here before the token was.
+    early: Vec<Entry>,
+    /// *Replica list*: who the owner is, on other peers' ways to the replicas and at the replicas that we host.
+    trail: Trail<Owner>,
+    /// The replicas that we host.
+    replicas: Vec<Replica>,
+    /// Tokens that we have sent, and that may still be lost.
+    outbox: Outbox<Message>,
+}
+
+impl E2e {
+    /// A peer that nobody has asked for anything yet.
+    pub fn new(me: PeerId, replicas: &Replicas, config: Config) -> Self {
+        Self {
+            config,
+            common: Common::new(me, replicas, config.votes()),
+            requesters: Vec::new(),
+            token: None,
+            past: Vec::new(),
+            early: Vec::new(),
+            trail: Trail::default(),
+            replicas: replicas.hosted_by(me).map(|index| Replica::new(index, 0)).collect(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    fn me(&self) -> PeerId {
+        self.common.post.me()
+    }
+
+    fn send(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        self.common.post.send(to, message, cx);
+    }
+
+    fn send_to_all(&mut self, message: impl Fn(u32) -> Message, cx: &mut Cx<'_, Self>) {
+        for replica in 0..self.common.quorum().replicas() {
+            self.common.post.send_to(&self.common.replicas, replica, message(replica), cx);
+        }
+    }
+
+    fn enqueue_at(&mut self, owner: Owner, client: Waiting, by: By, again: bool, cx: &mut Cx<'_, Self>) {
+        self.send(owner.peer, Message::Enqueue(Enqueue { client, by, again, owner, detours: 0 }), cx);
+    }
+
+    /// Lamport's clock, and fencing numbers, that somebody tells in passing.
+    fn hear(&mut self, client: Stamp, epoch: u64) {
+        self.common.clock = self.common.clock.max(client.time);
+        self.common.fencing = self.common.fencing.max(epoch);
+    }
+
+    fn requester(&self, stamp: Stamp) -> Option<usize> {
+        self.requesters.iter().position(|requester| requester.votes.stamp == stamp)
+    }
+
+    fn replica(&self, index: u32) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.index == index)
+    }
+
+    /// A message that was sent to this peer, by another or by ourselves, or has come to the replica that it was for.
+    fn deliver(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Request { replica, client, fencing } => {
+                self.on_request(replica, client, (from, fencing, false), cx);
+            }
+            Message::Vote(vote) => self.on_vote(from, vote, cx),
+            Message::IAmWinner { replica, owner } | Message::Release { replica, owner } => {
+                self.learn(replica, owner, None, cx);
+            }
+            Message::Enqueue(wish) => self.on_enqueue(from, wish, cx),
+            Message::Queued { to, owner, copy } => self.on_queued(to, owner, copy, cx),
+            Message::Astray { to, epoch } => self.on_astray(to, epoch, cx),
+            Message::Back { replica, client, elected, fencing } => {
+                self.on_release(replica, elected, fencing, cx);
+                if self.replica(replica).is_some() {
+                    self.on_request(replica, client, (client.client.peer(), fencing, true), cx);
+                }
+            }
+            Message::Withdraw { client } => self.on_withdraw(client, cx),
+            Message::Token { receipt, to, owner, until, rest } => {
+                if self.config.acknowledged {
+                    self.send(from, Message::Got { receipt }, cx);
+                }
+                self.on_token(to, owner, until, rest, cx);
+            }
+            Message::Decline { replica, client, fencing } => {
+                let Some(at) = self.replica(replica) else { return };
+                self.replicas[at].hear(client, fencing);
+                if self.replicas[at].speaker(client) == Some(from) {
+                    self.replicas[at].on_release(client, &mut self.common, cx);
+                }
+            }
+            Message::Got { receipt } => drop(self.outbox.on_receipt(receipt)),
+            Message::Forget { replica, epoch } => {
+                let mark = self.trail.remove(replica, |owner| owner.epoch < epoch);
+                if let Some(next) = mark.and_then(|mark| mark.next) {
+                    self.send(next, Message::Forget { replica, epoch }, cx);
+                }
+            }
+        }
+    }
+
+    fn on_vote(&mut self, from: PeerId, vote: sigma::Message, cx: &mut Cx<'_, Self>) {
+        match vote {
+            sigma::Message::Request { replica, client, sent, fencing } => {
+                self.on_request(replica, Waiting { client, sent }, (from, fencing, true), cx);
+            }
+            sigma::Message::Response { .. } => self.on_response(from, vote, cx),
+            sigma::Message::Inquire { replica, owner, number, earlier } => {
+                if let Some(token) = self.token.as_ref().filter(|token| token.owner.elected == owner) {
+                    if !earlier {
+                        let owner = token.owner; // The IAMWINNER has not come there.
+                        self.send(from, Message::IAmWinner { replica, owner }, cx);
+                    }
+                } else if let Some(at) = self.requester(owner) {
+                    if earlier {
+                        self.requesters[at].votes.on_inquire(replica, number, &mut self.common, cx);
+                    }
+                } else {
+                    self.answer_ghost(from, replica, owner, cx);
+                }
+            }
+            sigma::Message::Yield { replica, client, number, sent } => match self.replica(replica) {
+                Some(at) => {
+                    let entry = Entry { client, sent, arrived: cx.now() };
+                    self.replicas[at].on_yield(entry, number, &mut self.common, cx);
+                }
+                None => cx.strange("a message for a replica that is not here"),
+            },
+            sigma::Message::Release { replica, client, fencing } => self.on_release(replica, client, fencing, cx),
+        }
+    }
+
+    /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as any hop does; the
+    /// paper's says who the owner is, and leaves it at that. Who asks again gets into the replica's own queue, too:
+    /// the owner may be dead.
+    fn on_request(
+        &mut self,
+        replica: u32,
+        client: Waiting,
+        (from, fencing, again): (PeerId, u64, bool),
+        cx: &mut Cx<'_, Self>,
+    ) {
+        let Some(at) = self.replica(replica) else {
+            return cx.strange("a message for a replica that is not here");
+        };
+        self.replicas[at].hear(client.client, fencing);
+        let owner = self.owner_for(replica).filter(|owner| owner.elected != client.client);
+        if let Some(owner) = owner.filter(|_| self.config.losers_kept) {
+            self.enqueue_at(owner, client, By::Replica(replica), again, cx);
+            if !again {
+                return;
+            }
+        }
+        let (here, common) = (&mut self.replicas[at], &mut self.common);
+        here.hand_on(client.client, from);
+        let is_free = here.owner().is_none_or(|owner| owner == client.client);
+        if self.config.losers_kept || is_free {
+            here.on_request(client.arrived(cx.now()), common, cx);
+        } else {
+            here.answer(client.client, common, cx);
+        }
+        let voted_for = here.owner();
+        self.trail.remove(replica, |owner| Some(owner.elected) != voted_for);
+    }
+
+    /// Who has the token, as far as we know: we ourselves, or the one who is said to on the way to this replica.
+    fn owner_for(&self, replica: u32) -> Option<Owner> {
+        let told = self.trail.get(replica).map(|mark| mark.known);
+        self.token.as_ref().map(|token| token.owner).or(told)
+    }
+
+    /// §IV.A, step 2, at a hop. True if the request goes on.
+    fn on_request_by(&mut self, hop: Hop, replica: u32, client: Waiting, cx: &mut Cx<'_, Self>) -> bool {
+        if let Some(owner) = self.owner_for(replica).filter(|owner| owner.elected != client.client) {
+            self.enqueue_at(owner, client, By::Hop(replica), false, cx);
+            return false;
+        }
+        if !self.config.marks_of_winners {
+            let owner = Owner { epoch: 0, elected: client.client, peer: hop.origin };
+            self.trail.mark(replica, owner, (hop.previous, hop.next));
+        }
+        true
+    }
+
+    /// §IV.A, steps 4 and 6: IAMWINNER or RELEASE comes by, on its way or to its replica, or a former owner tells us
+    /// of its successor. §V.A: if it comes by another way than the last, the old one is cleared.
+    fn learn(&mut self, replica: u32, owner: Owner, hop: Option<Hop>, cx: &mut Cx<'_, Self>) {
+        let known = self.trail.get(replica).map(|mark| mark.known);
+        if self.config.epochs && known.is_some_and(|known| owner.epoch < known.epoch) {
+            return;
+        }
+        match (hop, self.trail.get_mut(replica)) {
+            (Some(hop), _) => {
+                if let Some(next) = self.trail.mark(replica, owner, (hop.previous, hop.next)) {
+                    self.send(next, Message::Forget { replica, epoch: owner.epoch }, cx);
+                }
+            }
+            (None, Some(mark)) => mark.known = owner,
+            (None, None) => drop(self.trail.mark(replica, owner, (owner.peer, None))),
+        }
+        let Some(at) = self.replica(replica).filter(|_| self.config.losers_kept) else { return };
+        self.replicas[at].hear(owner.elected, owner.epoch);
+        for entry in self.replicas[at].take_queue(owner.elected) {
+            let client = entry.into_waiting(cx.now());
+            self.enqueue_at(owner, client, By::Replica(replica), false, cx);
+        }
+    }
+
+    /// §IV.A, step 6, a RELEASE without successor: at the replica, or from a former owner who was asked.
+    fn on_release(&mut self, replica: u32, client: Stamp, fencing: u64, cx: &mut Cx<'_, Self>) {
+        self.forget(replica, client);
+        let Some(at) = self.replica(replica) else { return };
+        let here = &mut self.replicas[at];
+        here.hear(client, fencing);
+        let whose = if self.config.epochs { client } else { here.owner().unwrap_or(client) };
+        here.on_release(whose, &mut self.common, cx);
+    }
+
+    fn forget(&mut self, replica: u32, elected: Stamp) {
+        let any = !self.config.epochs;
+        self.trail.remove(replica, |owner| any || owner.elected == elected);
+    }
+
+    /// Delivers what we have told ourselves.
+    fn deliver_here(&mut self, cx: &mut Cx<'_, Self>) {
+        while let Some(message) = self.common.post.take() {
+            self.deliver(self.me(), message, cx);
+        }
+    }
+}
+
+impl Protocol for E2e {
+    type Message = Message;
+    type Timer = Timer;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        self.expire(cx);
+        let client = Claim { peer: self.me(), ticket };
+        let stamp = Stamp { time: self.common.tick(cx.now()), client };
+        self.requesters.push(Requester::new(ticket, stamp, self.common.quorum().replicas()));
+        self.ask_first(self.requesters.len() - 1, cx);
+        self.deliver_here(cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if let Some(token) = self.token.as_mut().filter(|token| token.inside == Some(ticket)) {
+            token.inside = None;
+            self.pass_on(cx);
+        } else if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
+            self.withdraw(at, cx);
+        }
+        self.deliver_here(cx);
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        self.expire(cx);
+        self.deliver(from, message, cx);
+        self.deliver_here(cx);
+    }
+
+    /// §IV.A, step 3. A replica that has moved here has forgotten everything.
+    fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
+        let Some(index) = self.common.replicas.under(hop.key) else {
+            return cx.strange("a message for a replica that there is not");
+        };
+        if self.replica(index).is_none() {
+            self.replicas.push(Replica::new(index, cx.now().as_nanos()));
+        }
+        self.expire(cx);
+        match message {
+            Message::IAmWinner { replica, owner } | Message::Release { replica, owner } => {
+                self.learn(replica, owner, Some(hop), cx);
+            }
+            message => self.deliver(hop.origin, message, cx),
+        }
+        self.deliver_here(cx);
+    }
+
+    fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
+        self.expire(cx);
+        let goes_on = match message {
+            Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),
+            // Who asks again has not been helped by what we know.
+            Message::Vote(sigma::Message::Request { replica, client, .. }) => {
+                self.trail.remove(replica, |owner| owner.elected != client);
+                true
+            }
+            Message::IAmWinner { replica, owner } | Message::Release { replica, owner } => {
+                self.learn(replica, owner, Some(hop), cx);
+                true
+            }
+            Message::Vote(sigma::Message::Release { replica, client, .. }) => {
+                self.forget(replica, client);
+                true
+            }
+            _ => true,
+        };
+        self.deliver_here(cx);
+        goes_on.then_some(message)
+    }
+
+    fn on_disowned(&mut self, key: Key, cx: &mut Cx<'_, Self>) {
+        if let Some(at) = self.common.replicas.under(key).and_then(|index| self.replica(index)) {
+            let replica = self.replicas.swap_remove(at).index;
+            cx.cancel_timer(sigma::Timer::Lease(replica).into());
+            self.trail.remove(replica, |_| true);
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        self.expire(cx);
+        match timer {
+            Timer::Vote(sigma::Timer::Wake(id)) => self.on_renewal(id, cx),
+            Timer::Vote(sigma::Timer::Lease(index)) => {
+                if let Some(at) = self.replica(index) {
+                    self.replicas[at].on_lease_timer(&mut self.common, cx);
+                }
+            }
+            Timer::Wake(ticket) => {
+                if let Some(at) = self.requesters.iter().position(|requester| requester.votes.ticket == ticket) {
+                    self.on_wake(at, cx);
+                }
+            }
+            Timer::Update => self.update(cx),
+            Timer::Again => {
+                self.outbox.again(Config::TRIES, (&mut self.common.post, &self.common.replicas), cx);
+                if self.outbox.pending().next().is_some() {
+                    cx.set_timer(Timer::Again, self.config.retry);
+                }
+            }
+        }
+        self.deliver_here(cx);
+    }
+
+    /// Replicas and hops forget everything; our own clients, the token among them, are another matter.
+    fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
+        self.trail.clear();
+        for replica in &mut self.replicas {
+            replica.reset(incarnation, cx);
+        }
+    }
+}
+
+impl Observe for E2e {
+    const KINDS: &'static [&'static str] = Message::KINDS;
+
+    fn kind(message: &Message) -> usize {
+        message.kind()
+    }
+}
+
+/// The requests, the token, and for each replica here its vote: `1@6 asks, votes []; R0: 1@3 then []`.
+impl fmt::Display for E2e {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for requester in &self.requesters {
+            write!(f, "{between}{requester}")?;
+            between = "; ";
+        }
+        if let Some(token) = &self.token {
+            write!(f, "{between}token: {token}")?;
+            between = "; ";
+        }
+        for replica in &self.replicas {
+            write!(f, "{between}R{}: {replica}", replica.index)?;
+            between = "; ";
+        }
+        for (replica, owner) in self.trail.iter() {
+            write!(f, "{between}to R{replica}: {owner}")?;
+            between = "; ";
+        }
+        if between.is_empty() { f.write_str("idle") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,384 @@
+//! The owner's half of E2E: the token, its queue, and how it goes on.
+
+use alloc::vec::Vec;
+use core::fmt;
+use core::mem::take;
+
+use peerlock_base::{PeerId, Ticket, Time};
+
+use super::message::{By, Copy, Enqueue, Message, Owner, Timer};
+use super::requester::Backup;
+use super::{Config, E2e};
+use crate::outbox::To;
+use crate::sigma::client::{Client, Phase};
+use crate::sigma::replica::Entry;
+use crate::sigma::{self, Stamp};
+use crate::{Cx, Grant};
+
+/// The token, where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Token {
+    /// Us.
+    pub owner: Owner,
+    /// The votes that we have or have inherited, and how long they are good for.
+    lease: Client,
+    /// Our client that is inside; nobody while the token cannot go on before the lease is renewed.
+    pub inside: Option<Ticket>,
+    /// Who waits, in order.
+    pub queue: Vec<Entry>,
+    /// The sequence number of its latest change.
+    sequence: u64,
+    /// Whether [`Timer::Update`] is pending.
+    is_new: bool,
+}
+
+/// A turn that has ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Past {
+    /// Whose turn it was.
+    pub owner: Owner,
+    /// Who came next; nobody if nobody waited.
+    pub successor: Option<Owner>,
+    ended: Time,
+}
+
+impl Token {
+    fn new(owner: Owner, lease: Client, backup: Backup) -> Self {
+        let Backup { sequence: (_, sequence), queue } = backup;
+        Self { owner, lease, inside: None, queue, sequence, is_new: false }
+    }
+
+    fn until(&self) -> Time {
+        match self.lease.phase {
+            Phase::Inside { until } => until,
+            Phase::Idle | Phase::Waiting => Time::ZERO,
+        }
+    }
+
+    /// §IV.A, step 5: *kept sorted by Lamport timestamps*. True if the request is new.
+    pub fn enqueue(&mut self, entry: Entry) -> bool {
+        let place = self.queue.binary_search_by_key(&entry.client, |waiting| waiting.client);
+        match place {
+            Ok(at) => self.queue[at].refresh(entry),
+            Err(at) => self.queue.insert(at, entry),
+        }
+        place.is_err()
+    }
+
+    fn copy(&self, now: Time) -> Copy {
+        Copy { sequence: self.sequence, queue: self.queue.iter().map(|entry| entry.into_waiting(now)).collect() }
+    }
+}
+
+impl E2e {
+    /// §IV.A, step 4: *it sends an IAMWINNER message to all the replicas*. With the queue of a dead owner, if we have a
+    /// copy (§V.A): then all in it are told whom to turn to.
+    pub(super) fn win(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let requester = self.requesters.remove(at);
+        cx.cancel_timer(Timer::Wake(requester.votes.ticket));
+        let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
+        let owner = Owner { epoch: requester.votes.number, elected: stamp, peer: self.me() };
+        self.begin(Token::new(owner, requester.votes, requester.backup), Some((stamp, ticket)), cx);
+        self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
+        let queue: Vec<Stamp> = self.token.iter().flat_map(|token| &token.queue).map(|entry| entry.client).collect();
+        for to in queue {
+            self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
+        }
+    }
+
+    /// §V.A as printed: *this node routes a message to all the replicas notifying itself as the owner*.
+    pub(super) fn declare_oneself(&mut self, at: usize, epoch: u64, cx: &mut Cx<'_, Self>) {
+        let requester = self.stop_waiting(at, cx);
+        let (stamp, ticket) = (requester.votes.stamp, requester.votes.ticket);
+        let owner = Owner { epoch, elected: stamp, peer: self.me() };
+        let lease = Client::heir(ticket, stamp, Time::END, self.common.quorum().replicas());
+        self.begin(Token::new(owner, lease, requester.backup), Some((stamp, ticket)), cx);
+        cx.grant(ticket, Grant { slot: 0, fencing: epoch });
+        self.send_to_all(|replica| Message::IAmWinner { replica, owner }, cx);
+    }
+
+    /// The token is here.
+    fn begin(&mut self, mut token: Token, inside: Option<(Stamp, Ticket)>, cx: &mut Cx<'_, Self>) {
+        self.hear(token.owner.elected, token.owner.epoch);
+        token.inside = inside.map(|(_, ticket)| ticket);
+        token.queue.retain(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp));
+        let (early, owner) = (take(&mut self.early), token.owner);
+        for &entry in early.iter().filter(|entry| inside.is_none_or(|(stamp, _)| entry.client != stamp)) {
+            token.enqueue(entry);
+        }
+        let has_queue = !token.queue.is_empty();
+        self.token = Some(token);
+        for Entry { client: to, .. } in early {
+            self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
+        }
+        if has_queue {
+            self.queue_changed(cx);
+        }
+    }
+
+    /// §IV.A, step 5; and a PING (§V.A), which asks for the same. At a former owner: the successor gets it, and the
+    /// hop that has sent it is told; or if there is none, both are.
+    pub(super) fn on_enqueue(&mut self, from: PeerId, wish: Enqueue, cx: &mut Cx<'_, Self>) {
+        let to = wish.client.client;
+        self.hear(to, 0);
+        if let Some(token) = &mut self.token {
+            if to.peer() == token.owner.peer && token.inside == Some(to.client.ticket) {
+                return;
+            }
+            let (is_new, owner) = (token.enqueue(wish.client.arrived(cx.now())), token.owner);
+            if is_new || wish.again {
+                self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
+            }
+            if is_new {
+                self.queue_changed(cx);
+            }
+            return;
+        }
+        let is_parked = !self.config.marks_of_winners && !self.requesters.is_empty();
+        match self.past.last().copied().filter(|past| past.owner.epoch >= wish.owner.epoch && !is_parked) {
+            Some(past) if self.config.losers_kept => self.redirect(from, wish, past, cx),
+            Some(_) => {}
+            // Word of our turn has overtaken the token. (Or in print, we have not won yet.)
+            None if self.early.iter().any(|entry| entry.client == to) => {}
+            None => self.early.push(wish.client.arrived(cx.now())),
+        }
+    }
+
+    fn redirect(&mut self, from: PeerId, wish: Enqueue, past: Past, cx: &mut Cx<'_, Self>) {
+        let Past { owner: Owner { epoch, .. }, successor, .. } = past;
+        // If this is not the reign that ended here, it is one before.
+        let (client, elected, fencing) = (wish.client, wish.owner.elected, self.common.fencing);
+        let is_direct = wish.detours == 0;
+        match (successor, wish.by) {
+            (Some(owner), By::Hop(replica) | By::Replica(replica)) if is_direct => {
+                self.send(from, Message::Release { replica, owner }, cx);
+            }
+            (None, By::Hop(replica)) if is_direct => {
+                self.send(from, Message::Forget { replica, epoch: epoch + 1 }, cx);
+            }
+            (None, By::Replica(replica)) if is_direct => {
+                return self.send(from, Message::Back { replica, client, elected, fencing }, cx);
+            }
+            _ => {}
+        }
+        match successor {
+            Some(owner) if wish.detours < Config::MOST_DETOURS => {
+                let onward = Enqueue { owner, detours: wish.detours + 1, ..wish };
+                self.send(owner.peer, Message::Enqueue(onward), cx);
+            }
+            _ => self.send(client.client.peer(), Message::Astray { to: client.client, epoch }, cx),
+        }
+    }
+
+    pub(super) fn on_withdraw(&mut self, client: Stamp, cx: &mut Cx<'_, Self>) {
+        let Some(token) = &mut self.token else { return };
+        let before = token.queue.len();
+        token.queue.retain(|entry| entry.client != client);
+        if token.queue.len() < before {
+            self.queue_changed(cx);
+        }
+    }
+
+    /// §V.A: *whenever the request queue is updated, this change is propagated*, a little later.
+    pub(super) fn queue_changed(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(token) = &mut self.token else { return };
+        token.sequence += 1;
+        if self.config.backups > 0 && !token.is_new {
+            token.is_new = true;
+            cx.set_timer(Timer::Update, self.config.update);
+        }
+    }
+
+    pub(super) fn update(&mut self, cx: &mut Cx<'_, Self>) {
+        let me = self.me();
+        let Some(token) = &mut self.token else { return };
+        token.is_new = false;
+        let (owner, copy) = (token.owner, token.copy(cx.now()));
+        let first = token.queue.iter().map(|entry| entry.client).filter(|client| client.peer() != me);
+        for to in first.take(self.config.backups).collect::<Vec<_>>() {
+            self.send(to.peer(), Message::Queued { to, owner, copy: Some(copy.clone()) }, cx);
+        }
+    }
+
+    /// Votes were renewed.
+    pub(super) fn on_renewed(&mut self, response: sigma::Message, cx: &mut Cx<'_, Self>) {
+        let Some(token) = &mut self.token else { return };
+        token.lease.on_response(response, &mut self.common, cx);
+        if token.inside.is_none() && !self.is_short(cx.now()) {
+            self.pass_on(cx);
+        }
+    }
+
+    /// Time to renew the votes.
+    pub(super) fn on_renewal(&mut self, id: Ticket, cx: &mut Cx<'_, Self>) {
+        if let Some(token) = self.token.as_mut().filter(|token| token.lease.id() == id) {
+            token.lease.ask(&mut self.common, cx);
+        }
+    }
+
+    /// Whoever is inside when the lease ends is out.
+    pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
+        if let Some(ticket) = token.inside.take() {
+            cx.lost(ticket);
+        }
+        self.pass_on(cx);
+    }
+
+    /// Whether too little of the lease is left to hand it on.
+    fn is_short(&self, now: Time) -> bool {
+        let left = self.token.as_ref().map(|token| token.until().since(now));
+        self.config.leases && left.is_some_and(|left| left < self.config.lease / 3)
+    }
+
+    /// §IV.A, steps 6 and 7: the owner leaves the critical section. Our own clients wait in the same queue as others.
+    ///
+    /// When the lease is almost over it is renewed first; when it is over the token is worth nothing but its queue.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_, Self>) {
+        let is_short = self.is_short(cx.now());
+        let Some(token) = &mut self.token else { return };
+        let is_over = token.until() <= cx.now();
+        if token.queue.is_empty() || is_over {
+            return self.end_reign(cx);
+        }
+        if is_short {
+            return token.lease.ask(&mut self.common, cx);
+        }
+        let next = token.queue.remove(0);
+        self.queue_changed(cx);
+        if next.client.peer() != self.me() {
+            return self.hand_over(next, cx);
+        }
+        match self.requester(next.client) {
+            Some(at) => self.enter(at, cx),
+            None => self.pass_on(cx), // It has withdrawn.
+        }
+    }
+
+    /// The next in the queue is a client of ours. Nobody else needs to know.
+    fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let ticket = self.stop_waiting(at, cx).votes.ticket;
+        let Some(token) = &mut self.token else { return };
+        let ended = Past { owner: token.owner, successor: None, ended: cx.now() };
+        token.owner.epoch += 1;
+        token.inside = Some(ticket);
+        self.common.fencing = self.common.fencing.max(token.owner.epoch);
+        cx.grant(ticket, Grant { slot: 0, fencing: token.owner.epoch });
+        let past = Past { successor: Some(token.owner), ..ended };
+        self.remember(past, cx.now());
+    }
+
+    fn hand_over(&mut self, next: Entry, cx: &mut Cx<'_, Self>) {
+        let Some(token) = self.token.take() else { return };
+        let Owner { epoch, elected, .. } = token.owner;
+        let owner = Owner { epoch: epoch + 1, elected, peer: next.client.peer() };
+        self.retire(&token, Some(owner), cx);
+        self.post_token(&token, (next.client, owner), next.clock_there(token.until()), cx);
+        let fencing = self.common.fencing;
+        let is_named = self.config.successor_named;
+        let blank = |replica| sigma::Message::Release { replica, client: elected, fencing }.into();
+        self.send_to_all(|replica| if is_named { Message::Release { replica, owner } } else { blank(replica) }, cx);
+        for requester in &mut self.requesters {
+            requester.moved(token.owner.peer, owner);
+        }
+    }
+
+    /// §IV.A, step 6, when nobody waits; or when the lease has run out, and the queue is for whoever is next.
+    fn end_reign(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(mut token) = self.token.take() else { return };
+        self.retire(&token, None, cx);
+        token.lease.release(&mut self.common, cx);
+        let me = self.me();
+        if let Some(at) = token.queue.iter().position(|entry| entry.client.peer() != me) {
+            let next = token.queue.remove(at);
+            let owner = Owner { peer: next.client.peer(), ..token.owner };
+            self.post_token(&token, (next.client, owner), Time::ZERO, cx);
+        }
+        for at in 0..self.requesters.len() {
+            if self.requesters[at].parked.is_some_and(|parked| parked.peer == me) {
+                self.ask_again(at, cx);
+            }
+        }
+    }
+
+    fn post_token(&mut self, token: &Token, (to, owner): (Stamp, Owner), until: Time, cx: &mut Cx<'_, Self>) {
+        let rest = token.copy(cx.now());
+        let message = |receipt| Message::Token { receipt, to, owner, until, rest };
+        if !self.config.acknowledged {
+            return self.send(owner.peer, message(0), cx);
+        }
+        let way = (&mut self.common.post, &self.common.replicas);
+        if self.outbox.post(To::Peer(owner.peer), message, way, cx) {
+            cx.set_timer(Timer::Again, self.config.retry);
+        }
+    }
+
+    /// The token is ours no longer.
+    fn retire(&mut self, token: &Token, successor: Option<Owner>, cx: &mut Cx<'_, Self>) {
+        cx.cancel_timer(Timer::Update);
+        cx.cancel_timer(sigma::Timer::Wake(token.lease.id()).into());
+        self.remember(Past { owner: token.owner, successor, ended: cx.now() }, cx.now());
+    }
+
+    /// A token that comes twice within its lease must be known, and so must an election while votes for it may be
+    /// counted.
+    fn remember(&mut self, past: Past, now: Time) {
+        self.past.retain(|past| now.since(past.ended) <= self.config.lease);
+        self.past.push(past);
+    }
+
+    /// §IV.A, step 7, at the next in line.
+    pub(super) fn on_token(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
+        let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
+        let stands = !self.config.leases || until > cx.now();
+        self.hear(owner.elected, owner.epoch);
+        if self.token.is_some() || self.past.iter().any(same) {
+            return; // It has come twice; or else ours is of a later reign.
+        }
+        let backup = Backup::new(owner.epoch, rest, cx.now());
+        let waits = self.requester(to);
+        if !stands {
+            if until > Time::ZERO && waits.is_some() {
+                // It was a right to be inside, for this request and no other, which has not used it: the reign is over.
+                self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
+                let (client, fencing) = (owner.elected, self.common.fencing);
+                self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
+            }
+            if let Some(at) = waits {
+                self.requesters[at].backup = backup;
+                self.ask_again(at, cx);
+            }
+            return;
+        }
+        let ticket = to.client.ticket;
+        let lease = Client::heir(ticket, owner.elected, until, self.common.quorum().replicas());
+        let inside = waits.map(|_| (to, ticket));
+        self.begin(Token::new(owner, lease, backup), inside, cx);
+        match waits {
+            Some(at) => {
+                self.stop_waiting(at, cx);
+                cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
+                self.watch_lease(until, cx);
+            }
+            None => self.pass_on(cx), // It has withdrawn.
+        }
+    }
+
+    /// An heir renews what it has inherited as soon as a third of the lease is over.
+    fn watch_lease(&mut self, until: Time, cx: &mut Cx<'_, Self>) {
+        let Some(token) = &mut self.token else { return };
+        if self.config.leases && until.since(cx.now()) < self.config.lease * 2 / 3 {
+            token.lease.ask(&mut self.common, cx);
+        } else {
+            token.lease.wake_to_renew(until, &self.common, cx);
+        }
+    }
+}
+
+/// Who is inside, and who waits: `1@3, epoch 1, then [1@4]`.
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue: Vec<Stamp> = self.queue.iter().map(|entry| entry.client).collect();
+        write!(f, "{}, then {queue:?}", self.owner)
+    }
+}

@@ -1,0 +1,227 @@
+//! The requester's half of E2E: asking, waiting in the owner's queue, and watching over the owner (§V.A).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::{PeerId, Span, Ticket, Time};
+
+use super::message::{By, Copy, Message, Owner, Timer};
+use super::{Config, E2e};
+use crate::Cx;
+use crate::route_quorum::Waiting;
+use crate::sigma::client::{Client, Phase};
+use crate::sigma::replica::Entry;
+use crate::sigma::{self, Stamp};
+
+/// A client that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Requester {
+    /// Its votes.
+    pub votes: Client,
+    /// In whose queue it is.
+    pub parked: Option<Owner>,
+    /// The queue as it was last told; empty if we are not among the first.
+    pub backup: Backup,
+    /// How often it has asked again in a row.
+    tries: u32,
+    /// Whether a PING is unanswered.
+    pinged: bool,
+    /// It knows already that owners up to this epoch have finished.
+    finished: u64,
+}
+
+/// A copy of the queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Backup {
+    /// In which epoch, and which change of that: later ones are larger.
+    pub sequence: (u64, u64),
+    pub queue: Vec<Entry>,
+}
+
+impl Backup {
+    pub fn new(epoch: u64, copy: Copy, now: Time) -> Self {
+        let queue = copy.queue.into_iter().map(|waiting| waiting.arrived(now)).collect();
+        Self { sequence: (epoch, copy.sequence), queue }
+    }
+}
+
+impl Requester {
+    pub fn new(ticket: Ticket, stamp: Stamp, replicas: u32) -> Self {
+        let (votes, backup) = (Client::new(ticket, stamp, replicas), Backup::default());
+        Self { votes, parked: None, backup, tries: 0, pinged: false, finished: 0 }
+    }
+
+    fn wake_after(&self, after: Span, cx: &mut Cx<'_, E2e>) {
+        cx.set_timer(Timer::Wake(self.votes.ticket), after);
+    }
+
+    /// The queue is at another owner.
+    pub fn moved(&mut self, from: PeerId, to: Owner) {
+        if self.parked.is_some_and(|parked| parked.peer == from) {
+            self.parked = Some(to);
+        }
+    }
+
+    fn park(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
+        (self.parked, self.tries, self.pinged) = (Some(owner), 0, false);
+        if config.asks_again || config.backups > 0 {
+            // Who has a copy of the queue is to be the first to find out.
+            let rank = if self.backup.queue.is_empty() { 2 } else { 1 };
+            self.wake_after(config.ping * rank, cx);
+        }
+    }
+}
+
+impl E2e {
+    /// §IV.A, step 1. *Departure:* where the token is here already, there is nobody to ask.
+    pub(super) fn ask_first(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let client = Waiting { client: self.requesters[at].votes.stamp, sent: cx.now() };
+        if let Some(token) = &mut self.token {
+            let owner = token.owner;
+            token.enqueue(client.arrived(cx.now()));
+            self.queue_changed(cx);
+            return self.requesters[at].park(owner, &self.config, cx);
+        }
+        let fencing = self.common.fencing;
+        self.send_to_all(|replica| Message::Request { replica, client, fencing }, cx);
+        if self.config.asks_again {
+            self.requesters[at].wake_after(self.config.retry, cx);
+        }
+    }
+
+    /// Asks again, and lets no hop stop it.
+    pub(super) fn ask_again(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let requester = &mut self.requesters[at];
+        requester.parked = None;
+        if !self.config.asks_again {
+            return;
+        }
+        requester.votes.ask(&mut self.common, cx);
+        let after = (self.config.retry * (1 << requester.tries.min(8))).min(self.config.lease / 2);
+        requester.tries += 1;
+        requester.wake_after(after, cx);
+    }
+
+    /// §IV.A, step 4: RESPONSE from a replica, to a client that wants its vote or to the owner that renews it.
+    pub(super) fn on_response(&mut self, from: PeerId, mut response: sigma::Message, cx: &mut Cx<'_, Self>) {
+        let sigma::Message::Response { replica, to, owner, wait, fencing, clock, .. } = &mut response else { return };
+        *wait = None; // We do not go by forecasts: the queue is elsewhere.
+        let (replica, to, owner) = (*replica, *to, *owner);
+        self.common.clock = self.common.clock.max(*clock);
+        self.common.fencing = self.common.fencing.max(*fencing);
+        if owner.is_some() && owner == self.token.as_ref().map(|token| token.owner.elected) {
+            return self.on_renewed(response, cx);
+        }
+        let asked = self.requesters.iter().position(|requester| requester.votes.id() == to);
+        if let Some(at) = asked {
+            self.requesters[at].votes.on_response(response, &mut self.common, cx);
+            if matches!(self.requesters[at].votes.phase, Phase::Inside { .. }) {
+                self.win(at, cx);
+            }
+        }
+        if let Some(ghost) = owner.filter(|owner| owner.peer() == self.me() && self.requester(*owner).is_none()) {
+            self.answer_ghost(from, replica, ghost, cx);
+        }
+    }
+
+    /// A replica has told us of its vote for a request that is finished. If that was elected, the replica must know to
+    /// whom the token went; if not, it gets its vote back. What we have forgotten was over more than a lease ago, and
+    /// nobody counts on a vote that we were told of.
+    pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
+        if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_kept {
+            return;
+        }
+        let past = self.past.iter().rev().find(|past| past.owner.elected == ghost);
+        let answer = match past.and_then(|past| past.successor) {
+            Some(owner) => Message::Release { replica, owner },
+            None => Message::Decline { replica, client: ghost, fencing: self.common.fencing },
+        };
+        self.send(from, answer, cx);
+    }
+
+    /// The owner says that we are in its queue.
+    pub(super) fn on_queued(&mut self, to: Stamp, owner: Owner, copy: Option<Copy>, cx: &mut Cx<'_, Self>) {
+        self.hear(owner.elected, owner.epoch);
+        let Some(at) = self.requester(to) else {
+            let is_inside = self.token.as_ref().is_some_and(|token| token.inside == Some(to.client.ticket));
+            if !is_inside && self.config.losers_kept {
+                self.send(owner.peer, Message::Withdraw { client: to }, cx);
+            }
+            return;
+        };
+        let requester = &mut self.requesters[at];
+        if requester.parked.is_some_and(|parked| parked.epoch > owner.epoch) || owner.epoch <= requester.finished {
+            return;
+        }
+        if let Some(copy) = copy {
+            let backup = Backup::new(owner.epoch, copy, cx.now());
+            if backup.sequence > requester.backup.sequence {
+                requester.backup = backup;
+            }
+        }
+        requester.park(owner, &self.config, cx);
+    }
+
+    /// A former owner has got our request, and cannot do anything for it. All hops that took it for the owner lead to
+    /// the same answer; one is enough.
+    pub(super) fn on_astray(&mut self, to: Stamp, epoch: u64, cx: &mut Cx<'_, Self>) {
+        let Some(at) = self.requester(to) else { return };
+        let requester = &mut self.requesters[at];
+        if epoch > requester.finished && requester.parked.is_none_or(|parked| parked.epoch <= epoch) {
+            requester.finished = epoch;
+            self.ask_again(at, cx);
+        }
+    }
+
+    /// §V.A: asks whether the owner is still there, and if it does not answer, for the votes.
+    pub(super) fn on_wake(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let me = self.me();
+        let requester = &mut self.requesters[at];
+        match requester.parked {
+            Some(owner) if owner.peer == me && self.token.is_some() => requester.wake_after(self.config.ping, cx),
+            Some(owner) if owner.peer != me && !requester.pinged => {
+                requester.pinged = true;
+                requester.wake_after(self.config.retry * 2, cx);
+                let client = Waiting { client: requester.votes.stamp, sent: cx.now() };
+                self.enqueue_at(owner, client, By::Client, true, cx);
+            }
+            Some(owner) if !self.config.claims_voted && !requester.backup.queue.is_empty() => {
+                self.declare_oneself(at, owner.epoch + 1, cx);
+            }
+            _ => self.ask_again(at, cx),
+        }
+    }
+
+    /// The client does not want to wait any longer.
+    pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let requester = self.stop_waiting(at, cx);
+        let client = requester.votes.stamp;
+        if let Some(owner) = requester.parked {
+            self.send(owner.peer, Message::Withdraw { client }, cx);
+        }
+    }
+
+    /// The client is finished, or inside without having been elected: its votes go back.
+    pub(super) fn stop_waiting(&mut self, at: usize, cx: &mut Cx<'_, Self>) -> Requester {
+        let requester = self.requesters.remove(at);
+        cx.cancel_timer(Timer::Wake(requester.votes.ticket));
+        for replica in requester.votes.mine().iter() {
+            let (client, fencing) = (requester.votes.stamp, self.common.fencing);
+            self.common.send(replica, sigma::Message::Release { replica, client, fencing }, cx);
+        }
+        requester
+    }
+}
+
+/// Who it is, and where it waits: `1@6 asks, votes [R2]`, `1@6 queued at 1@3, epoch 1`.
+impl fmt::Display for Requester {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parked {
+            Some(owner) => write!(f, "{} queued at {owner}", self.votes.stamp),
+            None => {
+                let votes: Vec<u32> = self.votes.mine().iter().collect();
+                write!(f, "{} asks, votes {votes:?}", self.votes.stamp)
+            }
+        }
+    }
+}

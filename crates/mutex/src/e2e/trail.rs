@@ -1,0 +1,124 @@
+//! The *replica list* (§IV.A): what a peer on the way to a replica knows about it.
+//!
+//! ```text
+//!   owner ──► hop ──► hop ──► replica      IAMWINNER leaves a mark at each
+//!              ▲
+//!   requester ─┘ stops here: the hop knows the owner
+//! ```
+//!
+//! A mark also says whom its message came from and whom it went to, the paper's *Previous* and *Next*. When a later
+//! message takes another way, because a peer on the old one has failed or the replica has moved, the peer where the two
+//! ways part is told where the old one went on, so that it can be cleared.
+
+use alloc::vec::Vec;
+
+use peerlock_base::PeerId;
+
+/// The paper's *Previous* and *Next*: who handed a message on to us, and whom we handed it on to. Nobody comes next at
+/// the replica itself.
+pub(super) type Way = (PeerId, Option<PeerId>);
+
+/// What is known of one replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Mark<T> {
+    replica: u32,
+    pub known: T,
+    pub previous: PeerId,
+    pub next: Option<PeerId>,
+}
+
+/// The marks at one peer, at most one for each replica.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Trail<T> {
+    marks: Vec<Mark<T>>,
+}
+
+impl<T> Default for Trail<T> {
+    fn default() -> Self {
+        Self { marks: Vec::new() }
+    }
+}
+
+impl<T> Trail<T> {
+    fn at(&self, replica: u32) -> Result<usize, usize> {
+        self.marks.binary_search_by_key(&replica, |mark| mark.replica)
+    }
+
+    pub fn get(&self, replica: u32) -> Option<&Mark<T>> {
+        self.at(replica).ok().map(|at| &self.marks[at])
+    }
+
+    pub fn get_mut(&mut self, replica: u32) -> Option<&mut Mark<T>> {
+        self.at(replica).ok().map(|at| &mut self.marks[at])
+    }
+
+    /// Leaves a mark, in place of an earlier one. Returns the peer where the earlier way went on, if this one goes
+    /// elsewhere.
+    pub fn mark(&mut self, replica: u32, known: T, (previous, next): Way) -> Option<PeerId> {
+        let mark = Mark { replica, known, previous, next };
+        match self.at(replica) {
+            Ok(at) => {
+                let old = core::mem::replace(&mut self.marks[at], mark);
+                old.next.filter(|_| old.next != next)
+            }
+            Err(at) => {
+                self.marks.insert(at, mark);
+                None
+            }
+        }
+    }
+
+    /// Takes the mark away if it is as wanted.
+    pub fn remove(&mut self, replica: u32, wanted: impl FnOnce(&T) -> bool) -> Option<Mark<T>> {
+        let at = self.at(replica).ok()?;
+        wanted(&self.marks[at].known).then(|| self.marks.remove(at))
+    }
+
+    /// What is known, by replica.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.marks.iter().map(|mark| (mark.replica, &mark.known))
+    }
+
+    /// Everything is forgotten.
+    pub fn clear(&mut self) {
+        self.marks.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(previous: u64, next: Option<u64>) -> Way {
+        (PeerId::new(previous), next.map(PeerId::new))
+    }
+
+    /// §V.A: the pointers tell where a way has changed.
+    #[test]
+    fn who_goes_another_way_is_told_where_the_old_one_went() {
+        let mut trail = Trail::default();
+        let cases = [
+            (0, 'a', way(1, Some(5)), None),
+            (3, 'a', way(1, Some(5)), None),
+            (0, 'b', way(2, Some(5)), None), // Another way here, the same from here on.
+            (0, 'c', way(2, Some(6)), Some(PeerId::new(5))),
+            (0, 'd', way(2, None), Some(PeerId::new(6))), // The replica has moved here.
+            (0, 'e', way(2, Some(7)), None),
+        ];
+        for (replica, known, way, parted) in cases {
+            assert_eq!(trail.mark(replica, known, way), parted, "{known}");
+        }
+        assert_eq!(trail.get(0).map(|mark| (mark.known, mark.next)), Some(('e', Some(PeerId::new(7)))));
+        assert_eq!(trail.get(3).map(|mark| (mark.known, mark.previous)), Some(('a', PeerId::new(1))));
+        assert!(trail.get(1).is_none());
+    }
+
+    #[test]
+    fn only_the_mark_that_is_meant_is_taken_away() {
+        let mut trail = Trail::default();
+        trail.mark(2, 'a', way(1, None));
+        assert!(trail.remove(2, |&known| known == 'b').is_none() && trail.remove(1, |_| true).is_none());
+        assert_eq!(trail.remove(2, |&known| known == 'a').map(|mark| mark.known), Some('a'));
+        assert!(trail.get(2).is_none());
+    }
+}
