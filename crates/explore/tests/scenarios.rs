@@ -13,7 +13,7 @@ use std::sync::Arc;
 use peerlock_base::PeerId;
 use peerlock_explore::{Explorable, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
-use peerlock_mutex::{FairK, FairKLate, NonE2e, Quorum, Replicas, fair_k_late, non_e2e};
+use peerlock_mutex::{E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, e2e, fair_k_late, non_e2e};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
 /// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
@@ -64,14 +64,20 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
 
 /// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client over
 /// its hops to all of them. After that `printed` for the paper's form.
-fn non_e2e(words: &[&str]) -> Result<World<OnRoutes<NonE2e>>, String> {
+fn on_routes<P: Protocol>(
+    words: &[&str],
+    new_peer: impl Fn(PeerId, &Replicas, bool) -> P,
+) -> Result<World<OnRoutes<P>>, String>
+where
+    OnRoutes<P>: Explorable,
+{
     let usage = || format!("peers FIRST..LAST votes M of N ways CLIENT-HOP… … [printed], not {words:?}");
     let number = |word: &str| word.parse::<u64>().map_err(|_| usage());
     let [range, "votes", votes, "of", replicas, "ways", rest @ ..] = words else { return Err(usage()) };
     let (first, last) = range.split_once("..").ok_or_else(usage)?;
-    let (ways, config) = match rest {
-        [ways @ .., "printed"] => (ways, non_e2e::Config::PRINTED),
-        ways => (ways, non_e2e::Config::REPAIRED),
+    let (ways, is_printed) = match rest {
+        [ways @ .., "printed"] => (ways, true),
+        ways => (ways, false),
     };
     let quorum = Quorum::new(number(replicas)? as u32, number(votes)? as u32);
     let replicas = Replicas::on_overlay("resource", quorum);
@@ -83,8 +89,18 @@ fn non_e2e(words: &[&str]) -> Result<World<OnRoutes<NonE2e>>, String> {
         }
     }
     let (routes, limits) = (Arc::new(routes), limits(1, false));
-    let peer = |id| (id, OnRoutes::new(NonE2e::new(id, &replicas, config), routes.clone()));
+    let peer = |id| (id, OnRoutes::new(new_peer(id, &replicas, is_printed), routes.clone()));
     Ok(World::new(limits, (number(first)?..=number(last)?).map(PeerId::new).map(peer)))
+}
+
+fn non_e2e(words: &[&str]) -> Result<World<OnRoutes<NonE2e>>, String> {
+    let config = |is_printed| if is_printed { non_e2e::Config::PRINTED } else { non_e2e::Config::REPAIRED };
+    on_routes(words, |id, replicas, is_printed| NonE2e::new(id, replicas, config(is_printed)))
+}
+
+fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
+    let config = |is_printed| if is_printed { e2e::Config::PRINTED } else { e2e::Config::REPAIRED };
+    on_routes(words, |id, replicas, is_printed| E2e::new(id, replicas, config(is_printed)))
 }
 
 /// A world that is wrong about Fair-K: it allows one fewer inside than there are tokens.
@@ -112,6 +128,11 @@ fn play_all<P: Explorable + Display>(
 #[test]
 fn fair_k_scenarios() {
     play_all("fair_k", fair_k).unwrap();
+}
+
+#[test]
+fn e2e_scenarios() {
+    play_all("e2e", e2e).unwrap();
 }
 
 #[test]

@@ -79,6 +79,19 @@ pub fn everything() -> Trouble {
     }
 }
 
+/// Whoever is cut off must be out just before the others' leases on it end. Latencies are so short here, and waits so
+/// long, that a clock which runs a little fast would let two in.
+pub fn cut_off() -> Setting {
+    Setting {
+        load: Load::Closed { clients: 6, think: Span::from_millis(10) },
+        hold: Span::from_secs(15),
+        latency: (Span::ZERO, Span::from_millis(1)),
+        length: Span::from_secs(300),
+        trouble: Trouble { cut_off: 0.5, clocks_differ: true, ..Trouble::default() },
+        ..calm()
+    }
+}
+
 /// Nobody inside with another, no fencing number twice or backwards, nobody forgotten. Returns how many lost their lease.
 pub fn holds<P: Observe>(setting: Setting, new_peer: impl Fn(PeerId, &Replicas) -> P) -> u64 {
     let (mut entries, mut lost, mut messages) = (0, 0, vec![0; P::KINDS.len()]);
