@@ -490,7 +490,12 @@ impl Protocol for E2e {
             }
             Timer::Update => self.update(cx),
             Timer::Again => {
-                self.outbox.again(Config::TRIES, (&mut self.common.post, &self.common.replicas), cx);
+                let way = (&mut self.common.post, &self.common.replicas);
+                for (_, token) in self.outbox.again(Config::TRIES, way, cx) {
+                    if let Message::Token { owner, rest, .. } = token {
+                        self.post_queue(owner, rest, cx);
+                    }
+                }
                 if self.outbox.pending().next().is_some() {
                     cx.set_timer(Timer::Again, self.config.retry);
                 }

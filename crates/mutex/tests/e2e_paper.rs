@@ -271,6 +271,36 @@ fn a_token_that_comes_too_late_lets_nobody_in() {
     assert_eq!(scene.order(), [A, B, C], "and the queue was good for something");
 }
 
+/// Also when the second one comes after its turn.
+#[test]
+fn a_token_that_comes_twice_is_used_once() {
+    let mut scene = asked(REPAIRED, &[A, B, C]);
+    scene.release(A);
+    scene.duplicate(A, B, "token");
+    scene.deliver(A, B, "token");
+    assert_eq!(scene.who_is_inside(), [B]);
+    let second = scene.hold_back(A, B);
+    leave(&mut scene, B);
+    scene.wire.extend(second);
+    scene.stabilize();
+
+    assert_eq!((scene.order(), scene.who_is_inside()), (vec![A, B, C], vec![C]));
+}
+
+/// The next in line has crashed: the one after that gets the queue, and is elected when the lease is over. It need not wait
+/// for its ping.
+#[test]
+fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
+    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+    scene.kill(B);
+    scene.release(A);
+    scene.pass(REPAIRED.lease * 2);
+    assert_eq!(scene.who_is_inside(), [C]);
+    leave(&mut scene, C);
+
+    assert_eq!(scene.order(), [A, C, D]);
+}
+
 // Defects of the printed form that are not in `peerlock-explore`.
 
 /// §V.A as printed: who takes the owner for dead declares itself the owner. A is only slow.

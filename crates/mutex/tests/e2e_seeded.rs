@@ -53,20 +53,11 @@ fn with_owners_that_are_cut_off() {
     assert!(holds(cut_off()) > 0);
 }
 
-/// The bound of 2m − n is not for show: beyond it two get in.
-#[test]
-fn with_too_many_resets() {
-    let trouble = Trouble { resets_every: Span::from_millis(200), resets_at_most: usize::MAX, ..Trouble::default() };
-    let setting = Setting { trouble, hold: Span::from_secs(2), ..calm() };
-    let seen = |seed| on_routes::play(setting, seed, |me, replicas| E2e::new(me, replicas, SHORT));
-    assert!((0..50).map(|seed| seen(seed).violations).sum::<u64>() > 0);
-}
-
-/// The checks bite: as printed two get in, and some are left to wait.
+/// The checks bite: as printed nearly everybody is left to wait; and where RELEASE does not name the successor two get in.
 #[test]
 fn the_printed_form_does_not_hold() {
-    let seen = |seed| on_routes::play(calm(), seed, |me, replicas| E2e::new(me, replicas, Config::PRINTED));
-    let seen: Vec<_> = (0..20).map(seen).collect();
-    assert!(seen.iter().map(|seen| seen.violations).sum::<u64>() > 0);
-    assert!(seen.iter().map(|seen| seen.unserved).sum::<u64>() > 0);
+    let seen = |config, seed| on_routes::play(calm(), seed, |me, replicas| E2e::new(me, replicas, config));
+    assert!((0..20).map(|seed| seen(Config::PRINTED, seed).unserved).sum::<u64>() > 20);
+    let nameless = Config { successor_named: false, ..SHORT };
+    assert!((0..20).map(|seed| seen(nameless, seed).violations).sum::<u64>() > 20);
 }

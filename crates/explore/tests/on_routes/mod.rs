@@ -8,7 +8,7 @@ use peerlock_mutex::{Protocol, Quorum, Replicas};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
 /// More than any case of the tests has.
-const MOST_STATES: usize = 1_500_000;
+const MOST_STATES: usize = 12_000_000;
 
 /// Which way a client's messages take to a replica.
 pub type Ways = fn(client: u64, replica: u64) -> Vec<u64>;

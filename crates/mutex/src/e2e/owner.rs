@@ -273,7 +273,7 @@ impl E2e {
         let Owner { epoch, elected, .. } = token.owner;
         let owner = Owner { epoch: epoch + 1, elected, peer: next.client.peer() };
         self.retire(&token, Some(owner), cx);
-        self.post_token(&token, (next.client, owner), next.clock_there(token.until()), cx);
+        self.post_token((next.client, owner), next.clock_there(token.until()), token.copy(cx.now()), cx);
         let fencing = self.common.fencing;
         let is_named = self.config.successor_named;
         let blank = |replica| sigma::Message::Release { replica, client: elected, fencing }.into();
@@ -288,12 +288,8 @@ impl E2e {
         let Some(mut token) = self.token.take() else { return };
         self.retire(&token, None, cx);
         token.lease.release(&mut self.common, cx);
+        self.post_queue(token.owner, token.copy(cx.now()), cx);
         let me = self.me();
-        if let Some(at) = token.queue.iter().position(|entry| entry.client.peer() != me) {
-            let next = token.queue.remove(at);
-            let owner = Owner { peer: next.client.peer(), ..token.owner };
-            self.post_token(&token, (next.client, owner), Time::ZERO, cx);
-        }
         for at in 0..self.requesters.len() {
             if self.requesters[at].parked.is_some_and(|parked| parked.peer == me) {
                 self.ask_again(at, cx);
@@ -301,8 +297,17 @@ impl E2e {
         }
     }
 
-    fn post_token(&mut self, token: &Token, (to, owner): (Stamp, Owner), until: Time, cx: &mut Cx<'_, Self>) {
-        let rest = token.copy(cx.now());
+    /// A token is worth nothing any more, or whoever it was for does not answer: then the next one in its queue who
+    /// can have it gets that.
+    pub(super) fn post_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
+        let me = self.me();
+        if let Some(at) = rest.queue.iter().position(|waiting| waiting.client.peer() != me) {
+            let to = rest.queue.remove(at).client;
+            self.post_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
+        }
+    }
+
+    fn post_token(&mut self, (to, owner): (Stamp, Owner), until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let message = |receipt| Message::Token { receipt, to, owner, until, rest };
         if !self.config.acknowledged {
             return self.send(owner.peer, message(0), cx);

@@ -5,21 +5,76 @@
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
 //! ```
 
+#[allow(dead_code, reason = "open loads are for protocols without routes")]
+#[path = "../driver/mod.rs"]
+mod driver;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use driver::{Load, Outcome, Setting, Trouble};
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, Replicas, step};
+use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, Quorum, Replicas, step};
 use peerlock_peer::fixed::Wire;
 
-pub const HOSTS: u64 = 8;
+const SEEDS: u64 = 100;
+
+/// Fewer than 2m − n = 3 replicas move within a lease time of 10 s, with a second to spare.
+pub const FEW_MOVES: (Span, Span) = (Span::from_secs(4), Span::from_secs(11));
+
+/// Plays a setting with the peers that `new_peer` makes.
+pub fn play<P: Observe>(
+    setting: Setting,
+    (often, window): (Span, Span),
+    seed: u64,
+    new_peer: impl Fn(PeerId, &Replicas) -> P,
+) -> Outcome {
+    let replicas = Replicas::on_overlay("resource", Quorum::new(5, 4));
+    let plan = Arc::new(Plan::new(&replicas, seed, setting.length, often, window));
+    driver::play(setting, seed, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
+}
+
+pub fn setting(trouble: Trouble) -> Setting {
+    Setting {
+        // For the driver these are all the peers that have no clients.
+        quorum: Quorum::new(PEERS as u32, 9),
+        load: Load::Closed { clients: 8, think: Span::from_secs(2) },
+        hold: Span::from_millis(500),
+        latency: (Span::ZERO, Span::from_millis(100)),
+        length: Span::from_secs(120),
+        trouble,
+    }
+}
+
+pub fn everything() -> Trouble {
+    Trouble {
+        jitter: true,
+        loss: 0.01,
+        duplication: 0.01,
+        crash: 0.01,
+        withdraw: 0.1,
+        cut_off: 0.02,
+        ..Trouble::default()
+    }
+}
+
+/// Nobody inside with another, no fencing number twice or backwards, nobody forgotten.
+pub fn holds<P: Observe>(trouble: Trouble, new_peer: impl Fn(PeerId, &Replicas) -> P) {
+    for seed in 0..SEEDS {
+        let seen = play(setting(trouble), FEW_MOVES, seed, &new_peer);
+        assert_eq!((seen.violations, seen.fencing_back, seen.unserved), (0, 0, 0), "seed {seed}: {seen:?}");
+        assert!(seen.entries > 5, "seed {seed}: {seen:?}");
+    }
+}
+
+const HOSTS: u64 = 8;
 const FIRST_HOPS: std::ops::Range<u64> = HOSTS..HOSTS + 4;
 const SECOND_HOPS: std::ops::Range<u64> = HOSTS + 4..HOSTS + 8;
 /// All peers that have no clients.
-pub const PEERS: u64 = HOSTS + 8;
+const PEERS: u64 = HOSTS + 8;
 
 /// What happens when.
-pub struct Plan {
+struct Plan {
     replicas: Replicas,
     /// Since when a key belongs to whom, the earliest first.
     owners: BTreeMap<Key, Vec<(Time, u64)>>,
@@ -88,7 +143,7 @@ impl Plan {
 }
 
 /// One peer's part in a protocol on such routes.
-pub struct Moving<P> {
+struct Moving<P> {
     protocol: P,
     plan: Arc<Plan>,
     /// The keys that it has owned when it was last looked at.

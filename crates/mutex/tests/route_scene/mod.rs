@@ -88,7 +88,12 @@ impl<P: Observe + Display> Scene<P> {
         }
     }
 
-    fn carry_out(&mut self, peer: u64, effect: Effect<P::Message, P::Timer>, inputs: &mut VecDeque<Input<P::Message, P::Timer>>) {
+    fn carry_out(
+        &mut self,
+        peer: u64,
+        effect: Effect<P::Message, P::Timer>,
+        inputs: &mut VecDeque<Input<P::Message, P::Timer>>,
+    ) {
         let me = PeerId::new(peer);
         match effect {
             Effect::Send { to, message } => self.send((peer, to.get(), None, message)),
@@ -207,8 +212,12 @@ impl<P: Observe + Display> Scene<P> {
     pub fn pass(&mut self, span: Span) {
         let end = self.now + span;
         self.stabilize();
-        while let Some(((peer, timer), at)) =
-            self.timers.iter().min_by_key(|&(_, at)| at).filter(|&(_, &at)| at <= end).map(|(key, &at)| (key.clone(), at))
+        while let Some(((peer, timer), at)) = self
+            .timers
+            .iter()
+            .min_by_key(|&(_, at)| at)
+            .filter(|&(_, &at)| at <= end)
+            .map(|(key, &at)| (key.clone(), at))
         {
             self.timers.remove(&(peer, timer.clone()));
             self.now = self.now.max(at);
