@@ -420,6 +420,9 @@ impl Protocol for E2e {
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
+            return cx.strange("a message about a replica that there is not");
+        }
         self.expire(cx);
         self.deliver(from, message, cx);
         self.deliver_here(cx);
@@ -427,8 +430,9 @@ impl Protocol for E2e {
 
     /// §IV.A, step 3. A replica that has moved here has forgotten everything.
     fn on_routed(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) {
-        let Some(index) = self.common.replicas.under(hop.key) else {
-            return cx.strange("a message for a replica that there is not");
+        let index = match (self.common.replicas.under(hop.key), message.replica()) {
+            (Some(index), Some(meant)) if index == meant => index,
+            _ => return cx.strange("a message for a replica that is not under its key"),
         };
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
@@ -444,6 +448,10 @@ impl Protocol for E2e {
     }
 
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
+        if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
+            cx.strange("a message for a replica that is not under its key");
+            return None;
+        }
         self.expire(cx);
         let goes_on = match message {
             Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),

@@ -3,9 +3,11 @@
 
 mod route_scene;
 
-use peerlock_base::{Span, Ticket};
-use peerlock_mutex::e2e::Config;
-use peerlock_mutex::{E2e, Input};
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::e2e::{Config, Message, Owner};
+use peerlock_mutex::sigma::Stamp;
+use peerlock_mutex::token::Claim;
+use peerlock_mutex::{Cx, E2e, Effect, Hop, Input, Quorum, Replicas, step};
 use route_scene::{A, B, C, D};
 
 type Scene = route_scene::Scene<E2e>;
@@ -299,6 +301,34 @@ fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     leave(&mut scene, C);
 
     assert_eq!(scene.order(), [A, C, D]);
+}
+
+/// What makes no sense is dropped, and said so.
+#[test]
+fn nonsense_is_dropped() {
+    let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
+    let (me, other) = (PeerId::new(1), PeerId::new(2));
+    let elected = Stamp { time: 1, client: Claim { peer: other, ticket: Ticket::new(1) } };
+    let winner = |replica| Message::IAmWinner { replica, owner: Owner { epoch: 1, elected, peer: other } };
+    let hop = |key, next| Hop { key, origin: other, previous: other, next };
+    let key = replicas.key(0).expect("a key");
+    let routed = |hop, message| Input::Routed { hop, message };
+    let sent = |message| Input::Message { from: other, message };
+    let nonsense = [
+        sent(winner(3)),
+        sent(Message::Forget { replica: u32::MAX, epoch: 1 }),
+        routed(hop(key, None), winner(1)),
+        routed(hop(key, Some(other)), winner(1)),
+        routed(hop(Key::new(5), None), winner(0)),
+        routed(hop(Key::new(5), Some(other)), winner(0)),
+        routed(hop(key, Some(other)), Message::Got { receipt: 1 }),
+    ];
+    for input in nonsense {
+        let (mut peer, mut effects) = (E2e::new(me, &replicas, REPAIRED), Vec::new());
+        step(&mut peer, input.clone(), &mut Cx::new(me, Time::ZERO, &mut Rng::new(1), &mut effects));
+        assert!(matches!(effects[..], [Effect::Strange { .. }]), "{input:?} gave {effects:?}");
+        assert_eq!(peer.to_string(), "idle");
+    }
 }
 
 // Defects of the printed form that are not in `peerlock-explore`.

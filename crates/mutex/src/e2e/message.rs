@@ -209,6 +209,28 @@ impl Message {
     }
 }
 
+impl Message {
+    /// Which replica it is to or from, or about.
+    pub(super) fn replica(&self) -> Option<u32> {
+        match *self {
+            Self::Request { replica, .. }
+            | Self::IAmWinner { replica, .. }
+            | Self::Enqueue(Enqueue { by: By::Hop(replica) | By::Replica(replica), .. })
+            | Self::Back { replica, .. }
+            | Self::Release { replica, .. }
+            | Self::Decline { replica, .. }
+            | Self::Forget { replica, .. } => Some(replica),
+            Self::Vote(mut vote) => Some(*vote.replica_mut()),
+            Self::Enqueue(_)
+            | Self::Queued { .. }
+            | Self::Astray { .. }
+            | Self::Withdraw { .. }
+            | Self::Token { .. }
+            | Self::Got { .. } => None,
+        }
+    }
+}
+
 impl From<sigma::Message> for Message {
     fn from(vote: sigma::Message) -> Self {
         Self::Vote(vote)
