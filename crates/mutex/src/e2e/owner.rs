@@ -139,7 +139,7 @@ impl E2e {
             Some(past) if self.config.losers_kept => self.redirect(from, wish, past, cx),
             Some(_) => {}
             // Word of our turn has overtaken the token. (Or in print, we have not won yet.)
-            None if self.early.iter().any(|entry| entry.client == to) => {}
+            None if self.early.len() >= Config::MOST_EARLY || self.early.iter().any(|entry| entry.client == to) => {}
             None => self.early.push(wish.client.arrived(cx.now())),
         }
     }
@@ -216,6 +216,13 @@ impl E2e {
         }
     }
 
+    /// A client of ours has set a timer that may have the same name as the lease's.
+    pub(super) fn keep_watch(&self, id: Ticket, cx: &mut Cx<'_, Self>) {
+        if let Some(token) = self.token.as_ref().filter(|token| token.lease.id() == id) {
+            token.lease.wake_to_renew(token.until(), &self.common, cx);
+        }
+    }
+
     /// Whoever is inside when the lease ends is out.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
@@ -259,12 +266,12 @@ impl E2e {
     fn enter(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let ticket = self.stop_waiting(at, cx).votes.ticket;
         let Some(token) = &mut self.token else { return };
-        let ended = Past { owner: token.owner, successor: None, ended: cx.now() };
+        let before = token.owner;
         token.owner.epoch += 1;
         token.inside = Some(ticket);
         self.common.fencing = self.common.fencing.max(token.owner.epoch);
         cx.grant(ticket, Grant { slot: 0, fencing: token.owner.epoch });
-        let past = Past { successor: Some(token.owner), ..ended };
+        let past = Past { owner: before, successor: Some(token.owner), ended: cx.now() };
         self.remember(past, cx.now());
     }
 

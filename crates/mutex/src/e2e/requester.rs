@@ -115,6 +115,7 @@ impl E2e {
         let asked = self.requesters.iter().position(|requester| requester.votes.id() == to);
         if let Some(at) = asked {
             self.requesters[at].votes.on_response(response, &mut self.common, cx);
+            self.keep_watch(to, cx);
             if matches!(self.requesters[at].votes.phase, Phase::Inside { .. }) {
                 self.win(at, cx);
             }
