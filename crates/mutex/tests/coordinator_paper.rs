@@ -261,20 +261,50 @@ fn an_unwanted_grant_is_bounced() {
     assert_eq!(order(&scene), [A, C]);
 }
 
-/// Not in the paper: a token that comes when its time is over is not taken, unless the coordinator confirms it.
-#[test]
-fn a_token_that_comes_too_late_is_not_taken() {
+/// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.
+fn taken_for_dead() -> (Scene<Coordinator>, Vec<(u64, u64, Message)>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
     let late = scene.hold_back(A, B);
     scene.cut_off = Some(B);
     scene.pass(Span::from_secs(20));
-    assert_eq!(scene.who_is_inside(), [C], "B was taken for dead");
-    scene.put_back(late);
-    scene.deliver(A, B, "release");
     assert_eq!(scene.who_is_inside(), [C]);
     scene.cut_off = None;
+    (scene, late)
+}
+
+/// Not in the paper: a token that comes when its time is over is not taken, unless the coordinator confirms it.
+#[test]
+fn a_token_that_comes_too_late_is_not_taken() {
+    let (mut scene, late) = taken_for_dead();
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    scene.pass(Span::from_secs(5));
+    assert_eq!(scene.who_is_inside(), [C]);
     scene.release(C);
     scene.pass(Span::from_secs(5));
     assert_eq!(scene.who_is_inside(), [B], "and yet it is served");
+}
+
+/// … nor if B has been assured meanwhile that nobody gets in before C has left: that was about C's turn, not this one.
+#[test]
+fn an_assurance_holds_for_later_turns_only() {
+    let (mut scene, late) = taken_for_dead();
+    scene.pass(Span::from_secs(5));
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    assert_eq!(scene.who_is_inside(), [C]);
+}
+
+/// … nor does a new coordinator confirm it, who knows neither of B's turn nor of C's.
+#[test]
+fn a_new_coordinator_believes_only_who_is_inside() {
+    let (mut scene, late) = taken_for_dead();
+    scene.cut_off = Some(0);
+    scene.put_back(late);
+    scene.deliver(A, B, "release");
+    for _ in 0..60 {
+        scene.pass(Span::from_millis(500));
+        assert_eq!(scene.who_is_inside(), [C]);
+    }
 }
