@@ -99,7 +99,8 @@ pub struct Open {
     /// How many clients come per second [default: 3]
     #[arg(long, value_name = "RATE")]
     arrival_rate: Option<f64>,
-    /// How long it runs before anything is measured [default: 300s]
+    /// How long it runs before anything is measured [default: 300s; on an overlay 0s. There every resource is asked for
+    /// once at its beginning, so that whoever has to be elected is]
     #[arg(long, value_name = "TIME", value_parser = text::span, allow_hyphen_values = true)]
     settle: Option<Span>,
     /// How long it is measured after that [default: 600s]

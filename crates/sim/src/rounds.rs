@@ -105,6 +105,9 @@ pub struct Rounds {
     pub resources: usize,
     /// How many logical replicas each has, and how many votes win.
     pub quorum: Quorum,
+    /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at all if
+    /// zero. What is sent meanwhile is not counted.
+    pub settle: Span,
     /// How many rounds.
     pub rounds: usize,
     /// How long a round is.
@@ -145,6 +148,7 @@ impl Default for Rounds {
             overlay: OverlayKind::Pastry,
             resources: 65,
             quorum: Quorum::new(10, 6), // The smallest majority: the paper's "majority of replica votes".
+            settle: Span::ZERO,
             rounds: 20,
             round: Span::from_secs(10), // Our choice: half of it is some ten ways through the overlay and back.
             requests: 20,

@@ -29,6 +29,8 @@ pub struct Rounds {
     /// m: how many votes win; the smallest majority if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     votes: Option<u32>,
+    /// How long before the first round every resource is asked for once.
+    settle: String,
     /// How many rounds.
     rounds: u32,
     /// How long a round is.
@@ -102,6 +104,7 @@ impl Rounds {
             overlay: self.overlay.parse().map_err(in_words)?,
             resources: self.resources as usize,
             quorum: Quorum::new(n, m),
+            settle: text::span(&self.settle).map_err(in_words)?,
             rounds: self.rounds as usize,
             round: text::span(&self.round).map_err(in_words)?,
             requests: self.requests as usize,
@@ -149,6 +152,7 @@ impl Rounds {
             ("resources", Some(self.resources.to_string())),
             ("replicas", Some(self.replicas.to_string())),
             ("votes", Some(self.votes().to_string())),
+            ("settle", Some(self.settle.clone())),
             ("rounds", Some(self.rounds.to_string())),
             ("round", Some(self.round.clone())),
             ("requests", Some(self.requests.to_string())),
@@ -176,6 +180,7 @@ mod tests {
             peers = 100
             resources = 5
             replicas = 10
+            settle = "0s"
             rounds = 4
             round = "10s"
             requests = 10
@@ -196,7 +201,7 @@ mod tests {
         assert_eq!(
             settings.command(7),
             "peerlock simulate --protocol sigma --overlay pastry --peers 100 --resources 5 --replicas 10 --votes 6 \
-             --rounds 4 --round 10s --requests 10 --load whole --churn 0 --latency uniform:20ms..100ms \
+             --settle 0s --rounds 4 --round 10s --requests 10 --load whole --churn 0 --latency uniform:20ms..100ms \
              --lease 600s --count-violations --trials 2 --seed 7"
         );
         let text = toml::to_string(&settings).unwrap();

@@ -45,6 +45,10 @@ enum Event<O: Overlay, P: Observe> {
     Round,
     /// A client of this peer, or of any, asks.
     Ask(Option<PeerId>),
+    /// Somebody asks for this resource before the first round.
+    AskFirst {
+        resource: usize,
+    },
     /// A client leaves.
     Leave {
         peer: PeerId,
@@ -175,11 +179,17 @@ where
 
     fn play(&mut self) -> Result<(), Broken> {
         let rounds = self.setting.round * self.setting.rounds as u64;
-        let end = Time::ZERO + rounds + self.setting.drain;
+        let first = Time::ZERO + self.setting.settle;
+        let end = first + rounds + self.setting.drain;
         if self.setting.is_rough() {
             self.start_upkeep();
         }
-        self.queue.push(Time::ZERO, Event::Round);
+        if self.setting.settle > Span::ZERO {
+            for resource in 0..self.catalogue.resources.len() {
+                self.queue.push(Time::ZERO, Event::AskFirst { resource });
+            }
+        }
+        self.queue.push(first, Event::Round);
         while let Some((at, event)) = self.queue.pop() {
             let is_served = self.ledger.waiting() == 0 && self.inside == 0;
             if at > end || (self.drains && is_served) {
@@ -220,6 +230,10 @@ where
             Event::Round => self.next_round(),
             Event::Ask(peer) => match peer.or_else(|| self.hosts.any(&mut self.asking)) {
                 Some(peer) => self.ask(peer),
+                None => Ok(()),
+            },
+            Event::AskFirst { resource } => match self.hosts.any(&mut self.asking) {
+                Some(peer) => self.ask_for(peer, resource),
                 None => Ok(()),
             },
             Event::Leave { peer, ticket } => self.leave(peer, ticket),
@@ -316,6 +330,11 @@ where
             return Ok(());
         }
         round.asked += 1;
+        self.ask_for(peer, resource)
+    }
+
+    fn ask_for(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
+        let Some(host) = self.hosts.get_mut(peer) else { return Ok(()) };
         let ticket = self.ledger.ask(peer, self.now);
         host.clients.push(Client { resource, ticket, inside: false, crash: self.fate.crash() });
         if let Some(Client { crash: Crash::After(span), .. }) = host.clients.last() {
@@ -480,6 +499,7 @@ where
 
     /// One message per hop, and one per direct message; what the overlay needs for itself is counted apart.
     fn count(&mut self, wire: &Wire<O::Message, P::Message>) {
+        let Some(round) = self.report.rounds.last_mut() else { return }; // Nothing counts before the first.
         let message = match wire {
             Wire::Overlay(_) | Wire::Got { .. } => {
                 self.report.upkeep += 1;
@@ -492,9 +512,7 @@ where
             }
         };
         self.report.messages[P::kind(message)].1 += 1;
-        if let Some(round) = self.report.rounds.last_mut() {
-            round.messages += 1;
-        }
+        round.messages += 1;
     }
 
     fn tell(&mut self, peer: PeerId, ticket: Ticket, event: Told) -> Result<(), Broken> {
@@ -529,17 +547,19 @@ where
         let entry = Entry { peer, ticket, request, grant };
         self.inside += 1;
         self.harm[resource].grants += 1;
-        self.report.waits[0].push(self.now.since(request.at));
         self.watch.on_grant(self.now, &entry, &self.ledger)?;
         Watch::<P>::on_grant(&mut self.rules[resource], self.now, &entry, &self.ledger)?;
         if crash == Crash::Inside {
             self.queue.push(self.now, Event::Crash { peer, ticket });
-        } else if self.drains {
+        } else if self.drains || self.report.rounds.is_empty() {
             self.queue.push(self.now, Event::Leave { peer, ticket });
         }
         match self.report.rounds.last_mut() {
             Some(round) if !self.drains => round.grants += 1,
             _ => {}
+        }
+        if !self.report.rounds.is_empty() {
+            self.report.waits[0].push(self.now.since(request.at));
         }
         Ok(())
     }

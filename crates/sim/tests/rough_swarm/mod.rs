@@ -19,6 +19,7 @@ pub fn draw(seed: u64) -> Rounds {
         overlay: [OverlayKind::Pastry, OverlayKind::Chord][one_of(&[0, 1]) as usize],
         resources: one_of(&[2, 3]) as usize,
         quorum: Quorum::new(quorum.0, quorum.1),
+        settle: Span::ZERO,
         rounds: one_of(&[6, 12]) as usize,
         round: Span::from_secs(one_of(&[5, 10, 20])),
         requests: one_of(&[1, 4, 10]) as usize,
