@@ -150,6 +150,7 @@ impl Config {
             retry: self.retry,
             client_leases: self.leases,
             default_timer: false,
+            levels_agree: self.asks_again,
             ..sigma::Config::REPAIRED
         }
     }

@@ -134,6 +134,7 @@ impl Config {
             client_leases: self.leases,
             ask_owner: self.surfaces,
             default_timer: self.asks_again,
+            levels_agree: self.asks_again,
             ..sigma::Config::REPAIRED
         }
     }

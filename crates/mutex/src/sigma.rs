@@ -90,6 +90,9 @@ pub struct Config {
     /// Logical clocks are never behind the time. In print they start from 0, and a newcomer overtakes everybody who
     /// waits. Drivers whose [`Time`] does not begin at the same moment everywhere lose fairness by this, never safety.
     pub seeded_clocks: bool,
+    /// Nobody goes in under a fencing number that a voter may be too far behind of ([`crate::fencing`]); it asks again
+    /// instead. There are no fencing numbers in print, and nobody waits for one.
+    pub levels_agree: bool,
 }
 
 impl Config {
@@ -107,6 +110,7 @@ impl Config {
         early_retry: false,
         busy_intervals: false,
         seeded_clocks: false,
+        levels_agree: false,
     };
     /// The form that we use.
     pub const REPAIRED: Self = Self {
@@ -120,6 +124,7 @@ impl Config {
         early_retry: true,
         busy_intervals: true,
         seeded_clocks: true,
+        levels_agree: true,
         ..Self::PRINTED
     };
 }

@@ -197,9 +197,9 @@ impl Client {
     fn enter<P: Voting>(&mut self, common: &mut Common<P::Message>, cx: &mut Cx<'_, P>) -> bool {
         let stands = |vote: &&Response| !common.config.client_leases || vote.until > cx.now();
         let mut levels: Vec<u64> = self.votes().filter(stands).map(|vote| vote.fencing).collect();
-        let (Some(number), Some(until)) =
-            (fencing::number(&mut levels, common.quorum().votes()), self.lease_end(common))
-        else {
+        let agreed = fencing::number(&mut levels, common.quorum().votes());
+        let highest = levels.last().filter(|_| !common.config.levels_agree).map(|level| level + 1);
+        let (Some(number), Some(until)) = (agreed.or(highest), self.lease_end(common)) else {
             cx.set_timer(Timer::Wake(self.id()).into(), common.config.retry);
             return false;
         };
