@@ -1,7 +1,7 @@
 //! What leases promise, where time passes: one coordinator falsely suspected, one that forgets. Up to the moment that
 //! matters the run is given; from there on every order is tried, with whatever is still under way arriving late or never.
 
-use peerlock_base::{PeerId, Span};
+use peerlock_base::{PeerId, Span, Time};
 use peerlock_explore::{Limits, Violation, World, explore_with_hope};
 use peerlock_mutex::coordinator::{Config, Coordinator, Timer};
 use peerlock_mutex::{Quorum, Replicas};
@@ -9,25 +9,26 @@ use peerlock_mutex::{Quorum, Replicas};
 use crate::stage::Stage;
 use crate::{MOST_STATES, holds_from, one_inside};
 
-/// Small numbers, so that little happens within a lease. Retries are so rare that they do not matter.
+/// Small numbers, so that little happens within a lease. Retries are rare.
 const TIMED: Config = Config {
     lease: Span::from_secs(3),
-    term: Span::from_millis(2500),
+    term: Span::from_millis(3500),
     ping: Span::from_secs(1),
     retry: Span::from_secs(30),
     ..Config::REPAIRED
 };
 
-/// Replica 0 lets client 3 in and renews its lease at 1 s and at 2 s, when nobody has heard its pings since the
-/// beginning. At 3 s replica 1 takes its place, and client 4 asks it.
+/// Replica 0 lets client 3 in and renews its lease at 1, 2 and 3 s, when nobody has heard it answer a ping since the
+/// beginning. At 4 s replica 1 takes its place, and client 4 asks.
 fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
-    let limits = Limits { replicas: 3, resets: u32::from(forgets), passes: 4 + passes, ..Limits::new(1) };
+    let limits = Limits { replicas: 3, resets: u32::from(forgets), passes: 5 + passes, ..Limits::new(1) };
     let replicas = Replicas::first(Quorum::new(3, 2));
-    let config = |id| if id == 1 { Config { lease: grace, ..TIMED } } else { TIMED };
+    let retry = if forgets { Span::from_secs(1) } else { TIMED.retry };
+    let config = |id| Config { lease: if id == 1 { grace } else { TIMED.lease }, retry, ..TIMED };
     let new = |id| (PeerId::new(id), Coordinator::new(PeerId::new(id), &replicas, config(id)));
     let mut stage = Stage::new(World::new(limits, (0..5).map(new)));
     one_inside(&mut stage);
-    for _ in 0..2 {
+    for _ in 0..3 {
         stage.pass();
         stage.fire(0..4);
         stage.deliver(3, 0, "request");
@@ -49,11 +50,21 @@ fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
     stage
 }
 
-/// Client 3 is inside until 5 s and a little less; replica 1 lets client 4 in at 6 s at the earliest, unless client 3 has
+/// Client 3 is inside until 6 s and a little less; replica 1 lets client 4 in at 7 s at the earliest, unless client 3 has
 /// told it that it was inside, and has left. Its REQUEST may arrive at any time.
 #[test]
 fn a_coordinator_that_is_falsely_suspected() {
-    holds_from(&suspected(TIMED.lease), u32::MAX);
+    let stage = suspected(TIMED.lease);
+    holds_from(&stage, u32::MAX);
+
+    // One of the runs that were tried: so far do they go.
+    let mut run = stage;
+    run.pass();
+    run.fire(0..5);
+    run.pass();
+    run.fire(0..5);
+    run.deliver(1, 4, "response");
+    assert!(run.trace.to_string().ends_with("4: enter slot 0, fencing 1099511627777\n"), "{}", run.trace);
 }
 
 fn suspected(grace: Span) -> Stage<Coordinator> {
@@ -63,7 +74,7 @@ fn suspected(grace: Span) -> Stage<Coordinator> {
     stage.deliver(4, 0, "request");
     stage.deliver(0, 1, "request");
     stage.lose_all();
-    stage.fire([3]);
+    stage.fire([0, 3]);
     stage
 }
 
@@ -76,14 +87,26 @@ fn a_coordinator_that_does_not_wait_lets_two_in() {
     assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
 }
 
-/// Replica 0 has forgotten everything at 2 s, and asks for its memory at 5 s, when its promises have ended.
+/// Replica 0 has forgotten everything at 3 s. At 5 s client 3 renews its lease with replica 1; at 7 s, when that may let
+/// others in, replica 0 asks for its memory, since its promises have ended.
 #[test]
 fn a_coordinator_that_forgets() {
     let mut stage = taken_over(4, TIMED.lease, true);
     stage.lose_all();
     stage.world.forget_timers(|timer| matches!(timer, Timer::Ping(1 | 2)));
     stage.pass();
-    stage.fire([0, 3]);
+    stage.fire([0, 3, 4]);
+    stage.deliver(3, 1, "request");
+    stage.deliver(1, 3, "response");
+    stage.deliver(4, 1, "request");
     stage.lose_all();
+    stage.pass();
+    while stage.world.now() < Time::ZERO + Span::from_secs(7) {
+        stage.fire([0, 3, 4]);
+        stage.lose_all();
+        stage.pass();
+    }
+    stage.fire([0]);
+    stage.deliver(0, 1, "recover");
     holds_from(&stage, u32::MAX);
 }

@@ -64,6 +64,9 @@ impl<P: Explorable> Stage<P> {
 
     /// It is now the moment at which the next timer is due.
     pub fn pass(&mut self) {
+        let mut actions = Vec::new();
+        self.world.actions(&mut actions);
+        assert!(actions.contains(&Action::Pass), "a timer is due, or no time is left:\n{}", self.trace);
         self.step(&Action::Pass);
     }
 
