@@ -82,7 +82,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let peer = number(&remote.name);
         let ours = match shared.table.greet(peer, remote.name) {
             Ok(hello) => hello,
-            Err(refusal) => return Err(refuse(&mut writer, refusal).await),
+            Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
         };
         say(&mut writer, &Frame::Hello(ours)).await?;
         let hello = match incoming.next().await {
@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     say(&mut writer, &Frame::Take(seat.number)).await?;
                     seat
                 }
-                Err(refusal) => return Err(refuse(&mut writer, refusal).await),
+                Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
             }
         } else {
             match incoming.next().await {
@@ -139,10 +139,14 @@ async fn say<W: AsyncWrite + Unpin>(writer: &mut W, frame: &Frame) -> Result<(),
     writer.flush().await.map_err(|_| Refusal::Broken)
 }
 
-/// Tells a member why not; whether it hears it does not matter.
-async fn refuse<W: AsyncWrite + Unpin>(writer: &mut W, refusal: Refusal) -> Refusal {
+/// Tells a member why not, and waits until it has gone away: closing first could overtake the reason.
+async fn refuse<S>(writer: &mut WriteHalf<S>, incoming: &mut Incoming<S>, refusal: Refusal) -> Refusal
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     if say(writer, &Frame::Refuse(refusal)).await.is_ok() {
-        let _ = writer.close().await;
+        // Two that refuse each other need not wait.
+        while !matches!(incoming.next().await, Err(_) | Ok(Frame::Refuse(_))) {}
     }
     refusal
 }

@@ -90,3 +90,9 @@ async fn pair(transport: Transport) -> ((Net, PeerId, Epoch), (Net, PeerId, Epoc
     assert_eq!((of_a, of_b), (b.me(), a.me()));
     ((a, of_a, epoch_a), (b, of_b, epoch_b))
 }
+
+/// The same noise for the same seed.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut rng = peerlock_base::Rng::new(seed);
+    (0..length).map(|_| rng.bits() as u8).collect()
+}

@@ -13,6 +13,7 @@ pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
 /// A libp2p node that does what a test tells it to.
 pub struct Rogue {
     pub name: libp2p::PeerId,
+    keypair: Keypair,
     pub control: libp2p_stream::Control,
     pub listen: Address,
     connected: tokio::sync::mpsc::UnboundedReceiver<libp2p::PeerId>,
@@ -44,7 +45,16 @@ impl Rogue {
 
     async fn with(suits: impl Fn(&libp2p::PeerId) -> bool) -> Self {
         let keypair = std::iter::repeat_with(Keypair::generate_ed25519).find(|pair| suits(&pair.public().to_peer_id()));
-        let mut swarm = SwarmBuilder::with_existing_identity(keypair.unwrap())
+        Self::start(keypair.unwrap()).await
+    }
+
+    /// The same peer once more: libp2p-stream cannot choose between two connections of one node.
+    pub async fn twin(&self) -> Self {
+        Self::start(self.keypair.clone()).await
+    }
+
+    async fn start(keypair: Keypair) -> Self {
+        let mut swarm = SwarmBuilder::with_existing_identity(keypair.clone())
             .with_tokio()
             .with_tcp(Default::default(), noise::Config::new, yamux::Config::default)
             .unwrap()
@@ -77,7 +87,7 @@ impl Rogue {
                 }
             }
         });
-        Self { name, control, listen, connected, dial, task }
+        Self { name, keypair, control, listen, connected, dial, task }
     }
 
     /// Connects by TCP or QUIC and opens the stream.

@@ -46,7 +46,7 @@ async fn nothing_of_a_stranger_is_delivered() {
         }
         let mut heard = Vec::new();
         let _ = timeout(DEADLINE, stream.read_to_end(&mut heard)).await.unwrap();
-        assert_eq!(heard.len(), 32, "a nonce and nothing that depends on the secret");
+        assert!(heard.len() <= 32, "a nonce at most, and nothing that depends on the secret");
 
         let mut rogue = Rogue::follower(&net).await;
         let (name, mut stream) = rogue.connect(at(&net, transport)).await;
@@ -91,8 +91,8 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
     let mut net = start(config()).await;
     let address = net.address().socket;
     let udp = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    for round in 0..20u32 {
-        let noise: Vec<u8> = (0..4_000u32).map(|n| ((n + round) * 2_654_435_761 >> 13) as u8).collect();
+    for seed in 0..20 {
+        let noise = noise(seed, 4_000);
         udp.send_to(&noise[..1_200], address).await.unwrap();
         let tcp = TcpStream::connect(address).await.unwrap();
         // It may be closed in the middle of it.

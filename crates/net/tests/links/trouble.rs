@@ -116,7 +116,7 @@ async fn what_is_no_frame_ends_the_link(transport: Transport) {
         ("4 GiB", vec![0xff, 0xff, 0xff, 0xff, DATA]),
         ("no kind", vec![0, 0, 0, 0, 99]),
         ("a second hello", vec![0, 0, 0, 0, 1]),
-        ("noise", (0..5_000u32).map(|n| (n * 2_654_435_761) as u8 | 0x80).collect()),
+        ("noise", noise(1, 5_000)),
     ] {
         let mut rogue = Rogue::follower(&net).await;
         let mut stream = rogue.link(at(&net, transport)).await;
@@ -157,11 +157,13 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     let number = u64::from_be_bytes(taken.try_into().unwrap());
     let (peer, epoch, _) = up(&mut net).await;
 
-    let (_, kind, refusal, _) = rogue.join(address, 1, (0, 0)).await;
+    let mut twin = rogue.twin().await;
+    let (_, kind, refusal, _) = twin.join(address, 1, (0, 0)).await;
     assert_eq!((kind, &refusal[..]), (3, &[2][..]), "a duplicate");
-    assert_eq!(net.metrics().refused[&Refusal::Duplicate], 1);
+    until(&net, |metrics| metrics.refused.get(&Refusal::Duplicate) == Some(&1)).await;
 
-    let (mut second, kind, _, _) = rogue.join(address, 1, (incarnation, number)).await;
+    let mut twin = rogue.twin().await;
+    let (mut second, kind, _, _) = twin.join(address, 1, (incarnation, number)).await;
     assert_eq!(kind, 2);
     // Whatever the old connection still says is not heard.
     let _ = first.write_all(&[0, 0, 0, 1, DATA, 1]).await;
@@ -171,7 +173,8 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     assert!(later > epoch);
     assert_eq!(message(&mut net).await, (peer, later, vec![2]));
 
-    let (_third, kind, _, _) = rogue.join(address, 2, (0, 0)).await;
+    let mut twin = rogue.twin().await;
+    let (_third, kind, _, _) = twin.join(address, 2, (0, 0)).await;
     assert_eq!(kind, 2);
     assert_eq!(down(&mut net).await, (peer, later, Why::Replaced));
     assert!(up(&mut net).await.1 > later);
