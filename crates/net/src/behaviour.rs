@@ -2,26 +2,29 @@
 //!
 //! `libp2p-stream` would do most of it, but it forgets the sender of no connection that ever was (memory that any
 //! stranger can make grow), opens streams on a connection of its own choice, and drops incoming streams when nobody
-//! happens to be at the door. Here the session is polled by the connection's own task, which also spares a wake-up of
-//! another task for every message.
+//! happens to be at the door.
+//!
+//! The proof runs inside the connection's task and dies with it. The link has a task of its own: polling it within the
+//! connection's was tried and took a tenth longer per message, for every message then costs two rounds of libp2p's loop.
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use libp2p::core::transport::PortUse;
 use libp2p::core::upgrade::ReadyUpgrade;
 use libp2p::core::{Endpoint, Multiaddr};
 use libp2p::swarm::handler::{ConnectionEvent, DialUpgradeError, FullyNegotiatedInbound, FullyNegotiatedOutbound};
 use libp2p::swarm::{
-    CloseConnection, ConnectionClosed, ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId,
-    FromSwarm, ListenFailure, NetworkBehaviour, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol,
-    THandlerInEvent, ToSwarm,
+    CloseConnection, ConnectionDenied, ConnectionHandler, ConnectionHandlerEvent, ConnectionId, FromSwarm,
+    ListenFailure, NetworkBehaviour, Stream, StreamProtocol, StreamUpgradeError, SubstreamProtocol, THandlerInEvent,
+    ToSwarm,
 };
 use peerlock_base::PeerId;
+use tokio::task::JoinHandle;
 use tokio::time::{Sleep, sleep};
 
 use crate::Refusal;
@@ -60,7 +63,7 @@ impl Behaviour {
     fn handler(&self, name: libp2p::PeerId, address: &Multiaddr, role: Role) -> Result<Handler, ConnectionDenied> {
         let address = Address::from_multiaddr(address)
             .ok_or_else(|| ConnectionDenied::new(format!("{address} is no address of ours")))?;
-        Ok(Handler::new(Remote { name, address, role }, Arc::clone(&self.shared)))
+        Ok(Handler::new(Remote { peer: number(&name), name, address, role }, Arc::clone(&self.shared)))
     }
 
     fn act(&mut self, action: ToSwarm<(ConnectionId, Outcome), Infallible>) {
@@ -111,13 +114,10 @@ impl NetworkBehaviour for Behaviour {
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        let gone = match event {
-            FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) => connection_id,
-            FromSwarm::ConnectionClosed(ConnectionClosed { connection_id, .. }) => connection_id,
-            _ => return,
-        };
         // One that was denied for being too many is not among them, and has been counted.
-        if self.strangers.remove(&gone) {
+        if let FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) = event
+            && self.strangers.remove(&connection_id)
+        {
             self.shared.table.refused(Refusal::Broken);
         }
     }
@@ -151,11 +151,21 @@ enum Stage {
     /// There is no stream yet.
     Waiting,
     Proving(Pin<Box<dyn Future<Output = Result<Session<Stream>, Refusal>> + Send>>),
-    Linked(Pin<Box<dyn Future<Output = ()> + Send>>),
+    Linked(Running),
     Over,
 }
 
-/// Runs a connection's session inside the connection's own task.
+/// A link's task. It ends by itself when the connection does, once everything that had come is read; and at once if
+/// nobody waits for it any more.
+struct Running(JoinHandle<()>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Sees a connection through its life.
 pub(crate) struct Handler {
     remote: Remote,
     shared: Arc<Shared>,
@@ -183,25 +193,26 @@ impl Handler {
 
     /// Goes on as far as it can.
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let peer = number(&self.remote.name);
+        let peer = self.remote.peer;
         let outcome = match &mut self.stage {
             Stage::Proving(proving) => match proving.as_mut().poll(cx) {
                 Poll::Ready(Ok(session)) => {
-                    self.stage = Stage::Linked(Box::pin(session.run()));
+                    self.stage = Stage::Linked(Running(tokio::spawn(session.run())));
                     return Poll::Ready(Outcome::Linked(peer));
                 }
                 Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal),
                 Poll::Pending => {
-                    std::task::ready!(self.deadline.as_mut().poll(cx));
+                    ready!(self.deadline.as_mut().poll(cx));
                     Outcome::Refused(peer, Refusal::Timeout)
                 }
             },
             Stage::Linked(running) => {
-                std::task::ready!(running.as_mut().poll(cx));
+                // If it panicked, its seat was given up as well.
+                let _ = ready!(Pin::new(&mut running.0).poll(cx));
                 Outcome::Ended(peer)
             }
             Stage::Asking | Stage::Waiting => {
-                std::task::ready!(self.deadline.as_mut().poll(cx));
+                ready!(self.deadline.as_mut().poll(cx));
                 Outcome::Refused(peer, Refusal::Timeout)
             }
             Stage::Over => return Poll::Pending,
@@ -237,13 +248,15 @@ impl ConnectionHandler for Handler {
         self.advance(cx).map(ConnectionHandlerEvent::NotifyBehaviour)
     }
 
-    /// The connection is gone. What has come before, such as a goodbye or a refusal, is still to be read.
+    /// The connection is gone. What has come before, such as a refusal or a goodbye, is still to be read.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Option<Outcome>> {
-        match self.advance(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending => {
+        match (self.advance(cx), &self.stage) {
+            (Poll::Ready(outcome), _) => Poll::Ready(Some(outcome)),
+            (Poll::Pending, Stage::Linked(_)) => Poll::Pending,
+            (Poll::Pending, Stage::Over) => Poll::Ready(None),
+            (Poll::Pending, _) => {
                 self.stage = Stage::Over;
-                Poll::Ready(None)
+                Poll::Ready(Some(Outcome::Refused(self.remote.peer, Refusal::Broken)))
             }
         }
     }

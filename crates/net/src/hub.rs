@@ -152,10 +152,6 @@ fn on_event(event: SwarmEvent<(ConnectionId, Outcome)>, dials: &mut Dials, table
         SwarmEvent::OutgoingConnectionError { connection_id, error, .. } => {
             failed(connection_id, unreached(&error), dials, table);
         }
-        // If it had come to an outcome, nobody waits for this any more.
-        SwarmEvent::ConnectionClosed { connection_id, .. } => {
-            failed(connection_id, Refusal::Broken.into(), dials, table);
-        }
         _ => {}
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::behaviour::Behaviour;
 use crate::hub::{self, Command};
 use crate::session::Shared;
-use crate::table::Table;
+use crate::table::{Table, cost};
 use crate::transport::transport;
 use crate::{Address, Busy, Error, Identity, Metrics, Secret, Unreached, Unsent, Why};
 
@@ -72,6 +72,17 @@ impl Config {
     }
 }
 
+/// How a peer is connected, made sound.
+fn sound(mut config: Config) -> Config {
+    // A length on the wire has four bytes.
+    config.max_message = config.max_message.min(u32::MAX as usize);
+    // A queue takes at least one message.
+    config.outbox = config.outbox.max(cost(config.max_message));
+    // Without a pause between them beats would fill the line.
+    config.beat = config.beat.max(Duration::from_millis(1));
+    config
+}
+
 /// One life of the link with a peer, counted by this process over all peers: later is higher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub(crate) u64);
@@ -128,6 +139,7 @@ pub struct Net {
 impl Net {
     /// Starts to listen. Must be called inside a tokio runtime.
     pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
+        let config = sound(config);
         let me = identity.peer();
         let goodbye = config.goodbye;
         let table = Arc::new(Table::new(me, config.clone()));

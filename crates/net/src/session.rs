@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use libp2p::futures::io::{ReadHalf, WriteHalf};
 use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use peerlock_base::PeerId;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::address::Transport;
 use crate::frame::{Decoder, Frame, Hello};
-use crate::identity::number;
 use crate::proof::{Role, prove};
 use crate::table::{Newcomer, Seat, Table, Work};
 use crate::{Address, Config, Refusal, Secret, Why};
@@ -45,8 +45,10 @@ pub(crate) struct Shared {
 /// The other end of a connection, as libp2p has authenticated it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remote {
+    pub peer: PeerId,
     pub name: libp2p::PeerId,
     pub address: Address,
+    /// Which end *we* are.
     pub role: Role,
 }
 
@@ -74,12 +76,12 @@ struct Incoming<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Everything up to the first message. The caller bounds the time.
     pub async fn open(mut stream: S, remote: Remote, shared: Arc<Shared>) -> Result<Self, Refusal> {
-        // `role` is ours; nothing of an outsider is read beyond this line.
+        // Nothing of an outsider is read beyond this line.
         prove(&mut stream, &shared.secret, remote.role, shared.name, remote.name).await?;
 
         let (reader, mut writer) = stream.split();
         let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message), chunk: vec![0; CHUNK] };
-        let peer = number(&remote.name);
+        let peer = remote.peer;
         let ours = match shared.table.greet(peer, remote.name) {
             Ok(hello) => hello,
             Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
@@ -273,4 +275,24 @@ fn ticks(config: &Config) -> Interval {
     let mut ticks = interval(config.beat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_reached_where_it_says_or_else_where_it_is_seen() {
+        for (listen, quic, seen, expected) in [
+            ("10.0.0.7:7400", false, "192.0.2.1:50000", "10.0.0.7:7400"),
+            ("0.0.0.0:7400", false, "192.0.2.1:50000", "192.0.2.1:7400"),
+            ("0.0.0.0:7400", true, "192.0.2.1:50000", "192.0.2.1:7400"),
+            ("0.0.0.0:7400", true, "quic://192.0.2.1:50000", "quic://192.0.2.1:7400"),
+            ("0.0.0.0:7400", false, "quic://192.0.2.1:50000", "192.0.2.1:7400"),
+            ("[::]:7400", true, "quic://[2001:db8::1]:50000", "quic://[2001:db8::1]:7400"),
+        ] {
+            let hello = Hello { incarnation: 0, over: (0, 0), listen: listen.parse().unwrap(), quic };
+            assert_eq!(reachable(&hello, seen.parse().unwrap()).to_string(), expected, "{listen} {seen}");
+        }
+    }
 }

@@ -24,6 +24,11 @@ use crate::{Address, Config, Epoch, Event, Metrics, Refusal, Unreached, Unsent, 
 /// What a queued message costs beside its bytes, so that empty ones are bounded, too.
 const OVERHEAD: usize = 64;
 
+/// What a message of this length costs a queue.
+pub(crate) const fn cost(length: usize) -> usize {
+    length.saturating_add(OVERHEAD)
+}
+
 /// How many failed dials wait for an application that does not listen, before further ones are only counted.
 const UNREACHED: usize = 256;
 
@@ -246,7 +251,7 @@ impl Table {
             state.metrics.dropped += 1;
             return Err(Unsent::Down);
         };
-        let cost = bytes.len() + OVERHEAD;
+        let cost = cost(bytes.len());
         if link.outbox_cost + cost > self.config.outbox {
             state.metrics.dropped += 1;
             self.end_locked(&mut state, to, epoch, Why::Slow);
@@ -269,7 +274,7 @@ impl Table {
                 let limit = self.config.inbox;
                 if let Some(link) = state.link(*from, *epoch) {
                     let was_full = link.inbox_cost >= limit;
-                    link.inbox_cost -= bytes.len() + OVERHEAD;
+                    link.inbox_cost -= cost(bytes.len());
                     if was_full {
                         link.signals.room.notify_one();
                     }
@@ -351,7 +356,7 @@ impl Seat {
             Some(link) if !link.outbox.is_empty() => {
                 // Its cost stays on the account until it is written.
                 let messages = std::mem::take(&mut link.outbox);
-                let cost = messages.iter().map(|bytes| bytes.len() + OVERHEAD).sum();
+                let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
                 Work::Messages(messages, cost)
             }
             Some(_) if leaving => Work::Leave,
@@ -381,7 +386,7 @@ impl Seat {
         if link.inbox_cost >= self.table.config.inbox {
             return Err(bytes);
         }
-        link.inbox_cost += bytes.len() + OVERHEAD;
+        link.inbox_cost += cost(bytes.len());
         state.metrics.received += 1;
         state.metrics.received_bytes += bytes.len() as u64;
         state.inbox.push_back(Event::Message { from: self.peer, epoch: self.epoch, bytes });
