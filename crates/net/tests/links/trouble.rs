@@ -66,6 +66,7 @@ async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
     let (peer, epoch, _) = up(&mut net).await;
     let mut queued = 0u64;
     let unsent = loop {
+        assert!(queued < 20_000, "200 MB were taken for a peer that reads nothing");
         match net.send(peer, epoch, vec![0; 10_000].into()) {
             Ok(()) => queued += 1,
             Err(unsent) => break unsent,
