@@ -1,5 +1,7 @@
 //! Peers that mean well.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use peerlock_net::{Address, Config, Error, Event, Identity, Net, Refusal, Transport, Unreached, Unsent, Why};
 use tokio::test as tokio_test;
@@ -14,30 +16,38 @@ async fn three_peers_talk_in_order(transport: Transport) {
     nets[1].dial(addresses[0]).unwrap();
     nets[2].dial(addresses[0]).unwrap();
     nets[2].dial(addresses[1]).unwrap();
-    for net in &mut nets {
-        for _ in 0..2 {
-            let (peer, epoch, address) = up(net).await;
-            let known = addresses.iter().position(|known| *known == address);
-            assert!(known.is_some(), "{address} is where nobody listens");
-            for number in 0..MESSAGES {
-                net.send(peer, epoch, Bytes::copy_from_slice(&number.to_be_bytes())).unwrap();
-            }
-        }
-    }
-    let all = nets.each_ref().map(Net::me);
-    for net in &mut nets {
-        let mut heard = std::collections::BTreeMap::new();
-        for _ in 0..2 * MESSAGES {
-            let (from, epoch, bytes) = message(net).await;
-            let (count, first) = heard.entry(from).or_insert((0u32, epoch));
-            assert_eq!((&bytes[..], epoch), (&count.to_be_bytes()[..], *first), "from {from}");
-            *count += 1;
-        }
-        let others = all.iter().filter(|peer| **peer != net.me());
-        assert!(others.copied().all(|peer| heard[&peer].0 == MESSAGES));
+    let [a, b, c] = &mut nets;
+    let heard =
+        tokio::join!(greet_and_listen(a, &addresses), greet_and_listen(b, &addresses), greet_and_listen(c, &addresses));
+    for (net, heard) in nets.iter().zip([heard.0, heard.1, heard.2]) {
+        let others = nets.iter().map(Net::me).filter(|peer| *peer != net.me());
+        assert_eq!(heard, others.map(|peer| (peer, MESSAGES)).collect());
         let metrics = net.metrics();
         assert_eq!((metrics.up, metrics.received, metrics.dropped), (2, 2 * u64::from(MESSAGES), 0));
     }
+}
+
+/// Sends numbered messages to everybody who comes up, and checks that theirs come in order. Returns how many came.
+async fn greet_and_listen(net: &mut Net, addresses: &[Address]) -> BTreeMap<PeerId, u32> {
+    let (mut epochs, mut heard) = (BTreeMap::new(), BTreeMap::new());
+    while heard.values().sum::<u32>() < 2 * MESSAGES {
+        match next(net).await {
+            Event::Up { peer, epoch, address } => {
+                assert!(addresses.contains(&address), "{address} is where nobody listens");
+                assert_eq!(epochs.insert(peer, epoch), None);
+                for number in 0..MESSAGES {
+                    net.send(peer, epoch, Bytes::copy_from_slice(&number.to_be_bytes())).unwrap();
+                }
+            }
+            Event::Message { from, epoch, bytes } => {
+                let count = heard.entry(from).or_insert(0);
+                assert_eq!((epochs[&from], &bytes[..]), (epoch, &count.to_be_bytes()[..]), "from {from}");
+                *count += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    heard
 }
 
 #[tokio_test]

@@ -85,11 +85,11 @@ async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
 }
 
 /// An application that lags makes its peer wait. The link stays up, nothing is lost, and our memory is bounded.
-#[tokio_test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio_test]
 async fn an_application_that_lags_is_waited_for() {
     let inbox = 64 * 1024;
     let mut slow = start(Config { inbox, ..impatient() }).await;
-    let mut fast = start(Config { outbox: 64 << 20, ..config() }).await;
+    let mut fast = start(Config { outbox: 64 << 20, ..impatient() }).await;
     fast.dial(slow.address()).unwrap();
     let (to, epoch, _) = up(&mut fast).await;
     let count = 2_000u32;
