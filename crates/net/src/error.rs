@@ -1,4 +1,3 @@
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::{fmt, io};
 
@@ -165,10 +164,4 @@ pub enum Unreached {
     /// A connection came about, and was refused by us or by them.
     #[error(transparent)]
     Refused(#[from] Refusal),
-}
-
-impl From<SocketAddr> for Address {
-    fn from(socket: SocketAddr) -> Self {
-        Self::tcp(socket)
-    }
 }

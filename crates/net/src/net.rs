@@ -145,7 +145,7 @@ impl Net {
         let table = Arc::new(Table::new(me, config.clone()));
         let shared = Shared { name: identity.name(), secret, config: config.clone(), table: Arc::clone(&table) };
         let swarm = Swarm::new(
-            transport(&identity, &config)?,
+            transport(&identity, &config),
             Behaviour::new(Arc::new(shared)),
             identity.name(),
             libp2p::swarm::Config::with_tokio_executor()

@@ -1,4 +1,3 @@
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,14 +8,13 @@ use libp2p::core::transport::timeout::TransportTimeout;
 use libp2p::core::upgrade::Version;
 use libp2p::{PeerId, Transport as _, noise, quic, tcp, yamux};
 
-use crate::{Config, Error, Identity};
+use crate::{Config, Identity};
 
 /// TCP with Noise and Yamux, and QUIC: both end in an authenticated libp2p name and one stream.
-pub(crate) fn transport(identity: &Identity, config: &Config) -> Result<Boxed<(PeerId, StreamMuxerBox)>, Error> {
+pub(crate) fn transport(identity: &Identity, config: &Config) -> Boxed<(PeerId, StreamMuxerBox)> {
     let mut one_stream = yamux::Config::default();
     one_stream.set_max_num_streams(1);
-    let noise = noise::Config::new(identity.keypair())
-        .map_err(|error| Error::Listen { address: config.listen.into(), source: io::Error::other(error) })?;
+    let noise = noise::Config::new(identity.keypair()).expect("an ed25519 key signs whatever it is given");
     let tcp = tcp::tokio::Transport::new(tcp::Config::default())
         .upgrade(Version::V1Lazy)
         .authenticate(noise)
@@ -25,7 +23,7 @@ pub(crate) fn transport(identity: &Identity, config: &Config) -> Result<Boxed<(P
     let quic = quic::tokio::Transport::new(quic_config(identity, config))
         .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
     let either = tcp.or_transport(quic).map(|either, _| either.into_inner());
-    Ok(TransportTimeout::new(either, config.proof).boxed())
+    TransportTimeout::new(either, config.proof).boxed()
 }
 
 fn quic_config(identity: &Identity, config: &Config) -> quic::Config {
