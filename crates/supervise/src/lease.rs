@@ -89,6 +89,15 @@ impl Lease {
         Some(due)
     }
 
+    /// Whether the moment to kill has come unnoticed, for somebody who sees at `now` that the command has ended.
+    pub fn is_over(&mut self, now: Moment) -> bool {
+        let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
+        if over {
+            self.stage = Stage::Over;
+        }
+        over
+    }
+
     /// Whether it is lost and the command was to end for it.
     pub fn is_lost(&self) -> bool {
         self.stage != Stage::Running && self.on_lost != OnLost::Leave
@@ -143,6 +152,26 @@ mod tests {
         lease.ends(at(125));
         assert_eq!(lease.due(at(125)), Some(Due::Kill), "it may still become shorter");
         assert_eq!(lease.next(), None);
+    }
+
+    #[test]
+    fn an_end_is_in_time_or_not() {
+        let table = [
+            (OnLost::Term, 99, false), // Nobody has asked it: it was done.
+            (OnLost::Term, 100, true),
+            (OnLost::Kill, 89, false),
+            (OnLost::Kill, 90, true),
+            (OnLost::Leave, 200, false),
+        ];
+        for (on_lost, now, over) in table {
+            let mut lease = lease(on_lost);
+            assert_eq!((lease.is_over(at(now)), lease.is_lost()), (over, over), "{on_lost:?} at {now}");
+            assert!(!over || !lease.is_over(at(now)), "noticed now");
+        }
+        let mut asked = lease(OnLost::Term);
+        assert_eq!(asked.due(at(95)), Some(Due::Ask));
+        assert!(!asked.is_over(at(99)) && asked.is_lost() && asked.next() == Some(at(100)));
+        assert!(asked.is_over(at(100)) && asked.next().is_none());
     }
 
     #[test]

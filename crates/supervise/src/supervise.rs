@@ -18,7 +18,7 @@ use crate::clock::{Alarm, Moment};
 use crate::guard::Guard;
 use crate::lease::{Due, Lease, OnLost};
 use crate::signals::Signals;
-use crate::terminal::{OnStop, Terminal};
+use crate::terminal::{OnStop, Terminal, holding_back};
 
 /// How often we look whether a group that was asked to end has done so. Nobody tells: they are not our children.
 const LOOK: Duration = Duration::from_millis(10);
@@ -200,16 +200,21 @@ impl<T: FnMut(Notice)> Supervision<T> {
                 let _ended = self.child.signal(Signal::SIGCONT);
             }
             Some(Due::Kill) => self.end_with(Signal::SIGKILL, Notice::Killed),
-            Some(Due::Warn) => (self.tell)(Notice::RunsOn),
+            Some(Due::Warn) => self.say(Notice::RunsOn),
             None => {}
         }
     }
 
+    /// The command may have the terminal that we write to.
+    fn say(&mut self, notice: Notice) {
+        holding_back(|| (self.tell)(notice));
+    }
+
     fn end_with(&mut self, signal: Signal, notice: Notice) {
         match self.child.signal(signal) {
-            Ok(()) => (self.tell)(notice),
+            Ok(()) => self.say(notice),
             Err(Errno::ESRCH) => {} // It has just ended by itself.
-            Err(why) => (self.tell)(Notice::Untouchable(why)),
+            Err(why) => self.say(Notice::Untouchable(why)),
         }
     }
 
@@ -248,26 +253,28 @@ impl<T: FnMut(Notice)> Supervision<T> {
     /// The command has ended. If the lease was lost, the rest of its group follows; if not, the slot was the
     /// command's, and what it has left behind is its own affair.
     fn on_ended(&mut self) -> io::Result<Outcome> {
+        let was_lost = self.lease.is_lost();
+        // We may have been frozen. Whoever was alive at the end was killed by the guard.
+        let over = self.lease.is_over(Moment::now());
+        if over {
+            let _gone = self.child.signal(Signal::SIGKILL);
+        } else if !was_lost {
+            self.guard = None; // Before the command's number can be anybody else's.
+        }
+        let outcome = Outcome::from(self.child.reap()?);
+        let killed = outcome == Outcome::Signalled(Signal::SIGKILL as u8);
         if let Some(terminal) = &mut self.terminal {
             terminal.take();
+            if was_lost || !matches!(outcome, Outcome::Exited(_)) {
+                terminal.restore();
+            }
         }
-        if self.lease.is_lost() {
-            self.child.reap()?;
-            return Ok(Outcome::Lost);
+        if over && killed {
+            self.say(Notice::Killed);
+        } else if !over && !was_lost && self.child.has_group() {
+            self.say(Notice::LeftBehind);
         }
-        if self.lease.dead_by().is_some_and(|end| Moment::now() >= end) {
-            // We were frozen. Whoever was still alive at the end was killed by the guard.
-            let _none = self.child.signal(Signal::SIGKILL);
-            let outcome = Outcome::from(self.child.reap()?);
-            return Ok(if outcome == Outcome::Signalled(Signal::SIGKILL as u8) { Outcome::Lost } else { outcome });
-        }
-        // Before the command's number can be anybody else's.
-        self.guard = None;
-        let outcome = self.child.reap()?.into();
-        if self.child.has_group() {
-            (self.tell)(Notice::LeftBehind);
-        }
-        Ok(outcome)
+        Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
     /// Whether others of a group that was asked to end still have time to do so.

@@ -8,12 +8,15 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
 
 /// The terminal that this process was started from.
 pub struct Terminal {
     tty: File,
     ours: Pid,
+    /// How it was before the command: echo, whole lines, and so on.
+    modes: Termios,
     /// Whether the command shall have it whenever it is ours to give.
     wanted: bool,
     /// Whether the command has it from us.
@@ -42,7 +45,7 @@ impl Terminal {
     pub fn find() -> Option<Self> {
         let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
         let wanted = io::stdin().is_terminal() && io::stdout().is_terminal();
-        Some(Self { tty, ours: getpgrp(), wanted, given: false })
+        Some(Self { ours: getpgrp(), modes: tcgetattr(&tty).ok()?, tty, wanted, given: false })
     }
 
     /// Whether the command shall start in the foreground. It takes the terminal itself, before it is what it will be.
@@ -63,6 +66,13 @@ impl Terminal {
         if std::mem::take(&mut self.given) {
             // It fails if the terminal has gone away: then there is nothing to take.
             let _gone = put_in_foreground(&self.tty, self.ours);
+        }
+    }
+
+    /// Undoes what a command that did not end by its own will has done to it.
+    pub fn restore(&self) {
+        if self.is_ours() {
+            let _gone = holding_back(|| tcsetattr(&self.tty, SetArg::TCSADRAIN, &self.modes));
         }
     }
 
@@ -101,12 +111,18 @@ pub fn take_foreground() {
     }
 }
 
-/// A process in the background that does this is stopped by SIGTTOU, unless it holds that signal back.
 fn put_in_foreground(tty: &File, group: Pid) -> nix::Result<()> {
-    let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-    let done = tcsetpgrp(tty, group);
-    before.thread_set_mask()?;
-    done
+    holding_back(|| tcsetpgrp(tty, group))
+}
+
+/// Whoever uses the terminal from the background is stopped by SIGTTOU, unless it holds that signal back meanwhile.
+pub fn holding_back<R>(use_it: impl FnOnce() -> R) -> R {
+    let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+    let used = use_it();
+    if let Ok(before) = before {
+        let _cannot_fail = before.thread_set_mask();
+    }
+    used
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
 //! What becomes of a command without a terminal: codes, signals, the lease's end, and our own.
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
-
-mod common;
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use common::{
+use crate::common::{
     Ends, Folder, UNDER_LEASE, eventually, guard, is_gone, is_stopped, number, send, until_gone, until_stopped,
 };
 use nix::sys::signal::Signal;
@@ -371,7 +368,7 @@ fn who_is_left_alone_outlives_us() {
     let folder = Folder::new();
     let mut run = Run::script(["none", "0", AGES], &family(&folder));
     let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
-    assert_eq!(common::children(run.pid()), [child.0], "nobody guards it");
+    assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
     send(run.pid(), Signal::SIGKILL);
     run.process.wait().unwrap();
     // A process that was sent a signal by the kernel would be gone by the time another has been started and has ended.
