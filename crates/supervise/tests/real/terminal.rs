@@ -78,10 +78,10 @@ fn reads(folder: &Folder) -> String {
     folder.script("reads", &lines).to_str().unwrap().to_owned()
 }
 
-/// Answers Ctrl-C, but not the terminal. Its number is in a file.
+/// Answers Ctrl-C, and does not read from the terminal. Its number is in a file.
 fn works(folder: &Folder) -> String {
     let lines = format!(
-        "trap 'echo caught-int; exit 3' INT\necho $$ > {}\necho at-work\nwhile :; do sleep 0.01; done\n",
+        "sleep 1000 &\ntrap 'echo caught-int; kill $!; exit 3' INT\necho $$ > {}\necho at-work\nwait\n",
         folder.path("pid").display()
     );
     folder.script("works", &lines).to_str().unwrap().to_owned()
