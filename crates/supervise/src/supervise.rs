@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::future::pending;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -112,11 +113,11 @@ impl fmt::Display for Notice {
 ///
 /// The error is that nothing could be started. If this future is dropped, the command is killed (except
 /// [`OnLost::Leave`]). The program must call [`errand`](crate::errand::errand) first in its `main`.
-pub async fn supervise(job: &Job, lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
-    let mut renewals = Renewals(Some(lease));
+pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;
-    let mut run = Supervision::start(job, renewals.now(), tell).await?;
+    let end = *lease.borrow_and_update();
+    let mut run = Supervision::start(job, end, tell).await?;
     let mut ended = None;
     loop {
         tokio::select! {
@@ -125,7 +126,7 @@ pub async fn supervise(job: &Job, lease: watch::Receiver<Moment>, tell: impl FnM
                 Event::Stopped(signal) => run.on_stopped(signal),
                 Event::Ended => ended = Some(run.on_ended()?),
             },
-            end = renewals.next() => run.on_renewed(end),
+            end = renewal(&mut lease) => run.on_renewed(end),
             rung = alarm.until(run.lease.next()) => {
                 rung?;
                 run.on_time();
@@ -141,22 +142,11 @@ pub async fn supervise(job: &Job, lease: watch::Receiver<Moment>, tell: impl FnM
     }
 }
 
-/// The lease as it is renewed, until nobody renews it any more.
-struct Renewals(Option<watch::Receiver<Moment>>);
-
-impl Renewals {
-    fn now(&mut self) -> Moment {
-        self.0.as_mut().map_or_else(Moment::now, |lease| *lease.borrow_and_update())
-    }
-
-    async fn next(&mut self) -> Moment {
-        if let Some(lease) = &mut self.0
-            && lease.changed().await.is_ok()
-        {
-            return *lease.borrow_and_update();
-        }
-        self.0 = None;
-        std::future::pending().await
+/// The lease's next end; never, if nobody renews it any more.
+async fn renewal(lease: &mut watch::Receiver<Moment>) -> Moment {
+    match lease.changed().await {
+        Ok(()) => *lease.borrow_and_update(),
+        Err(_) => pending().await,
     }
 }
 

@@ -92,6 +92,12 @@ impl Terminal {
     }
 }
 
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.take();
+    }
+}
+
 /// The rules, with a terminal at hand: whether it is ours to give, and whether a shell is above us.
 fn on_stop(signal: Signal, ours: bool, shell: bool) -> OnStop {
     match signal {

@@ -1,14 +1,14 @@
 //! A command under a lease, for the tests: `under-lease ON-LOST GRACE-MS LEASE CMD ARGS…`.
 //!
 //! LEASE is the lease's end in milliseconds from now, or a named pipe: then it ends in ten hours, and each line in the pipe
-//! is a new end, which may be negative. On stderr it says what `supervise` tells.
+//! is a new end, which may be negative, or `drop` to give the supervision up and do nothing more. On stderr it says what `supervise` tells.
 
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use peerlock_supervise::{Job, Moment, OnLost, errand, supervise};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 const TEN_HOURS: i64 = 36_000_000;
 
@@ -26,13 +26,18 @@ fn main() -> ExitCode {
     let grace = args.next().and_then(|ms| ms.to_str()?.parse().ok()).expect("GRACE-MS");
     let ends = args.next().expect("LEASE");
     let (renewed, lease) = watch::channel(from_now(ends.to_str().and_then(|ms| ms.parse().ok()).unwrap_or(TEN_HOURS)));
+    let (dropping, dropped) = oneshot::channel();
     // It ends with the process.
     let _renewals = std::thread::spawn(move || {
         // Who opens a named pipe waits for the other side.
         let Ok(ends) = std::fs::File::open(ends) else { return };
         for end in BufReader::new(ends).lines() {
-            let end = end.ok().and_then(|end| end.parse().ok()).expect("milliseconds");
-            renewed.send_replace(from_now(end));
+            let end = end.expect("a line");
+            if end == "drop" {
+                dropping.send(()).expect("a supervision");
+                return;
+            }
+            renewed.send_replace(from_now(end.parse().expect("milliseconds")));
         }
     });
     let job = Job {
@@ -42,10 +47,17 @@ fn main() -> ExitCode {
         grace: Duration::from_millis(grace),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let outcome = runtime.block_on(supervise(&job, lease, |notice| eprintln!("notice: {notice:?}")));
+    let outcome = runtime.block_on(async {
+        tokio::select! {
+            outcome = supervise(&job, lease, |notice| eprintln!("notice: {notice:?}")) => Some(outcome),
+            Ok(()) = dropped => None,
+        }
+    });
     match outcome {
-        Ok(outcome) => ExitCode::from(outcome.code()),
-        Err(error) => panic!("{error}"),
+        Some(outcome) => ExitCode::from(outcome.expect("a start").code()),
+        None => loop {
+            std::thread::park();
+        },
     }
 }
 

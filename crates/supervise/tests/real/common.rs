@@ -76,6 +76,16 @@ pub fn is_stopped(process: Pid) -> bool {
     stat(process).is_some_and(|stat| stat[0] == "T")
 }
 
+/// Whether it is in the group that the terminal listens to.
+pub fn is_in_front(process: Pid) -> bool {
+    stat(process).is_some_and(|stat| stat[2] == stat[5])
+}
+
+/// Who has started a process.
+pub fn parent(process: Pid) -> Pid {
+    Pid::from_raw(stat(process).unwrap()[1].parse().unwrap())
+}
+
 pub fn until_gone(process: Pid) {
     eventually(&format!("the end of {process}"), || is_gone(process).then_some(()));
 }

@@ -187,9 +187,9 @@ fn what_was_ignored_stays_ignored() {
     let script = format!("trap '' HUP; exec {UNDER_LEASE} term 0 {AGES} sh -c 'kill -HUP $$ $PPID; exit 3'");
     let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
     assert_eq!(ended.status.code(), Some(3));
-    // The end of a child that its parent ignores would be lost.
-    let script = format!("trap '' CHLD; exec {UNDER_LEASE} term 0 {AGES} sh -c 'exit 3'");
-    let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
+    // Whoever ignores the end of its children never hears how they ended: the one exception.
+    let arguments = ["env", "--ignore-signal=CHLD", UNDER_LEASE, "term", "0", AGES, "sh", "-c", "exit 3"];
+    let ended = Command::new("setsid").args(arguments).output().unwrap();
     assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
 }
 
@@ -409,6 +409,18 @@ fn the_guard_does_not_listen_to_signals() {
     until_gone(child.0);
     until_gone(grandchild.0);
     until_gone(guard.0);
+}
+
+#[test]
+fn whoever_drops_the_supervision_kills_the_command() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let mut run = Run::script(["term", LONG, &lease.path], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    lease.ends("drop");
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    assert!(run.process.try_wait().unwrap().is_none(), "we live, so it was not our death");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Ends, Folder, UNDER_LEASE, eventually, number, until_gone, until_stopped};
+use crate::common::{Ends, Folder, UNDER_LEASE, eventually, is_in_front, number, parent, until_gone, until_stopped};
 use nix::pty::openpty;
 use nix::unistd::Pid;
 
@@ -91,11 +91,6 @@ fn under_lease(script: &str) -> String {
     format!("{UNDER_LEASE} term 1000 36000000 sh {script}")
 }
 
-fn parent(process: Pid) -> Pid {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    Pid::from_raw(stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap())
-}
-
 #[test]
 fn a_command_has_the_terminal_and_gives_it_back() {
     let folder = Folder::new();
@@ -150,6 +145,27 @@ fn ctrl_z_stops_the_job_and_fg_continues_it() {
         terminal.shows("code=9");
         std::fs::remove_file(folder.path("pid")).unwrap();
     }
+}
+
+/// `bg` and `fg`, for a command that asks for nothing.
+#[test]
+fn a_command_is_in_front_when_its_job_is() {
+    let folder = Folder::new();
+    let mut terminal = Terminal::shell();
+    terminal.press(&format!("{}\n", under_lease(&works(&folder))));
+    terminal.shows("at-work");
+    let child = number(&folder.path("pid"));
+    assert!(is_in_front(child));
+    terminal.press(CTRL_Z);
+    terminal.shows("prompt> ");
+    terminal.press("bg\n");
+    until_stopped(child, false);
+    assert!(!is_in_front(child));
+    terminal.press("fg\n");
+    eventually("it in front", || is_in_front(child).then_some(()));
+    terminal.press(CTRL_C);
+    terminal.shows("caught-int");
+    terminal.shows("prompt> ");
 }
 
 /// The other end of the pipe may want the keyboard (`… | less`), so the command has it only when it asks.
