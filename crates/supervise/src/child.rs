@@ -8,9 +8,9 @@ use std::thread;
 
 use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, getpid, getppid};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::errand;
@@ -46,7 +46,8 @@ impl Child {
     /// Starts a command in a group of its own, with the terminal if `foreground`.
     ///
     /// It is started and waited for by a thread that lives as long as the command: the death signal that the command
-    /// asks for comes when the *thread* ends that has started it (prctl(2)).
+    /// asks for comes when the *thread* ends that has started it (prctl(2)). What is there now is not yet the command:
+    /// it waits for [`Child::go`], so that the guard can be told before anything happens.
     pub async fn start(job: &Job, foreground: bool) -> io::Result<Self> {
         let dies = job.on_lost != OnLost::Leave;
         let mut command = errand::send(NAME, [std::process::id(), dies.into(), foreground.into()]);
@@ -56,6 +57,9 @@ impl Child {
         thread::Builder::new().name("command".into()).spawn(move || {
             let process = command.spawn();
             let id = process.as_ref().ok().map(pid);
+            if let Some(id) = id {
+                next_event(id); // It waits for us, or could not be started: then `watch` will see its end again.
+            }
             // Nobody hears it if the supervision was dropped: then the command's death signal follows.
             if started.send(process).is_ok()
                 && let Some(id) = id
@@ -65,6 +69,12 @@ impl Child {
         })?;
         let process = starts.await.map_err(io::Error::other)??;
         Ok(Self { group: pid(&process), process, dies, events })
+    }
+
+    /// Now it becomes the command.
+    pub fn go(&self) {
+        // It fails if it has ended already.
+        let _ended = self.signal(Signal::SIGCONT);
     }
 
     /// Its process group, which has the number of the command itself.
@@ -109,20 +119,27 @@ fn pid(process: &Process) -> Pid {
 
 /// Tells what a process does until it has ended, and leaves it to be reaped.
 fn watch(id: Pid, happened: &mpsc::UnboundedSender<Event>) {
+    loop {
+        let event = next_event(id);
+        if happened.send(event).is_err() || event == Event::Ended {
+            return;
+        }
+    }
+}
+
+/// Waits for a process to stop or end.
+fn next_event(id: Pid) -> Event {
     let either = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
     loop {
-        let event = match waitid(Id::Pid(id), either) {
+        match waitid(Id::Pid(id), either) {
             Ok(WaitStatus::Stopped(_, signal)) => {
                 // Only looked at so far: this takes it. Nothing there: it was continued in between.
                 let _continued = waitid(Id::Pid(id), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
-                Event::Stopped(signal)
+                return Event::Stopped(signal);
             }
-            Err(Errno::EINTR) => continue,
+            Err(Errno::EINTR) => {}
             // An error, too: it is what becomes of an end by a real-time signal, which has no name here.
-            _ => Event::Ended,
-        };
-        if happened.send(event).is_err() || event == Event::Ended {
-            return;
+            _ => return Event::Ended,
         }
     }
 }
@@ -142,6 +159,8 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if foreground != 0 {
         terminal::take_foreground();
     }
+    // Until `Child::go`.
+    let _cannot_fail = kill(getpid(), Signal::SIGSTOP);
     let error = Command::new(&program).args(args).exec();
     let (code, hint) = match error.kind() {
         io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in the PATH?"),

@@ -168,6 +168,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         let child = Child::start(job, foreground).await?;
         let mut run = Self { lease, guard, terminal, child, tell };
         run.tell_guard();
+        run.child.go();
         Ok(run)
     }
 
