@@ -1,7 +1,7 @@
 //! The two other processes that this program can be, started by itself.
 //!
 //! Both need system calls between fork and exec, which Rust calls unsafe, or a process of their own. Starting the same
-//! program anew is safe code, costs about a millisecond, and what it does first is ordinary Rust.
+//! program anew is safe code, costs a millisecond or two, and what it does first is ordinary Rust.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};

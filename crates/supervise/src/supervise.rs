@@ -50,7 +50,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The exit code: the command's own, 128 + n after signal n as in a shell, 76 (`EX_PROTOCOL`) if the lease was lost.
+    /// The exit code: the command's own, 128 + n after signal n as in a shell, 76 (`EX_PROTOCOL`) if the lease was
+    /// lost.
     pub fn code(self) -> u8 {
         match self {
             Self::Exited(code) => code,
@@ -99,7 +100,8 @@ impl fmt::Display for Notice {
             }
             Self::LeftBehind => write!(
                 f,
-                "the command has ended and has left processes running without the slot: let it wait for them (`wait`), if they need it"
+                "the command has ended and has left processes that run without the slot: \
+                 if they need it, let the command wait for them (`wait`)"
             ),
         }
     }
