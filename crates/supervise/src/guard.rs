@@ -1,0 +1,126 @@
+//! The guard: a process of its own that ends the command when we cannot.
+//!
+//! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends
+//! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we are
+//! gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died.
+//!
+//! ```text
+//!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group
+//! ```
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, ExitCode, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::{Pid, read};
+
+use crate::clock::{Moment, Timer};
+use crate::errand;
+
+/// How the guard's process calls itself.
+pub const NAME: &str = "peerlock-guard";
+
+/// A message is two numbers of this width.
+const WIDTH: usize = size_of::<u64>();
+
+/// Our end of a guard.
+pub struct Guard {
+    process: Child,
+    pipe: ChildStdin,
+}
+
+impl Guard {
+    /// Starts one that does nothing yet, and ends by itself if we do.
+    pub fn start() -> io::Result<Self> {
+        // It must hold nothing of ours open: somebody may wait for the end of our output.
+        let mut process = errand::send(NAME, [])
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let pipe = process.stdin.take().expect("it was just made");
+        // A guard that is frozen must not freeze us when its pipe is full.
+        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        Ok(Self { process, pipe })
+    }
+
+    /// Says whom to kill and when. What is said later replaces it.
+    pub fn tell(&mut self, group: Pid, end: Moment) {
+        let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
+        // It fails if the guard was killed: the command still dies with us by its own death signal, and its lease is
+        // still watched by us.
+        let _killed = self.pipe.write_all(&[group, end.nanos().to_le_bytes()].concat());
+    }
+}
+
+impl Drop for Guard {
+    /// The guard's work is done: it ends before it can see that its pipe is closed.
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _gone = self.process.wait();
+    }
+}
+
+/// The guard's whole life.
+pub fn watch() -> ExitCode {
+    // Whoever wants to end the command sends signals to us, not to the guard; what reaches it was meant for all.
+    let deaf = SigSet::all().thread_block();
+    match deaf.map_err(io::Error::from).and_then(|()| wait()) {
+        Ok(Some(group)) => {
+            // No such group: the command has ended by itself.
+            let _ended = killpg(group, Signal::SIGKILL);
+            ExitCode::SUCCESS
+        }
+        Ok(None) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Waits for the moment to kill, and says whom.
+fn wait() -> io::Result<Option<Pid>> {
+    let input = io::stdin();
+    let timer = Timer::new()?;
+    let mut told: Option<(Pid, Moment)> = None;
+    loop {
+        let mut fds = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::NONE)?;
+        // News first: after a freeze, a renewal may lie there that came in time.
+        if fds[0].any() != Some(false) {
+            match next(&input)? {
+                Some(news) => {
+                    timer.set(news.1)?;
+                    told = Some(news);
+                }
+                None => return Ok(told.map(|(group, _)| group)),
+            }
+        } else if let Some((group, end)) = told
+            && Moment::now() >= end
+        {
+            return Ok(Some(group));
+        }
+    }
+}
+
+/// The next message; none if nobody is there any more to write one. Messages are written whole: they are far smaller
+/// than what a pipe takes in one piece.
+fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
+    let mut message = [0; 2 * WIDTH];
+    let count = loop {
+        match read(input, &mut message) {
+            Err(Errno::EINTR) => {}
+            done => break done?,
+        }
+    };
+    if count < message.len() {
+        return Ok(None);
+    }
+    let (group, end) = message.split_at(WIDTH);
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of the message"));
+    let group = i32::try_from(number(group)).map_err(io::Error::other)?;
+    Ok(Some((Pid::from_raw(group), Moment::from_nanos(number(end)))))
+}

@@ -1,0 +1,186 @@
+//! What has to be done to a command as its lease runs out: pure, time is an argument.
+//!
+//! ```text
+//!   renewed …                end - grace                 end
+//!   ───────────────────────────┼──────────────────────────┼──────────▶  somebody else may start
+//!   term        running        │ SIGTERM, time to clean up │ SIGKILL
+//!   kill        running        │ SIGKILL
+//!   none        running                                    │ a warning, running
+//! ```
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// What happens to the command when its grant is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLost {
+    /// It is asked to end (SIGTERM), and killed at the lease's end if it has not.
+    Term,
+    /// It is killed at once (SIGKILL).
+    Kill,
+    /// It is left alone, and so it is if its supervisor dies: for work that must not be broken off at any price.
+    Leave,
+}
+
+/// What is due now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    Ask,
+    Kill,
+    Warn,
+}
+
+/// How far the end has come. There is no way back: who was asked to end is not un-asked by a late renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Asked,
+    Over,
+}
+
+/// A lease as the command's executioner sees it.
+pub struct Lease {
+    on_lost: OnLost,
+    grace: Duration,
+    end: Moment,
+    stage: Stage,
+}
+
+impl Lease {
+    pub fn new(on_lost: OnLost, grace: Duration, end: Moment) -> Self {
+        Self { on_lost, grace, end, stage: Stage::Running }
+    }
+
+    /// The end moves: later by a renewal, earlier if the grant was taken away.
+    pub fn ends(&mut self, end: Moment) {
+        self.end = if self.stage == Stage::Running { end } else { end.min(self.end) };
+    }
+
+    /// When there is something to do next, if no renewal comes.
+    pub fn next(&self) -> Option<Moment> {
+        match (self.stage, self.on_lost) {
+            (Stage::Running, OnLost::Term | OnLost::Kill) => Some(self.end - self.grace),
+            (Stage::Running, OnLost::Leave) | (Stage::Asked, _) => Some(self.end),
+            (Stage::Over, _) => None,
+        }
+    }
+
+    /// When nothing of the command may be alive any more, whatever happens to us.
+    pub fn dead_by(&self) -> Option<Moment> {
+        match self.on_lost {
+            OnLost::Term => Some(self.end),
+            OnLost::Kill => Some(self.end - self.grace),
+            OnLost::Leave => None,
+        }
+    }
+
+    /// What is due at `now`. Who wakes up too late kills without grace: somebody else may be inside already.
+    pub fn due(&mut self, now: Moment) -> Option<Due> {
+        if self.next().is_none_or(|at| now < at) {
+            return None;
+        }
+        let due = match self.on_lost {
+            OnLost::Term if now < self.end => Due::Ask,
+            OnLost::Term | OnLost::Kill => Due::Kill,
+            OnLost::Leave => Due::Warn,
+        };
+        self.stage = if due == Due::Ask { Stage::Asked } else { Stage::Over };
+        Some(due)
+    }
+
+    /// Whether the moment to kill has come unnoticed, for somebody who sees at `now` that the command has ended.
+    pub fn is_over(&mut self, now: Moment) -> bool {
+        let over = self.stage != Stage::Over && self.dead_by().is_some_and(|end| now >= end);
+        if over {
+            self.stage = Stage::Over;
+        }
+        over
+    }
+
+    /// Whether it is lost and the command was to end for it.
+    pub fn is_lost(&self) -> bool {
+        self.stage != Stage::Running && self.on_lost != OnLost::Leave
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// A lease until second 100 with 10 of grace.
+    fn lease(on_lost: OnLost) -> Lease {
+        Lease::new(on_lost, Duration::from_secs(10), at(100))
+    }
+
+    #[test]
+    fn what_is_due_when() {
+        use Due::{Ask, Kill, Warn};
+        type Looks = &'static [(u64, Option<Due>)];
+        let table: [(OnLost, Looks); 7] = [
+            (OnLost::Term, &[(89, None), (90, Some(Ask)), (90, None), (99, None), (100, Some(Kill)), (101, None)]),
+            (OnLost::Term, &[(99, Some(Ask)), (200, Some(Kill)), (201, None)]),
+            (OnLost::Term, &[(100, Some(Kill)), (101, None)]),
+            (OnLost::Kill, &[(89, None), (90, Some(Kill)), (91, None), (100, None)]),
+            (OnLost::Kill, &[(200, Some(Kill)), (201, None)]),
+            (OnLost::Leave, &[(90, None), (99, None), (100, Some(Warn)), (101, None)]),
+            (OnLost::Leave, &[(200, Some(Warn)), (201, None)]),
+        ];
+        for (on_lost, looks) in table {
+            let mut lease = lease(on_lost);
+            for &(now, due) in looks {
+                assert_eq!(lease.due(at(now)), due, "{on_lost:?} at {now} of {looks:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewal_moves_the_end_until_it_is_lost() {
+        let mut lease = lease(OnLost::Term);
+        lease.ends(at(130));
+        assert_eq!((lease.next(), lease.dead_by()), (Some(at(120)), Some(at(130))));
+        assert_eq!(lease.due(at(119)), None);
+        assert!(!lease.is_lost());
+        assert_eq!(lease.due(at(120)), Some(Due::Ask));
+        assert!(lease.is_lost());
+        lease.ends(at(160));
+        assert_eq!((lease.next(), lease.dead_by()), (Some(at(130)), Some(at(130))), "too late");
+        lease.ends(at(125));
+        assert_eq!(lease.due(at(125)), Some(Due::Kill), "it may still become shorter");
+        assert_eq!(lease.next(), None);
+    }
+
+    #[test]
+    fn an_end_is_in_time_or_not() {
+        let table = [
+            (OnLost::Term, 99, false), // Nobody has asked it: it was done.
+            (OnLost::Term, 100, true),
+            (OnLost::Kill, 89, false),
+            (OnLost::Kill, 90, true),
+            (OnLost::Leave, 200, false),
+        ];
+        for (on_lost, now, over) in table {
+            let mut lease = lease(on_lost);
+            assert_eq!((lease.is_over(at(now)), lease.is_lost()), (over, over), "{on_lost:?} at {now}");
+            assert!(!over || !lease.is_over(at(now)), "noticed now");
+        }
+        let mut asked = lease(OnLost::Term);
+        assert_eq!(asked.due(at(95)), Some(Due::Ask));
+        assert!(!asked.is_over(at(99)) && asked.is_lost() && asked.next() == Some(at(100)));
+        assert!(asked.is_over(at(100)) && asked.next().is_none());
+    }
+
+    #[test]
+    fn whom_the_guard_may_kill() {
+        assert_eq!(lease(OnLost::Term).dead_by(), Some(at(100)));
+        assert_eq!(lease(OnLost::Kill).dead_by(), Some(at(90)));
+        assert_eq!(lease(OnLost::Leave).dead_by(), None);
+        let mut left = lease(OnLost::Leave);
+        assert_eq!(left.due(at(100)), Some(Due::Warn));
+        assert!(!left.is_lost(), "the command goes on, and its own exit code counts");
+    }
+}

@@ -1,0 +1,46 @@
+//! Runs a command for as long as a lease stands, and hands back how it ended.
+//!
+//! What lies between "a grant is here" and "the exit code". Knows nothing of peers: somebody renews the lease and moves
+//! its end, and this crate sees to it that nothing of the command is alive after that end.
+//!
+//! ```no_run
+//! use peerlock_supervise::{Job, Moment, OnLost, errand, supervise};
+//! use std::process::ExitCode;
+//! use std::time::Duration;
+//!
+//! fn main() -> ExitCode {
+//!     // First of all: is this process one that `supervise` started, as the guard or as the command to be?
+//!     if let Some(code) = errand() {
+//!         return code;
+//!     }
+//!     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+//!     runtime.block_on(async {
+//!         let (renewed, lease) = tokio::sync::watch::channel(Moment::now() + Duration::from_secs(30));
+//!         let job = Job {
+//!             command: vec!["rsync".into(), "-a".into(), "/home".into(), "backup:".into()],
+//!             env: vec![("PEERLOCK_TOKEN".into(), "7".into())],
+//!             on_lost: OnLost::Term,
+//!             grace: Duration::from_secs(5),
+//!         };
+//!         let outcome = supervise(&job, lease, |notice| eprintln!("peerlock: {notice}")).await.unwrap();
+//!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
+//!         ExitCode::from(outcome.code())
+//!     })
+//! }
+//! ```
+//!
+//! `docs/run.md` says what users can rely on, and why it is done this way. Linux only.
+
+mod child;
+mod clock;
+mod errand;
+mod guard;
+mod lease;
+mod signals;
+mod supervise;
+mod terminal;
+
+pub use clock::Moment;
+pub use errand::errand;
+pub use lease::OnLost;
+pub use supervise::{Job, Notice, Outcome, supervise};

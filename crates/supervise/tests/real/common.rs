@@ -1,0 +1,126 @@
+//! Real processes under test: started here, watched through /proc, ended by their numbers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// The command under test.
+pub const UNDER_LEASE: &str = env!("CARGO_BIN_EXE_under-lease");
+
+/// Longer than anything here takes on a machine under load; only a failure takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something to happen.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(started.elapsed() < PATIENCE, "never seen: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A folder for scripts and the files they write.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes a shell script, to be run as `sh FILE`.
+    pub fn script(&self, name: &str, lines: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, lines).unwrap();
+        path
+    }
+}
+
+/// A whole line that somebody writes into a file, sooner or later.
+pub fn line(path: &Path) -> String {
+    eventually(&format!("a line in {}", path.display()), || {
+        let text = fs::read_to_string(path).ok()?;
+        text.strip_suffix('\n').map(str::to_owned)
+    })
+}
+
+/// The number of a process that a script has written into a file.
+pub fn number(path: &Path) -> Pid {
+    Pid::from_raw(line(path).trim().parse().unwrap())
+}
+
+/// What the kernel says of a process after its name: state, parent, group, session, …; none if there is none.
+fn stat(process: Pid) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    Some(rest.split(' ').map(str::to_owned).collect())
+}
+
+/// Whether a process is gone, or is only waiting for somebody to ask how it ended.
+pub fn is_gone(process: Pid) -> bool {
+    stat(process).is_none_or(|stat| stat[0] == "Z")
+}
+
+pub fn is_stopped(process: Pid) -> bool {
+    stat(process).is_some_and(|stat| stat[0] == "T")
+}
+
+/// Whether it is in the group that the terminal listens to.
+pub fn is_in_front(process: Pid) -> bool {
+    stat(process).is_some_and(|stat| stat[2] == stat[5])
+}
+
+/// Who has started a process.
+pub fn parent(process: Pid) -> Pid {
+    Pid::from_raw(stat(process).unwrap()[1].parse().unwrap())
+}
+
+pub fn until_gone(process: Pid) {
+    eventually(&format!("the end of {process}"), || is_gone(process).then_some(()));
+}
+
+pub fn until_stopped(process: Pid, stopped: bool) {
+    eventually(&format!("{process} stopped: {stopped}"), || (is_stopped(process) == stopped).then_some(()));
+}
+
+/// The processes that one has started.
+pub fn children(parent: Pid) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let parent = parent.to_string();
+    all.map(Pid::from_raw).filter(|&process| stat(process).is_some_and(|stat| stat[1] == parent)).collect()
+}
+
+/// The guard among them.
+pub fn guard(parent: Pid) -> Pid {
+    eventually("a guard", || {
+        children(parent).into_iter().find(|process| {
+            fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.starts_with(b"peerlock-guard"))
+        })
+    })
+}
+
+pub fn send(process: Pid, signal: Signal) {
+    kill(process, signal).unwrap();
+}
+
+/// Ends a process of the test's own when the test is over, also if it fails.
+pub struct Ends(pub Pid);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if !is_gone(self.0) {
+            let _gone = kill(self.0, Signal::SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Real commands under real leases.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+mod processes;
+mod terminal;

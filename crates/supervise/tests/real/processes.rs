@@ -1,0 +1,450 @@
+//! What becomes of a command without a terminal: codes, signals, the lease's end, and our own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use crate::common::{
+    Ends, Folder, UNDER_LEASE, eventually, guard, is_gone, is_stopped, number, send, until_gone, until_stopped,
+};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+
+/// A grace and a lease of far more milliseconds than a test takes.
+const LONG: &str = "3600000";
+const AGES: &str = "36000000";
+
+/// A command under a lease, in a session of its own without a terminal, whatever the tests themselves run in.
+fn under_lease(options: [&str; 3], command: &[&str]) -> Command {
+    let mut under = Command::new("setsid");
+    under.arg(UNDER_LEASE).args(options).args(command);
+    under.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    under
+}
+
+fn output(options: [&str; 3], command: &[&str]) -> Output {
+    under_lease(options, command).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// One that runs.
+struct Run {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    /// It dies with the test.
+    _ends: Ends,
+}
+
+impl Run {
+    fn start(mut command: Command) -> Self {
+        let mut process = command.spawn().unwrap();
+        let out = BufReader::new(process.stdout.take().unwrap());
+        let _ends = Ends(Pid::from_raw(process.id().cast_signed()));
+        Self { process, out, _ends }
+    }
+
+    /// A script under a lease; it has said that it is ready.
+    fn script(options: [&str; 3], script: &Path) -> Self {
+        let mut run = Self::start(under_lease(options, &["sh", script.to_str().unwrap()]));
+        run.says("ready");
+        run
+    }
+
+    fn says(&mut self, what: &str) {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), what);
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    /// Its exit code, and what else it and the command have said.
+    fn code(mut self) -> (i32, String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.process.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        (self.process.wait().unwrap().code().unwrap(), out, err)
+    }
+}
+
+/// A lease that the test moves.
+struct Lease {
+    path: String,
+    ends: Option<File>,
+}
+
+impl Lease {
+    fn new(folder: &Folder) -> Self {
+        let path = folder.path("lease");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        Self { path: path.to_str().unwrap().to_owned(), ends: None }
+    }
+
+    /// New ends, in milliseconds from now.
+    fn ends(&mut self, ends: &str) {
+        let open = || OpenOptions::new().write(true).open(&self.path).unwrap();
+        self.ends.get_or_insert_with(open).write_all(format!("{ends}\n").as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn the_code_is_the_commands_own() {
+    for code in [0, 1, 2, 64, 75, 76, 126, 127, 128, 255] {
+        let script = format!("exit {code}");
+        for on_lost in ["term", "kill", "none"] {
+            let ended = output([on_lost, "0", AGES], &["sh", "-c", &script]);
+            assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(code), ""), "{on_lost}");
+        }
+    }
+    // Also the last real-time signal.
+    for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15, 64] {
+        let ended = output(["term", "0", AGES], &["sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(ended.status.code(), Some(128 + signal));
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_has_the_codes_of_a_shell() {
+    let folder = Folder::new();
+    let data = folder.script("data", "no program\n");
+    let table =
+        [("/nowhere/to/be/found", 127), ("no-such-program-anywhere", 127), ("/", 126), (data.to_str().unwrap(), 126)];
+    for (program, code) in table {
+        let ended = output(["term", "0", AGES], &[program]);
+        let told = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{program}: {told}");
+        assert!(told.starts_with(&format!("peerlock: cannot run {program}: ")) && told.lines().count() == 1, "{told}");
+    }
+}
+
+#[test]
+fn input_output_and_environment_pass_through() {
+    let mut run = Run::start({
+        let mut command =
+            under_lease(["term", "0", AGES], &["sh", "-c", "cat; echo \"$PEERLOCK_NAME $PEERLOCK_TOKEN $MINE\" >&2"]);
+        command.stdin(Stdio::piped()).env("MINE", "inherited");
+        command
+    });
+    let bytes: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    let (mut input, sent) = (run.process.stdin.take().unwrap(), bytes.clone());
+    let writer = std::thread::spawn(move || input.write_all(&sent).unwrap());
+    let mut came = Vec::new();
+    run.out.read_to_end(&mut came).unwrap();
+    writer.join().unwrap();
+    assert!(came == bytes, "{} of {} bytes", came.len(), bytes.len());
+    assert_eq!(run.code(), (0, String::new(), "a name 7 inherited\n".to_owned()));
+}
+
+#[test]
+fn arguments_arrive_as_they_were_given() {
+    let ended = output(["term", "0", AGES], &["printf", "%s|", "a b", "", "--", "-x", "\"'$(ls)\\"]);
+    assert_eq!(text(&ended.stdout), "a b||--|-x|\"'$(ls)\\|");
+}
+
+#[test]
+fn signals_are_forwarded() {
+    use Signal::*;
+    let signals = [
+        SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGWINCH, SIGURG, SIGIO,
+        SIGPWR, SIGCONT,
+    ];
+    let folder = Folder::new();
+    let traps: String = signals.iter().map(|&signal| format!("trap 'echo {signal}' {}\n", signal as i32)).collect();
+    let script = folder.script("child", &format!("{traps}echo ready\nwhile :; do sleep 0.01; done\n"));
+    let mut run = Run::script(["term", "0", AGES], &script);
+    for signal in signals {
+        send(run.pid(), signal);
+        run.says(signal.as_str());
+    }
+}
+
+/// A shell that waits for its foreground process hears no signal before that has ended.
+#[test]
+fn signals_reach_the_whole_group() {
+    let folder = Folder::new();
+    let pid = folder.path("pid");
+    let lines =
+        format!("trap 'echo heard; exit 3' INT\nsh -c 'echo $$ > {}; echo ready; exec sleep 1000'\n", pid.display());
+    let run = Run::script(["term", "0", AGES], &folder.script("child", &lines));
+    let grandchild = Ends(number(&pid));
+    send(run.pid(), Signal::SIGINT);
+    let (code, out, _) = run.code();
+    assert_eq!((code, out.as_str()), (3, "heard\n"));
+    assert!(is_gone(grandchild.0));
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    // As nohup does it. The command would die of it, and so would we.
+    let script = format!("trap '' HUP; exec {UNDER_LEASE} term 0 {AGES} sh -c 'kill -HUP $$ $PPID; exit 3'");
+    let ended = Command::new("setsid").args(["sh", "-c", &script]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(3));
+    // Whoever ignores the end of its children never hears how they ended: the one exception.
+    let arguments = ["env", "--ignore-signal=CHLD", UNDER_LEASE, "term", "0", AGES, "sh", "-c", "exit 3"];
+    let ended = Command::new("setsid").args(arguments).output().unwrap();
+    assert_eq!(ended.status.code(), Some(3), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_command_is_asked_to_end_before_the_lease_does() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script =
+        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let run = Run::script(["term", LONG, &lease.path], &script);
+    lease.ends(LONG);
+    let (code, out, err) = run.code();
+    assert_eq!((code, out.as_str()), (76, "cleaning\n"));
+    // The shell may tell of its own processes, too.
+    assert_eq!(err.lines().filter(|line| line.starts_with("notice")).collect::<Vec<_>>(), ["notice: Asked"]);
+}
+
+#[test]
+fn who_does_not_listen_is_killed_at_the_leases_end() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script = folder.script("child", "trap '' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let run = Run::script(["term", "300", &lease.path], &script);
+    lease.ends("300");
+    let (code, _, err) = run.code();
+    assert_eq!(code, 76);
+    // On a machine under load nothing may be left of the time to ask.
+    assert!(["notice: Asked\nnotice: Killed\n", "notice: Killed\n"].contains(&err.as_str()), "{err}");
+}
+
+/// A stopped process hears nothing but SIGKILL and SIGCONT.
+#[test]
+fn a_stopped_command_is_asked_to_end_too() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let pid = folder.path("pid");
+    let lines =
+        format!("trap 'echo cleaning; exit 0' TERM\necho $$ > {}\necho ready\nwhile :; do :; done\n", pid.display());
+    let run = Run::script(["term", LONG, &lease.path], &folder.script("child", &lines));
+    send(number(&pid), Signal::SIGSTOP);
+    until_stopped(number(&pid), true);
+    lease.ends(LONG);
+    assert_eq!(run.code().0, 76);
+}
+
+/// Both shells and what they have started are of one group; the first of them ends at once.
+#[test]
+fn what_a_command_has_started_has_the_same_time_to_end() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let cleaned = folder.path("cleaned");
+    let inner = folder.script(
+        "inner",
+        &format!(
+            "trap 'sleep 0.2; echo yes > {}; exit' TERM\necho ready\nwhile :; do sleep 0.01; done\n",
+            cleaned.display()
+        ),
+    );
+    let outer = folder.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
+    let run = Run::script(["term", LONG, &lease.path], &outer);
+    lease.ends(LONG);
+    assert_eq!(run.code().0, 76);
+    assert_eq!(std::fs::read_to_string(cleaned).unwrap(), "yes\n", "we waited for it");
+}
+
+#[test]
+fn what_a_command_has_started_is_killed_with_it() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let pid = folder.path("pid");
+    let inner = folder.script(
+        "inner",
+        &format!("trap '' TERM\necho $$ > {}\necho ready\nwhile :; do sleep 0.01; done\n", pid.display()),
+    );
+    let outer = folder.script("outer", &format!("sh {}\nexit 0\n", inner.display()));
+    for on_lost in ["term", "kill"] {
+        let run = Run::script([on_lost, "200", &lease.path], &outer);
+        let grandchild = Ends(number(&pid));
+        lease.ends = None;
+        lease.ends("200");
+        assert_eq!(run.code().0, 76, "{on_lost}");
+        until_gone(grandchild.0);
+        std::fs::remove_file(&pid).unwrap();
+    }
+}
+
+#[test]
+fn who_shall_be_killed_is_not_asked() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script =
+        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let run = Run::script(["kill", LONG, &lease.path], &script);
+    lease.ends(LONG);
+    assert_eq!(run.code(), (76, String::new(), "notice: Killed\n".to_owned()));
+}
+
+/// As after a freeze: the lease is over, somebody else may be inside, and there is no time left to ask.
+#[test]
+fn who_is_too_late_kills_without_grace() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script =
+        folder.script("child", "trap 'echo cleaning; exit 0' TERM\necho ready\nwhile :; do sleep 0.01; done\n");
+    let run = Run::script(["term", LONG, &lease.path], &script);
+    lease.ends("-1");
+    let (code, out, _) = run.code();
+    assert_eq!((code, out.as_str()), (76, ""));
+}
+
+#[test]
+fn who_is_left_alone_has_its_own_code() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script = folder.script("child", "trap 'exit 4' USR1\necho ready\nwhile :; do sleep 0.01; done\n");
+    let mut run = Run::script(["none", "0", &lease.path], &script);
+    lease.ends("-1");
+    let mut told = BufReader::new(run.process.stderr.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert_eq!(line, "notice: RunsOn\n");
+    send(run.pid(), Signal::SIGUSR1);
+    assert_eq!(run.process.wait().unwrap().code(), Some(4));
+}
+
+#[test]
+fn a_renewed_lease_goes_on() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let script = folder.script("child", "echo ready\nsleep 1.5\nexit 5\n");
+    let run = Run::script(["term", "0", &lease.path], &script);
+    lease.ends(&format!("1000\n{AGES}"));
+    assert_eq!(run.code(), (5, String::new(), String::new()));
+}
+
+/// A script that has started another process; both numbers are in files. Neither starts more: a process cannot be stopped
+/// in the midst of that.
+fn family(folder: &Folder) -> PathBuf {
+    let (child, grandchild) = (folder.path("child"), folder.path("grandchild"));
+    folder.script(
+        "family",
+        &format!(
+            "trap '' TERM HUP\nsh -c 'echo $$ > {}; exec sleep 1000' > /dev/null 2>&1 &\n\
+             echo $$ > {}\necho ready\nexec sleep 1000\n",
+            grandchild.display(),
+            child.display()
+        ),
+    )
+}
+
+#[test]
+fn whoever_kills_us_kills_the_command_and_all_of_its_group() {
+    let folder = Folder::new();
+    let mut run = Run::script(["term", LONG, AGES], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let guard = Ends(guard(run.pid()));
+    send(run.pid(), Signal::SIGKILL);
+    assert_eq!(run.process.wait().unwrap().signal(), Some(9));
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    until_gone(guard.0);
+}
+
+/// `pkill -9 peerlock` finds the guard, too.
+#[test]
+fn whoever_kills_us_and_the_guard_kills_the_command() {
+    let folder = Folder::new();
+    let run = Run::script(["term", LONG, AGES], &family(&folder));
+    let (child, _grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let guard = guard(run.pid());
+    send(guard, Signal::SIGKILL);
+    until_gone(guard);
+    assert!(!is_gone(child.0));
+    send(run.pid(), Signal::SIGKILL);
+    until_gone(child.0);
+}
+
+#[test]
+fn who_is_left_alone_outlives_us() {
+    let folder = Folder::new();
+    let mut run = Run::script(["none", "0", AGES], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    assert_eq!(crate::common::children(run.pid()), [child.0], "nobody guards it");
+    send(run.pid(), Signal::SIGKILL);
+    run.process.wait().unwrap();
+    // A process that was sent a signal by the kernel would be gone by the time another has been started and has ended.
+    Command::new("sleep").arg("0.2").status().unwrap();
+    assert!(!is_gone(child.0) && !is_gone(grandchild.0));
+}
+
+/// While we are frozen, the lease ends elsewhere. The guard cares for it, and we hear of it when we wake up.
+#[test]
+fn a_frozen_supervisor_does_not_keep_the_command_alive() {
+    let folder = Folder::new();
+    let run = Run::script(["term", "100", "2000"], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    // The guard has been told before anything was said.
+    send(run.pid(), Signal::SIGSTOP);
+    until_stopped(run.pid(), true);
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    assert!(is_stopped(run.pid()));
+    send(run.pid(), Signal::SIGCONT);
+    assert_eq!(run.code().0, 76);
+}
+
+#[test]
+fn the_guard_does_not_listen_to_signals() {
+    let folder = Folder::new();
+    let run = Run::script(["term", LONG, AGES], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let guard = Ends(guard(run.pid()));
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGTSTP] {
+        send(guard.0, signal);
+    }
+    send(run.pid(), Signal::SIGKILL);
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    until_gone(guard.0);
+}
+
+#[test]
+fn whoever_drops_the_supervision_kills_the_command() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let mut run = Run::script(["term", LONG, &lease.path], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    lease.ends("drop");
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    assert!(run.process.try_wait().unwrap().is_none(), "we live, so it was not our death");
+}
+
+#[test]
+fn what_a_command_leaves_behind_runs_on() {
+    let ended = output(["term", "0", AGES], &["sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $!"]);
+    let left = Ends(Pid::from_raw(text(&ended.stdout).trim().parse().unwrap()));
+    assert_eq!((ended.status.code(), text(&ended.stderr)), (Some(0), "notice: LeftBehind\n"));
+    assert!(!is_gone(left.0));
+}
+
+/// Without a terminal nobody would continue us: we go on and keep the lease.
+#[test]
+fn a_command_that_is_stopped_and_continued() {
+    let folder = Folder::new();
+    let run = Run::script(["term", "0", AGES], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    for (process, stop) in [(child.0, Signal::SIGSTOP), (run.pid(), Signal::SIGTSTP)] {
+        send(process, stop);
+        until_stopped(child.0, true);
+        assert!(!is_stopped(run.pid()));
+        send(run.pid(), Signal::SIGCONT);
+        until_stopped(child.0, false);
+        until_stopped(grandchild.0, false);
+    }
+    send(child.0, Signal::SIGKILL);
+    assert_eq!(eventually("its end", || is_gone(run.pid()).then_some(137)), run.code().0);
+}
