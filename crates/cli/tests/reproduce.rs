@@ -28,7 +28,10 @@ fn figures_are_listed() {
 #[test]
 fn an_unknown_figure_is_a_usage_error_with_a_hint() {
     let run = reproduce(&["fig4"]).assert().code(64);
-    assert_eq!(text(&run.get_output().stderr), "peerlock: there is no figure \"fig4\"; did you mean fair-k/fig4?\n");
+    assert_eq!(
+        text(&run.get_output().stderr),
+        "peerlock: there is no figure \"fig4\"; did you mean one of fair-k/fig4, e2e/fig4a, e2e/fig4b, e2e/fig4c?\n"
+    );
 }
 
 #[test]

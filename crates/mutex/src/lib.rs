@@ -16,7 +16,6 @@ pub mod fencing;
 pub mod founded;
 pub mod non_e2e;
 mod observe;
-#[allow(dead_code, reason = "for the protocols that lose no message")]
 mod outbox;
 mod protocol;
 pub mod quorum;

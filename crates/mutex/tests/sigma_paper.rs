@@ -3,8 +3,8 @@
 mod scene;
 
 use peerlock_base::{Span, Ticket};
-use peerlock_mutex::Input;
 use peerlock_mutex::sigma::Config;
+use peerlock_mutex::{Input, Sigma};
 use scene::{A, B, C, NEWCOMER, Scene};
 
 /// Plays a scene in the printed form and in ours, and hands back what is to be compared.
@@ -96,7 +96,7 @@ fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);
     scene.request(A);
     scene.stabilize();
-    let both_live_on_as = |life: u64, scene: &mut Scene| {
+    let both_live_on_as = |life: u64, scene: &mut Scene<Sigma>| {
         scene.reset(0, life);
         scene.reset(1, life);
         scene.pass(Config::REPAIRED.lease / 2); // A renews.
