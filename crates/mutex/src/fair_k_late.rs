@@ -47,6 +47,7 @@ use crate::{Cx, Never, Observe, Protocol};
 
 /// Who coordinates, and since which change of the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
     /// How often the role had moved by then.
     pub epoch: u64,
@@ -56,6 +57,7 @@ pub struct Role {
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Something the coordinator has to know.
     Tell {
@@ -95,6 +97,7 @@ pub enum Message {
 
 /// What the coordinator is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum News {
     /// A client asks; answered by `Next` to a holder.
     Request(Claim),

@@ -80,6 +80,7 @@ pub struct Hop {
 
 /// The right to be inside, given to one ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
     /// Which of the resource's slots, counted from 0.
     pub slot: u32,

@@ -4,6 +4,7 @@ use peerlock_overlay::KeyRange;
 
 /// What peers say to each other. `O` are the overlay's messages, `M` the protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wire<O, M> {
     /// From overlay to overlay.
     Overlay(O),

@@ -13,6 +13,7 @@ use crate::token::Claim;
 
 /// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Line {
     /// How often the role has moved.
     pub(super) epoch: u64,
@@ -28,6 +29,7 @@ pub struct Line {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Waiter {
     claim: Claim,
     /// How many younger ones went in before it.
@@ -35,6 +37,7 @@ struct Waiter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Seat {
     slot: u32,
     /// Where the token is, or is going.
