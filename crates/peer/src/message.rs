@@ -80,6 +80,13 @@ pub enum Input<O, M, T> {
     Timer(Timer<T>),
     /// The network could not reach this peer.
     Unreachable(PeerId),
+    /// This peer is gone for good, or seems to be: the protocols are told.
+    PeerDown(PeerId),
+    /// This peer is about to leave: its part in every resource goes to another.
+    Retire {
+        /// Who gets it.
+        heir: PeerId,
+    },
     /// All that this peer keeps for others is lost.
     Reset {
         /// The number of its new life.

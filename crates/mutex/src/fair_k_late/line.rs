@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Ticket};
 
 use super::News;
 use crate::token::Claim;
@@ -36,19 +36,22 @@ struct Waiter {
     passed: u32,
 }
 
+/// What the coordinator knows of one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Seat {
-    slot: u32,
+pub struct Seat {
+    /// Which token.
+    pub slot: u32,
     /// Where the token is, or is going.
-    at: PeerId,
-    stay: u64,
+    pub at: PeerId,
+    /// Which of its stays that is.
+    pub stay: u64,
     /// It lies there unused: whoever is told as next gets it at once.
-    free: bool,
+    pub free: bool,
     /// The number of the report that said so, in this stay.
     report: u32,
     /// Whom the peer there was told of. Always somebody who waits.
-    next: Option<Claim>,
+    pub next: Option<Claim>,
     /// How often it was told in this stay.
     turn: u32,
 }
@@ -88,6 +91,8 @@ impl Line {
                         self.served += 1;
                         self.caution = self.caution.saturating_sub(1);
                     }
+                    // The heir of somebody who leaves for good, or one who does not need it any more.
+                    None if to.ticket == Ticket::NONE => {}
                     // It was served, or has withdrawn: the token goes astray.
                     None => self.caution = self.caution.saturating_add(RARE),
                 }
@@ -197,6 +202,31 @@ impl Line {
         sooner > 0 && waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)) // The line may be long: last.
     }
 
+    /// Everybody who waits, oldest first.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = Claim> {
+        self.waiting.iter().map(|waiter| waiter.claim)
+    }
+
+    /// Where each token is, and who gets it next as far as that is settled.
+    pub fn seats(&self) -> impl ExactSizeIterator<Item = &Seat> {
+        self.seats.iter()
+    }
+
+    /// Takes everybody who waits at `peer` out of the line.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.waiting.retain(|waiter| waiter.claim.peer != peer);
+        for seat in &mut self.seats {
+            seat.next.take_if(|next| next.peer == peer);
+        }
+    }
+
+    /// The role goes to `heir`, whoever waits.
+    pub(super) fn pass_to(&mut self, heir: PeerId) -> PeerId {
+        self.served = 0;
+        self.epoch += 1;
+        heir
+    }
+
     /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         let last = self.waiting.back()?.claim.peer;
@@ -231,7 +261,6 @@ mod tests {
     use alloc::string::{String, ToString};
 
     use super::*;
-    use peerlock_base::Ticket;
 
     fn claim(peer: u64) -> Claim {
         Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
