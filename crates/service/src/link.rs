@@ -1,0 +1,274 @@
+//! Messages that arrive exactly once and in order between two living processes, over connections that come and go.
+//!
+//! A token that is lost is lost for good, so what the transport loses with a connection is sent again on the next one:
+//!
+//! ```text
+//!   A                                   B
+//!   │ hello(A's life, B's up to 0)       │
+//!   ├───────────────────────────────────►│      each begins a connection with how much it has of the other
+//!   │ data 1, data 2                     │
+//!   ├───────────────────────────────────►│ 1 arrives
+//!   │ ✂                                  │      the connection ends, and 2 with it
+//!   │     hello(B's life, A's up to 1)   │
+//!   │◄───────────────────────────────────┤
+//!   │ data 2                             │
+//!   ├───────────────────────────────────►│
+//! ```
+//!
+//! **Lives.** A process that begins anew has nothing of what it was sent before. It says so by a new number of its life,
+//! and what was meant for the old one is dropped. A link that has more to keep than it may *breaks*: it begins a new
+//! life by itself, and both sides take the other for gone.
+//!
+//! Pure: frames in, frames out.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+/// Which process, and how often it has broken this link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Life {
+    /// A number that no other process of this peer has had.
+    pub process: u64,
+    /// How often the link was broken by it.
+    pub part: u32,
+}
+
+/// What goes over the transport.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Frame {
+    /// The first on every connection.
+    Hello {
+        /// The sender's life.
+        life: Life,
+        /// Which life of the receiver it knows, and how many messages of that life it has.
+        has: Option<(Life, u64)>,
+    },
+    /// A message that must arrive.
+    Data {
+        /// Counted from 1 in each life.
+        number: u64,
+        /// How many of the receiver's messages the sender has.
+        has: u64,
+        /// What it says.
+        body: Vec<u8>,
+    },
+    /// How many of the receiver's messages the sender has, when there is nothing else to say.
+    Ack {
+        /// How many.
+        has: u64,
+    },
+    /// A message that may get lost.
+    Loose {
+        /// What it says.
+        body: Vec<u8>,
+    },
+}
+
+/// What a frame means to the peer above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Nothing.
+    Nothing,
+    /// A message.
+    Body(Vec<u8>),
+    /// The other side is the one that we know, or nobody was known yet: all is well.
+    Hello,
+    /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
+    NewLife {
+        /// So many messages were meant for the old one and never confirmed.
+        lost: usize,
+    },
+    /// It makes no sense: the connection must be closed, and a new one will do.
+    Strange(&'static str),
+}
+
+/// There was more to keep than a link may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// So many messages were never confirmed.
+    pub lost: usize,
+}
+
+/// So many messages are kept for a peer that does not confirm them, and so many bytes.
+pub const MOST_KEPT: usize = 16_384;
+const MOST_BYTES: usize = 8 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not connected, or nothing more is believed on this connection.
+    Closed,
+    /// We have said hello.
+    Greeting,
+    Open,
+}
+
+/// One end of the way between two peers.
+#[derive(Clone, Debug)]
+pub struct Link {
+    stage: Stage,
+    /// Our life, as the other side shall know it.
+    mine: Life,
+    theirs: Option<Life>,
+    /// The number of the last message that we sent.
+    sent: u64,
+    /// Those not confirmed: the last of them has the number `sent`.
+    kept: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// How many of their messages we have.
+    has: u64,
+    /// How many of them they know that we have.
+    told: u64,
+}
+
+impl Link {
+    /// A link of this process to a peer that we have not met.
+    pub fn new(process: u64) -> Self {
+        Self::of(Life { process, part: 0 })
+    }
+
+    fn of(mine: Life) -> Self {
+        Self { stage: Stage::Closed, mine, theirs: None, sent: 0, kept: VecDeque::new(), bytes: 0, has: 0, told: 0 }
+    }
+
+    /// A connection begins: what to say first.
+    pub fn up(&mut self) -> Frame {
+        self.stage = Stage::Greeting;
+        Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)) }
+    }
+
+    /// The connection has ended.
+    pub fn down(&mut self) {
+        self.stage = Stage::Closed;
+    }
+
+    /// The other side, if it was ever met.
+    pub fn theirs(&self) -> Option<Life> {
+        self.theirs
+    }
+
+    /// Whether both have said hello, so that messages go out at once.
+    pub fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// How many messages have not been confirmed.
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Sends a message that must arrive: what goes out now, if anything can.
+    ///
+    /// # Errors
+    /// If too much is unconfirmed, this message included: then all of it is dropped, and the connection must be closed.
+    pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
+        if self.kept.len() >= MOST_KEPT || self.bytes + body.len() > MOST_BYTES {
+            let lost = self.kept.len() + 1;
+            let mine = Life { part: self.mine.part + 1, ..self.mine };
+            *self = Self { theirs: self.theirs, ..Self::of(mine) };
+            return Err(Broken { lost });
+        }
+        self.sent += 1;
+        self.bytes += body.len();
+        let frame = (self.stage == Stage::Open).then(|| self.data(self.sent, body.clone()));
+        self.kept.push_back(body);
+        if frame.is_some() {
+            self.told = self.has;
+        }
+        Ok(frame)
+    }
+
+    /// A message that may get lost: it does so here if nothing can go out.
+    pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
+        (self.stage == Stage::Open).then_some(Frame::Loose { body })
+    }
+
+    /// Takes out what was not confirmed.
+    pub fn take_kept(&mut self) -> Vec<Vec<u8>> {
+        self.bytes = 0;
+        self.kept.drain(..).collect()
+    }
+
+    /// What the other side does not know yet of what we have.
+    pub fn ack(&mut self) -> Option<Frame> {
+        if self.stage != Stage::Open || self.told == self.has {
+            return None;
+        }
+        self.told = self.has;
+        Some(Frame::Ack { has: self.has })
+    }
+
+    /// How many messages the other side does not know of that we have.
+    pub fn unacknowledged(&self) -> u64 {
+        self.has - self.told
+    }
+
+    /// A frame arrived; what has to be sent again goes to `out`.
+    pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Heard {
+        match (self.stage, frame) {
+            (Stage::Closed, _) => Heard::Nothing,
+            (Stage::Greeting, Frame::Hello { life, has }) => self.on_hello(life, has, out),
+            (Stage::Greeting, _) => self.close("a message before a hello"),
+            (Stage::Open, Frame::Hello { .. }) => self.close("a second hello"),
+            (Stage::Open, Frame::Loose { body }) => Heard::Body(body),
+            (Stage::Open, Frame::Ack { has }) => match self.confirm(has) {
+                true => Heard::Nothing,
+                false => self.close("thanks for messages that were never sent"),
+            },
+            (Stage::Open, Frame::Data { number, has, body }) => {
+                if !self.confirm(has) {
+                    return self.close("thanks for messages that were never sent");
+                }
+                if number != self.has + 1 {
+                    return self.close("a message is missing");
+                }
+                self.has = number;
+                Heard::Body(body)
+            }
+        }
+    }
+
+    fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Heard {
+        let heard = if self.theirs.is_some_and(|theirs| theirs != life) {
+            let lost = self.kept.len();
+            *self = Self::of(self.mine);
+            Heard::NewLife { lost }
+        } else {
+            Heard::Hello
+        };
+        self.theirs = Some(life);
+        if let Some((mine, has)) = has
+            && mine == self.mine
+            && !self.confirm(has)
+        {
+            return self.close("thanks for messages that were never sent");
+        }
+        self.stage = Stage::Open;
+        self.told = self.has; // Our own hello has said so, or there was nothing to say.
+        let first = self.sent - self.kept.len() as u64 + 1;
+        out.extend((first..).zip(&self.kept).map(|(number, body)| self.data(number, body.clone())));
+        heard
+    }
+
+    /// The other side has the first `has` of our messages. False if there are not so many.
+    fn confirm(&mut self, has: u64) -> bool {
+        if has > self.sent {
+            return false;
+        }
+        while self.sent - (self.kept.len() as u64) < has
+            && let Some(body) = self.kept.pop_front()
+        {
+            self.bytes -= body.len();
+        }
+        true
+    }
+
+    fn data(&self, number: u64, body: Vec<u8>) -> Frame {
+        Frame::Data { number, has: self.has, body }
+    }
+
+    fn close(&mut self, why: &'static str) -> Heard {
+        self.stage = Stage::Closed;
+        Heard::Strange(why)
+    }
+}
