@@ -475,9 +475,12 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
-    fn retire(&mut self, heir: PeerId, cx: &mut Cx<'_, Self>) {
-        assert!(heir != self.me, "{heir:?} cannot be its own heir");
-        self.heir = Some(heir);
+    fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
+        assert!(heir != Some(self.me), "{heir:?} cannot be its own heir");
+        self.heir = heir;
+        if heir.is_none() {
+            return;
+        }
         if let Some(line) = self.line.take() {
             self.bind(line, cx);
         }

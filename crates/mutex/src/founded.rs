@@ -232,11 +232,6 @@ impl<P: Found> Founded<P> {
         }
     }
 
-    /// From now on our clients want so many slots, as far as it is not decided yet.
-    pub fn wish(&mut self, slots: u32) {
-        self.wish = Some(slots);
-    }
-
     fn tell_all(&mut self, message: impl Fn(u32) -> Message<P::Message>, cx: &mut Cx<'_, Self>) {
         for replica in 0..self.replicas.quorum().replicas() {
             self.post.send_to(&self.replicas, replica, message(replica), cx);
@@ -474,7 +469,7 @@ impl<P: Found> Protocol for Founded<P> {
     }
 
     /// What the keepers here know goes with their keys, when the overlay gives those up.
-    fn retire(&mut self, heir: PeerId, cx: &mut Cx<'_, Self>) {
+    fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
         self.inner(Input::Retire { heir }, cx);
     }
 

@@ -57,9 +57,9 @@ pub trait Protocol: Sized {
     /// may cost its clients their places, and never lets anybody in.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
 
-    /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `heir`.
-    /// Its own clients are gone by then.
-    fn retire(&mut self, _heir: PeerId, _cx: &mut Cx<'_, Self>) {}
+    /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `heir`, and
+    /// nowhere if there is nobody else. May be said again with another. Its own clients are gone by then.
+    fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
     /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
     /// Its own clients are another matter; one that crashes is simply never heard of again.
@@ -260,7 +260,7 @@ pub enum Input<M, T> {
     /// The peer leaves for good.
     Retire {
         /// Who gets what it has.
-        heir: PeerId,
+        heir: Option<PeerId>,
     },
     /// The peer, as a replica, has lost its memory. Timers that it had set for that are its own to cancel.
     Reset {

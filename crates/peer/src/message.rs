@@ -84,8 +84,8 @@ pub enum Input<O, M, T> {
     PeerDown(PeerId),
     /// This peer is about to leave: its part in every resource goes to another.
     Retire {
-        /// Who gets it.
-        heir: PeerId,
+        /// Who gets it, if anybody stays.
+        heir: Option<PeerId>,
     },
     /// All that this peer keeps for others is lost.
     Reset {

@@ -135,17 +135,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
     }
 
-    /// Its part in the protocol of a resource, which begins now if it has none yet; `None` if there is no such resource.
-    /// For what must be said before the first step.
-    pub fn open(&mut self, resource: Key) -> Option<&mut P> {
-        self.place(resource).map(|at| &mut self.instances[at].protocol)
-    }
-
-    /// The resources that it has met, by key, and its part in them.
-    pub fn protocols(&self) -> impl Iterator<Item = (Key, &P)> {
-        self.instances.iter().map(|instance| (instance.name, &instance.protocol))
-    }
-
     /// Hands one input to the peer. Drivers need no other call.
     pub fn step(&mut self, input: Input<O::Message, P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
         match input {
@@ -177,17 +166,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn find(&self, resource: Key) -> Result<usize, usize> {
         self.instances.binary_search_by_key(&resource, |instance| instance.name)
-    }
-
-    /// Where the instance of a resource is; it is opened if there is none.
-    fn place(&mut self, resource: Key) -> Option<usize> {
-        let at = match self.find(resource) {
-            Ok(at) => return Some(at),
-            Err(at) => at,
-        };
-        let protocol = self.resources.open(self.me(), resource)?;
-        self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
-        Some(at)
     }
 
     fn way(&self, key: Key) -> Way {
@@ -303,8 +281,15 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
-        let Some(at) = self.place(resource) else {
-            return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
+        let at = match self.find(resource) {
+            Ok(at) => at,
+            Err(at) => {
+                let Some(protocol) = self.resources.open(me, resource) else {
+                    return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
+                };
+                self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
+                at
+            }
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         if let mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } = &input

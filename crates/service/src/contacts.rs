@@ -28,8 +28,8 @@ pub struct Contact {
     pub since: Time,
     /// It is in the overlay.
     pub joined: bool,
-    /// It is about to leave.
-    pub leaving: bool,
+    /// It is about to leave, and this one will have what it has.
+    pub leaving: Option<Option<PeerId>>,
     link: Link,
 }
 
@@ -54,8 +54,9 @@ pub enum Out {
 pub enum News {
     /// A member is connected and has said hello.
     Met(PeerId),
-    /// This member is gone for good: its process has ended, or it has lost messages that had to arrive.
-    Gone(PeerId),
+    /// This member is gone for good: its process has ended, or it has lost messages that had to arrive. If it was about
+    /// to leave, another has what it had.
+    Gone(PeerId, Option<PeerId>),
     /// A member says this.
     Said(PeerId, Vec<u8>),
     /// These bytes are no frame, and were dropped.
@@ -133,9 +134,9 @@ impl Contacts {
         self.departed.iter().map(|(gone, heir)| (*gone, *heir))
     }
 
-    /// Whether more than half of all whom we know can be reached, ourselves included.
-    pub fn is_majority(&self) -> bool {
-        2 * (self.open().count() + 1) > self.hosts.len() + 1
+    /// How many are more than half of all whom we know, ourselves included.
+    pub fn majority(&self) -> usize {
+        (self.hosts.len() + 1) / 2 + 1
     }
 
     /// How many messages have not been confirmed by those that can be reached.
@@ -151,7 +152,7 @@ impl Contacts {
             epoch: None,
             since: now,
             joined: false,
-            leaving: false,
+            leaving: None,
             link: Link::new(self.process),
         });
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
@@ -186,7 +187,8 @@ impl Contacts {
                 if lost > 0 {
                     tracing::warn!(?host, lost, "messages for a process that has ended");
                 }
-                news.extend(contact.member.map(News::Gone));
+                let heir = contact.leaving.flatten();
+                news.extend(contact.member.map(|member| News::Gone(member, heir)));
                 self.meet(host, news);
             }
             Heard::Strange(why) => {
@@ -206,7 +208,7 @@ impl Contacts {
         let now = member(host, life.process);
         if let Some(before) = contact.member.replace(now).filter(|before| *before != now) {
             self.members.remove(&before);
-            (contact.joined, contact.leaving) = (false, false);
+            (contact.joined, contact.leaving) = (false, None);
         }
         self.members.insert(now, host);
         news.push(News::Met(now));
@@ -234,7 +236,7 @@ impl Contacts {
             (Err(broken), _) => {
                 tracing::warn!(?host, lost = broken.lost, "a link is broken: too much was never confirmed");
                 self.out.push(Out::HangUp(host));
-                news.push(News::Gone(to));
+                news.push(News::Gone(to, None));
             }
         }
     }

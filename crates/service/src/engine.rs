@@ -6,11 +6,13 @@
 //!   clock:    wake                        ┘            └ Event, Shown, …
 //!
 //!   tickets.rs  the clients: tickets, sessions, leases
+//!   founding.rs which resources there are
 //!   ask.rs      who waits and where the tokens are: places in line, `show`, and what has come to a standstill
-//!   here        the other peers, the overlay, founding, leaving
+//!   here        the other peers, the overlay, leaving
 //! ```
 
 mod ask;
+mod founding;
 mod tickets;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,10 +26,12 @@ use peerlock_overlay::{self as overlay, Node, Overlay as _, UNKNOWN};
 use peerlock_peer::{Cx, Effect, Input, Peer, Resources, Room, Wire};
 
 use self::ask::Query;
+use self::founding::Founding;
 use self::tickets::Entry;
 pub use self::tickets::{SessionId, TicketId, Wait, Wanted};
 use crate::contacts::{self, Contacts, Host, News};
 use crate::health::Health;
+use crate::register::Memory;
 use crate::timers::Timers;
 use crate::wire::{Body, Overlay, Protocol, decode_body, encode_body};
 use crate::{Config, Counters, Error, Event, Name, PeerView, Progress, ResourceDetails};
@@ -67,6 +71,8 @@ enum Alarm {
     Peer(peerlock_peer::Timer<founded::Timer<peerlock_mutex::Never>>),
     /// Whatever is next for this ticket: its wait or its lease.
     Ticket(TicketId),
+    /// An attempt to found this resource has taken too long.
+    Found(Key),
     /// Time to ask for the line.
     Survey(Key),
     /// A question of `show` was not answered.
@@ -136,8 +142,12 @@ pub struct Engine {
     /// Every resource that we know to be founded.
     known: BTreeMap<Key, (Name, Charter)>,
     resources: BTreeMap<Key, Resource>,
-    /// Those of them whose charter we do not know yet.
-    founding: BTreeSet<Key>,
+    /// What clients here want and is not known to be founded.
+    founding: BTreeMap<Key, Founding>,
+    /// What we have answered when others wanted to found something.
+    memories: BTreeMap<Key, Memory>,
+    /// Messages of resources that we are yet to hear of.
+    early: BTreeMap<Key, Vec<(PeerId, PeerWire)>>,
     tickets: BTreeMap<TicketId, Entry>,
     claims: BTreeMap<Ticket, TicketId>,
     requests: BTreeMap<(SessionId, String), TicketId>,
@@ -171,7 +181,9 @@ impl Engine {
             room: Room::default(),
             known: BTreeMap::new(),
             resources: BTreeMap::new(),
-            founding: BTreeSet::new(),
+            founding: BTreeMap::new(),
+            memories: BTreeMap::new(),
+            early: BTreeMap::new(),
             tickets: BTreeMap::new(),
             claims: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -208,6 +220,7 @@ impl Engine {
             match alarm {
                 Alarm::Peer(timer) => self.step(Input::Timer(timer)),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
+                Alarm::Found(resource) => self.on_founding_alarm(resource),
                 Alarm::Survey(resource) => self.survey(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
                 Alarm::Absent(host) => self.on_absent(host),
@@ -292,7 +305,7 @@ impl Engine {
     fn on_news(&mut self, news: News) {
         match news {
             News::Met(member) => self.on_met(member),
-            News::Gone(member) => self.on_gone(member),
+            News::Gone(member, heir) => self.on_departed(member, heir),
             News::Said(from, bytes) => match decode_body(&bytes) {
                 Ok(body) => self.on_body(from, body),
                 Err(_) => self.counters.malformed += 1,
@@ -312,12 +325,12 @@ impl Engine {
 
     fn on_body(&mut self, from: PeerId, body: Body) {
         match body {
-            Body::Peer(wire) => self.step(Input::Message { from, wire }),
+            Body::Peer(wire) => self.on_wire(from, wire),
             Body::Greeting { joined, addresses, departed } => self.on_greeting(from, joined, addresses, departed),
             Body::Charters(charters) => charters.into_iter().for_each(|(name, charter)| self.learn(name, charter)),
             Body::Ask { asker, number, hops, question } => self.on_ask(asker, number, hops, question),
             Body::Answer { number, answer } => self.on_answer(from, number, answer),
-            Body::Leaving => self.on_leaving(from),
+            Body::Leaving { heir } => self.on_leaving(from, heir),
             Body::Bye { heir } => self.on_bye(from, heir),
         }
     }
@@ -357,8 +370,8 @@ impl Engine {
         for some in known.chunks(MOST_CHARTERS) {
             self.mention(member, &Body::Charters(some.to_vec()));
         }
-        if matches!(self.phase, Phase::Leaving(..)) {
-            self.mention(member, &Body::Leaving);
+        if let Phase::Leaving(_, heir) = self.phase {
+            self.mention(member, &Body::Leaving { heir });
         }
         self.ask_for_pending();
     }
@@ -403,7 +416,8 @@ impl Engine {
     /// A host has not come back: first it is routed around, then its clients lose their places, then it is forgotten.
     fn on_absent(&mut self, host: Host) {
         let found = self.contacts.all().find(|(known, contact)| *known == host && contact.epoch.is_none());
-        let Some((since, member)) = found.map(|(_, contact)| (contact.since, contact.member)) else { return };
+        let found = found.map(|(_, contact)| (contact.since, contact.member, contact.leaving));
+        let Some((since, member, leaving)) = found else { return };
         let Config { suspect, gone, forget, .. } = self.config;
         let next = match self.now.since(since) {
             away if away >= forget => return self.contacts.forget(host),
@@ -411,17 +425,16 @@ impl Engine {
                 member.into_iter().for_each(|member| self.step(Input::PeerDown(member)));
                 forget
             }
+            _ if leaving.is_some() => {
+                self.contacts.forget(host);
+                return member.into_iter().for_each(|member| self.on_departed(member, leaving.flatten()));
+            }
             _ => {
                 member.into_iter().for_each(|member| self.step(Input::Unreachable(member)));
                 gone.max(suspect)
             }
         };
         self.timers.set(Alarm::Absent(host), since + next);
-    }
-
-    fn on_gone(&mut self, member: PeerId) {
-        self.step(Input::Unreachable(member));
-        self.step(Input::PeerDown(member));
     }
 
     // Leaving.
@@ -434,7 +447,6 @@ impl Engine {
             return;
         }
         self.phase = Phase::Leaving(now, None);
-        self.mention_to_all(&Body::Leaving);
         let tickets: Vec<TicketId> = self.tickets.keys().copied().collect();
         tickets.into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
         self.hand_over();
@@ -446,16 +458,15 @@ impl Engine {
     /// Whoever stays gets what we have.
     fn hand_over(&mut self) {
         let Phase::Leaving(since, _) = self.phase else { return };
-        let heir = self.contacts.open().find(|(_, contact)| !contact.leaving).map(|(member, _)| member);
+        let heir = self.contacts.open().find(|(_, contact)| contact.leaving.is_none()).map(|(member, _)| member);
         self.phase = Phase::Leaving(since, heir);
-        if let Some(heir) = heir {
-            self.step(Input::Retire { heir });
-        }
+        self.mention_to_all(&Body::Leaving { heir });
+        self.step(Input::Retire { heir });
     }
 
-    fn on_leaving(&mut self, from: PeerId) {
+    fn on_leaving(&mut self, from: PeerId, heir: Option<PeerId>) {
         if let Some(contact) = self.contacts.of(from) {
-            contact.leaving = true;
+            contact.leaving = Some(heir);
         }
         if matches!(self.phase, Phase::Leaving(_, Some(heir)) if heir == from) {
             self.hand_over();
@@ -481,16 +492,22 @@ impl Engine {
             self.timers.cancel(&Alarm::Absent(host));
             self.out.push(Out::Event(Event::PeerDown { peer: host.0, why: "it has left".to_owned() }));
         }
-        if let Some(heir) = heir {
-            self.contacts.depart(from, heir, &mut self.news);
-        }
+        self.on_departed(from, heir);
         for bytes in left_over {
             match (heir, decode_body(&bytes)) {
                 (Some(_), Ok(Body::Peer(wire))) => self.send(from, wire),
                 (None, _) | (_, Ok(_) | Err(_)) => {}
             }
         }
-        self.on_gone(from);
+    }
+
+    /// A member is gone for good. If it has left in good order, its heir has what it had.
+    fn on_departed(&mut self, member: PeerId, heir: Option<PeerId>) {
+        if let Some(heir) = heir {
+            self.contacts.depart(member, heir, &mut self.news);
+        }
+        self.step(Input::Unreachable(member));
+        self.step(Input::PeerDown(member));
     }
 
     // The peer below.
@@ -506,7 +523,6 @@ impl Engine {
         if self.room.effects.is_empty() {
             self.room.effects = effects; // Made once and used again.
         }
-        self.check_founding();
     }
 
     fn carry_out(&mut self, effect: PeerEffect) {
@@ -540,7 +556,7 @@ impl Engine {
                 self.mention(to, &Body::Peer(wire));
             }
         } else if heir == self.contacts.me() {
-            self.step(Input::Message { from: heir, wire });
+            self.on_wire(heir, wire);
         } else {
             self.tell(to, &Body::Peer(wire));
         }
@@ -551,42 +567,6 @@ impl Engine {
     /// The protocol of a resource, once its charter is known here.
     fn protocol(&self, resource: Key) -> Option<&FairKLate> {
         self.peer.protocol(resource)?.protocol()
-    }
-
-    /// Somebody knows of a resource.
-    fn learn(&mut self, name: Name, charter: Charter) {
-        let resource = name.key();
-        self.known.entry(resource).or_insert((name, charter));
-        if self.peer.protocol(resource).is_some() {
-            self.recall(resource);
-        }
-    }
-
-    /// Tells our part in a resource what we know of it.
-    fn recall(&mut self, resource: Key) {
-        if let Some(&(_, charter)) = self.known.get(&resource)
-            && self.peer.protocol(resource).and_then(Protocol::charter) != Some(charter)
-        {
-            let wire = Wire::Direct { resource, message: founded::Message::Known(charter) };
-            self.step(Input::Message { from: self.contacts.me(), wire });
-        }
-    }
-
-    /// Whether anything has been founded: then everybody shall know.
-    fn check_founding(&mut self) {
-        if self.founding.is_empty() {
-            return;
-        }
-        let charter = |key: &Key| Some((*key, self.peer.protocol(*key)?.charter()?));
-        let founded: Vec<(Key, Charter)> = self.founding.iter().filter_map(charter).collect();
-        for (resource, charter) in founded {
-            self.founding.remove(&resource);
-            let Some(name) = self.resources.get(&resource).map(|resource| resource.name.clone()) else { continue };
-            if self.known.insert(resource, (name.clone(), charter)).is_none() {
-                self.mention_to_all(&Body::Charters(vec![(name, charter)]));
-            }
-            self.refuse_mismatches(resource, charter);
-        }
     }
 }
 

@@ -14,6 +14,7 @@ mod lease;
 mod link;
 pub mod memory;
 mod name;
+mod register;
 mod service;
 mod timers;
 pub mod transport;

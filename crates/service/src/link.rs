@@ -272,3 +272,205 @@ impl Link {
         Heard::Strange(why)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::Rng;
+
+    use super::*;
+
+    /// One end, what is under way from it, and what has arrived at it.
+    struct End {
+        link: Link,
+        wire: VecDeque<Frame>,
+        said: u64,
+        heard: Vec<u64>,
+    }
+
+    impl End {
+        fn new(process: u64) -> Self {
+            Self { link: Link::new(process), wire: VecDeque::new(), said: 0, heard: Vec::new() }
+        }
+
+        fn say(&mut self) {
+            self.said += 1;
+            let frame = self.link.send(self.said.to_be_bytes().to_vec()).expect("there is room");
+            self.wire.extend(frame);
+        }
+    }
+
+    struct Pair {
+        ends: [End; 2],
+        up: bool,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            Self { ends: [End::new(1), End::new(2)], up: false }
+        }
+
+        fn up(&mut self) {
+            self.up = true;
+            for end in &mut self.ends {
+                let hello = end.link.up();
+                end.wire.push_back(hello);
+            }
+        }
+
+        /// The connection ends, and all that is under way is lost.
+        fn cut(&mut self) {
+            self.up = false;
+            for end in &mut self.ends {
+                end.link.down();
+                end.wire.clear();
+            }
+        }
+
+        /// One frame of end `from` arrives.
+        fn deliver(&mut self, from: usize) -> Option<Heard> {
+            let frame = self.ends[from].wire.pop_front()?;
+            let to = &mut self.ends[1 - from];
+            let mut out = Vec::new();
+            let heard = to.link.on_frame(frame, &mut out);
+            to.wire.extend(out);
+            if let Heard::Body(body) = &heard {
+                to.heard.push(u64::from_be_bytes(body.as_slice().try_into().unwrap()));
+            }
+            Some(heard)
+        }
+
+        /// A last connection on which everything arrives.
+        fn finish(&mut self) {
+            if !self.up {
+                self.up();
+            }
+            while self.deliver(0).is_some() || self.deliver(1).is_some() {}
+            for end in &mut self.ends {
+                end.wire.extend(end.link.ack());
+            }
+            while self.deliver(0).is_some() || self.deliver(1).is_some() {}
+        }
+
+        fn check(&self) {
+            for (from, to) in [(0, 1), (1, 0)] {
+                assert_eq!(self.ends[to].heard, (1..=self.ends[from].said).collect::<Vec<_>>(), "{from} to {to}");
+                assert_eq!(self.ends[from].link.kept(), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn with_cuts_at_every_pair_of_points_everything_arrives_once_and_in_order() {
+        const STEPS: usize = 40;
+        for first in 0..STEPS {
+            for second in first..STEPS {
+                let mut pair = Pair::new();
+                for step in 0..STEPS {
+                    if step == first || step == second {
+                        pair.cut();
+                    }
+                    match step % 5 {
+                        0 if !pair.up => pair.up(),
+                        0 | 1 => pair.ends[step % 2].say(),
+                        2 => pair.ends[1].say(),
+                        3 => _ = pair.deliver(step % 2),
+                        _ => _ = (pair.deliver(0), pair.deliver(1)),
+                    }
+                }
+                pair.finish();
+                pair.check();
+            }
+        }
+    }
+
+    #[test]
+    fn with_cuts_at_random_everything_arrives_once_and_in_order() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let mut pair = Pair::new();
+            for _ in 0..400 {
+                let end = rng.below(2) as usize;
+                match rng.below(12) {
+                    0 => pair.cut(),
+                    1 if !pair.up => pair.up(),
+                    2..=5 => pair.ends[end].say(),
+                    6 => {
+                        let ack = pair.ends[end].link.ack();
+                        pair.ends[end].wire.extend(ack);
+                    }
+                    _ => {
+                        let heard = pair.deliver(end);
+                        assert!(
+                            !matches!(heard, Some(Heard::Strange(_) | Heard::NewLife { .. })),
+                            "seed {seed}: {heard:?}"
+                        );
+                    }
+                }
+            }
+            pair.finish();
+            pair.check();
+        }
+    }
+
+    #[test]
+    fn what_was_meant_for_a_process_that_has_ended_is_dropped() {
+        let mut pair = Pair::new();
+        pair.up();
+        pair.ends[0].say();
+        pair.finish();
+        pair.cut();
+        pair.ends[0].say();
+        pair.ends[0].say();
+        pair.ends[1] = End::new(3);
+        pair.up();
+        _ = pair.deliver(0);
+        assert_eq!(pair.deliver(1), Some(Heard::NewLife { lost: 2 }));
+        pair.ends[0].say();
+        pair.ends[1].say();
+        pair.finish();
+        assert_eq!((&pair.ends[0].heard[..], &pair.ends[1].heard[..]), (&[1][..], &[4][..]));
+    }
+
+    #[test]
+    fn a_link_that_keeps_too_much_breaks_and_begins_anew() {
+        let mut pair = Pair::new();
+        pair.up();
+        pair.finish();
+        pair.ends[1].say();
+        pair.finish();
+        pair.cut();
+        (0..MOST_KEPT).for_each(|_| pair.ends[0].say());
+        assert_eq!(pair.ends[0].link.send(vec![0]), Err(Broken { lost: MOST_KEPT + 1 }));
+        pair.ends[0].say();
+        pair.ends[1].say();
+        pair.up();
+        _ = pair.deliver(1);
+        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: 1 }), "the other side is told");
+        pair.ends[1].say();
+        pair.finish();
+        assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);
+        assert_eq!(pair.ends[0].heard, [1, 3]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_closes_the_connection() {
+        let hello = Frame::Hello { life: Life { process: 2, part: 0 }, has: None };
+        let data = |number, has| Frame::Data { number, has, body: vec![] };
+        for frames in [
+            vec![data(1, 0)],
+            vec![Frame::Ack { has: 0 }],
+            vec![hello.clone(), hello.clone()],
+            vec![hello.clone(), data(2, 0)],
+            vec![hello.clone(), data(1, 0), data(1, 0)],
+            vec![hello.clone(), data(1, 1)],
+            vec![hello.clone(), Frame::Ack { has: 1 }],
+            vec![Frame::Hello { life: Life { process: 2, part: 0 }, has: Some((Life { process: 1, part: 0 }, 1)) }],
+        ] {
+            let mut link = Link::new(1);
+            link.up();
+            let heard: Vec<Heard> = frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
+            assert!(matches!(heard.last(), Some(Heard::Strange(_))), "{frames:?}: {heard:?}");
+            assert_eq!(link.on_frame(data(2, 0), &mut Vec::new()), Heard::Nothing, "nothing more is believed");
+        }
+    }
+}

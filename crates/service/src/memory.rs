@@ -137,6 +137,9 @@ impl State {
 
     /// Ends a connection, and loses what is under way.
     fn disconnect(&mut self, pair: (PeerId, PeerId), why: &str) {
+        if !self.pairs.get(&pair).is_some_and(|known| known.up) {
+            return;
+        }
         for (from, to) in [pair, (pair.1, pair.0)] {
             if let Some(port) = self.ports.get_mut(&to) {
                 port.inbox.retain(|_, event| !matches!(event, Event::Message { from: sender, .. } if *sender == from));
@@ -234,9 +237,9 @@ impl Transport for Endpoint {
     async fn stop(&mut self) {
         let me = self.me;
         let mut state = self.network.state();
-        let pairs: Vec<_> = state.pairs.keys().copied().filter(|&(a, b)| a == me || b == me).collect();
-        pairs.into_iter().for_each(|pair| state.end(pair, "the other side has left"));
         if state.ports.get(&me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake)) {
+            let pairs: Vec<_> = state.pairs.keys().copied().filter(|&(a, b)| a == me || b == me).collect();
+            pairs.into_iter().for_each(|pair| state.end(pair, "the other side has left"));
             state.ports.remove(&me);
         }
     }

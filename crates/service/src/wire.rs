@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Name;
 use crate::link::Frame;
+use crate::register;
 
 /// The protocol that guards resources, on the overlay that finds them. No other place says which.
 pub type Protocol = Founded<FairKLate>;
@@ -55,7 +56,10 @@ pub enum Body {
         answer: Answer,
     },
     /// The sender is about to leave for good: nobody should give it anything any more.
-    Leaving,
+    Leaving {
+        /// Who will have what it has, as far as it knows somebody who stays.
+        heir: Option<PeerId>,
+    },
     /// The last that the sender says, when it has confirmed whatever it has acted on.
     Bye {
         /// Who has what it had; nobody if it knew nobody.
@@ -70,6 +74,8 @@ pub enum Question {
     Line(Key),
     /// Which tokens and clients of this resource are with you?
     Here(Key),
+    /// Shall this resource be founded?
+    Found(Key, register::Question),
 }
 
 /// What is answered.
@@ -82,6 +88,8 @@ pub enum Answer {
         /// Where each token is.
         seats: Vec<Seat>,
     },
+    /// To `Question::Found`.
+    Found(register::Memory),
     /// To `Question::Here`.
     Here {
         /// The slots whose tokens are here.

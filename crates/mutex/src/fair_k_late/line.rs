@@ -54,6 +54,16 @@ pub struct Seat {
     pub next: Option<Claim>,
     /// How often it was told in this stay.
     turn: u32,
+    /// A report of a stay to come, which was faster than word that the token has gone there.
+    early: Option<Report>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Report {
+    stay: u64,
+    number: u32,
+    free: bool,
 }
 
 /// What the peer that has a token is to be told.
@@ -73,7 +83,7 @@ const RARE: u32 = 20;
 
 impl Line {
     pub(super) fn new(tokens: &[PeerId]) -> Self {
-        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0 };
+        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0, early: None };
         let seats = (0..).zip(tokens).map(seat).collect();
         Self { epoch: 0, served: 0, caution: 3 * RARE, waiting: VecDeque::new(), seats }
     }
@@ -97,9 +107,13 @@ impl Line {
                     None => self.caution = self.caution.saturating_add(RARE),
                 }
                 if stay >= self.seats[at].stay {
-                    self.seats.remove(at); // What has moved has been at its peer for the shortest time.
+                    // What has moved has been at its peer for the shortest time.
+                    let early = self.seats.remove(at).early.filter(|early| early.stay > stay);
                     let (at, stay) = (to.peer, stay + 1);
-                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0 });
+                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0, early });
+                    if let Some(Report { stay, number, free }) = early {
+                        self.set_free(slot, stay, number, free)?;
+                    }
                 }
             }
             News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
@@ -125,7 +139,9 @@ impl Line {
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
         let at = self.seat(slot)?;
         let seat = &mut self.seats[at];
-        if seat.stay == stay && seat.report < report {
+        if seat.stay < stay {
+            seat.early = seat.early.max(Some(Report { stay, number: report, free }));
+        } else if seat.stay == stay && seat.report < report {
             (seat.free, seat.report) = (free, report);
             self.free_the_others(at);
         }
@@ -380,6 +396,26 @@ mod tests {
             note(&mut line, news);
             assert_eq!(line.to_string(), before, "{news:?}");
         }
+    }
+
+    #[test]
+    fn a_report_that_comes_before_its_token_counts_when_that_has_come() {
+        let mut line = in_use(1);
+        note(&mut line, News::Free { slot: 0, stay: 2, report: 1 });
+        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
+        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 5]");
+        note(&mut line, News::Left { slot: 0, stay: 1, to: claim(6) });
+        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 6, free]");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_waits_no_more() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7]);
+        assert_eq!(bound(&mut line), "0:5 1:6");
+        line.forget(PeerId::new(5));
+        assert_eq!(bound(&mut line), "0:7");
+        assert_eq!(line.to_string(), "epoch 0: waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Engine {
         if member == self.contacts.me() { self.me.0 } else { self.contacts.host(member).map_or(member, |host| host.0) }
     }
 
-    fn ask(&mut self, to: PeerId, number: u64, question: Question) {
+    pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
         let me = self.contacts.me();
         self.pass_on(to, Body::Ask { asker: me, number, hops: 0, question });
     }
@@ -103,7 +103,9 @@ impl Engine {
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, hops: u8, question: Question) {
         let answer = match question {
             Question::Here(resource) => self.here(resource),
+            Question::Found(resource, question) => self.on_question(asker, resource, question),
             Question::Line(resource) => {
+                self.recall(resource);
                 let Some(protocol) = self.protocol(resource) else { return };
                 let Some(line) = protocol.line() else {
                     let to = protocol.coordinator();
@@ -150,12 +152,16 @@ impl Engine {
     }
 
     pub(super) fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer) {
+        if let Answer::Found(memory) = answer {
+            return self.on_founding_answer(from, number, memory);
+        }
         if self.queries.contains_key(&number) {
             return self.on_query_answer(from, number, answer);
         }
         let Some((&resource, _)) = self.resources.iter().find(|(_, known)| known.question == number) else { return };
         match answer {
             Answer::Line { waiting, seats } => self.on_line(from, resource, number, &waiting, &seats),
+            Answer::Found(_) => {}
             Answer::Here { tokens, .. } => {
                 if let Some(known) = self.resources.get_mut(&resource) {
                     tokens.into_iter().for_each(|slot| known.health.on_token(from, slot, self.now));
@@ -257,7 +263,7 @@ impl Engine {
                 self.timers.set(Alarm::Query(number), self.now + QUERY);
                 silent.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
             }
-            Answer::Line { .. } => {}
+            Answer::Line { .. } | Answer::Found(_) => {}
             Answer::Here { clients, .. } => {
                 query.silent.remove(&from);
                 query.clients.insert(from, clients);

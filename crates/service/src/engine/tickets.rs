@@ -10,7 +10,6 @@ use peerlock_peer::{Event as ClientEvent, Input};
 use super::{Alarm, Engine, Out, Phase, Resource, duration};
 use crate::health::Health;
 use crate::lease::{Lease, Verdict};
-use crate::wire::Protocol;
 use crate::{Error, Event, Name, ResourceView};
 
 /// A request of a client, as long as it waits or is inside.
@@ -108,11 +107,8 @@ impl Engine {
             return Err(Error::Busy { limit: self.config.most_clients });
         }
         let resource = wanted.name.key();
-        self.recall_for_client(resource);
-        if let Some(charter) = self.peer.protocol(resource).and_then(Protocol::charter) {
+        if let Some(charter) = self.charter(resource) {
             check(&wanted, charter)?;
-        } else {
-            self.founding.insert(resource);
         }
         self.last_ticket += 1;
         let ticket = TicketId(self.last_ticket);
@@ -149,28 +145,18 @@ impl Engine {
         self.survey_soon(resource, wait == Wait::Try);
     }
 
-    /// What we know of a resource from others is worth remembering before a client asks for it.
-    fn recall_for_client(&mut self, resource: Key) {
-        if self.known.contains_key(&resource) {
-            self.recall(resource);
-        }
-    }
-
-    /// Asks the protocol for a ticket. Only a majority of all whom we know may found a resource: what too few peers
-    /// remember is not founded twice then.
+    /// Asks the protocol for a ticket, once the resource is founded.
     fn request(&mut self, ticket: TicketId) {
-        let Some(entry) = self.tickets.get_mut(&ticket) else { return };
+        let Some(entry) = self.tickets.get_mut(&ticket).filter(|entry| entry.claim.is_none()) else { return };
         let resource = entry.resource;
-        let founded = self.peer.protocol(resource).is_some_and(|protocol| protocol.charter().is_some());
-        if !founded && !(self.phase == Phase::Joined && self.contacts.is_majority()) {
-            return;
+        if !self.known.contains_key(&resource) {
+            let (name, slots) = (entry.wanted.name.clone(), entry.wanted.slots.unwrap_or(1));
+            return self.found(&name, slots);
         }
         self.last_claim = self.last_claim.next();
         entry.claim = Some(self.last_claim);
         self.claims.insert(self.last_claim, ticket);
-        if !founded && let Some(protocol) = self.peer.open(resource) {
-            protocol.wish(entry.wanted.slots.unwrap_or(1));
-        }
+        self.recall(resource);
         self.step(Input::Request { resource, ticket: self.last_claim });
     }
 
@@ -207,32 +193,15 @@ impl Engine {
         };
         match event {
             ClientEvent::Granted(grant) => self.on_granted(ticket, resource, grant),
-            ClientEvent::Refused => {
-                self.claims.remove(&claim);
-                let Some(entry) = self.tickets.get_mut(&ticket) else { return };
-                entry.claim = None;
-                let charter = self.peer.protocol(resource).and_then(Protocol::charter);
-                match charter.map(|charter| check(&entry.wanted, charter)) {
-                    Some(Err(error)) => self.end(ticket, error),
-                    // It did not say how many slots it wants, or there is no charter yet.
-                    Some(Ok(())) | None => self.request(ticket),
-                }
-            }
-            ClientEvent::Lost => {
-                self.out.push(Out::Lost(ticket));
-                self.finish(ticket);
-            }
+            // This protocol neither refuses nor loses anybody.
+            ClientEvent::Refused | ClientEvent::Lost => self.end(ticket, Error::Lost),
         }
     }
 
     fn on_granted(&mut self, ticket: TicketId, resource: Key, grant: Grant) {
         let now = self.now;
-        let charter = self.peer.protocol(resource).and_then(Protocol::charter);
         let Some(entry) = self.tickets.get_mut(&ticket) else { return };
         let Entry { ref wanted, asked, .. } = *entry;
-        if let Some(Err(error)) = charter.map(|charter| check(wanted, charter)) {
-            return self.end(ticket, error);
-        }
         let lease = Lease { ttl: wanted.ttl, grace: wanted.grace, kept: wanted.kept, renewed: now, lost: false };
         let (name, label, waited) = (wanted.name.clone(), wanted.label.clone(), duration(now.since(asked)));
         entry.stage = Stage::Held { grant, since: now, lease };
