@@ -52,6 +52,10 @@ impl Trace {
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
+            Action::Retire(_) => self.line(format_args!("{}: retire", world.actor(action))),
+            Action::Suspect(_, whom) => {
+                self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[whom]));
+            }
         }
     }
 

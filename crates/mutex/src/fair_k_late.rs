@@ -385,6 +385,10 @@ impl FairKLate {
                 if self.held[at].next.is_none() {
                     self.held[at].next = self.held.iter_mut().find_map(|held| held.next.take());
                 }
+                // The coordinator may not have heard of it yet. It would send the token here again and again.
+                if self.heir.is_some() && to != Ticket::NONE {
+                    self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
+                }
                 self.leave(at, cx);
             }
         }
