@@ -5,7 +5,8 @@ use peerlock_base::Span;
 pub struct Config {
     /// After so long without a connection a peer is routed around. 3 s: more than a redial takes.
     pub suspect: Span,
-    /// After so long its clients lose their places in line. 30 s: the default lease.
+    /// After so long its clients lose their places in line, and tokens on their way to it come back. 10 s: a third of
+    /// the default lease.
     pub gone: Span,
     /// After so long it does not count any more when a majority is needed. 10 min: who is cut off for longer and comes
     /// back may have founded resources of its own.
@@ -24,7 +25,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             suspect: Span::from_secs(3),
-            gone: Span::from_secs(30),
+            gone: Span::from_secs(10),
             forget: Span::from_secs(600),
             join_patience: Span::from_millis(500),
             join_timeout: Span::from_secs(10),

@@ -55,8 +55,8 @@ pub enum News {
     /// A member is connected and has said hello.
     Met(PeerId),
     /// This member is gone for good: its process has ended, or it has lost messages that had to arrive. If it was about
-    /// to leave, another has what it had.
-    Gone(PeerId, Option<PeerId>),
+    /// to leave, another has what it had. What was meant for it and never went out comes back.
+    Gone(PeerId, Option<PeerId>, Vec<Vec<u8>>),
     /// A member says this.
     Said(PeerId, Vec<u8>),
     /// These bytes are no frame, and were dropped.
@@ -136,7 +136,8 @@ impl Contacts {
 
     /// How many are more than half of all whom we know, ourselves included.
     pub fn majority(&self) -> usize {
-        (self.hosts.len() + 1) / 2 + 1
+        let all = self.hosts.len() + 1;
+        all / 2 + 1
     }
 
     /// How many messages have not been confirmed by those that can be reached.
@@ -183,12 +184,12 @@ impl Contacts {
             Heard::Nothing => {}
             Heard::Body(body) => news.extend(contact.member.map(|member| News::Said(member, body))),
             Heard::Hello => self.meet(host, news),
-            Heard::NewLife { lost } => {
+            Heard::NewLife { lost, unsent } => {
                 if lost > 0 {
                     tracing::warn!(?host, lost, "messages for a process that has ended");
                 }
                 let heir = contact.leaving.flatten();
-                news.extend(contact.member.map(|member| News::Gone(member, heir)));
+                news.extend(contact.member.map(|member| News::Gone(member, heir, unsent)));
                 self.meet(host, news);
             }
             Heard::Strange(why) => {
@@ -236,7 +237,7 @@ impl Contacts {
             (Err(broken), _) => {
                 tracing::warn!(?host, lost = broken.lost, "a link is broken: too much was never confirmed");
                 self.out.push(Out::HangUp(host));
-                news.push(News::Gone(to, None));
+                news.push(News::Gone(to, None, Vec::new()));
             }
         }
     }
@@ -288,6 +289,11 @@ impl Contacts {
     pub fn on_bye(&mut self, member: PeerId) -> Vec<Vec<u8>> {
         let contact = self.members.remove(&member).and_then(|host| self.hosts.remove(&host));
         contact.map(|mut contact| contact.link.take_kept()).unwrap_or_default()
+    }
+
+    /// Takes back what was meant for a member that is gone and never went out.
+    pub fn take_unsent(&mut self, member: PeerId) -> Vec<Vec<u8>> {
+        self.of(member).map(|contact| contact.link.take_unsent()).unwrap_or_default()
     }
 
     /// Forgets a host that has not been seen for very long.

@@ -80,9 +80,6 @@ struct Waiter {
     progress: watch::Sender<Progress>,
 }
 
-/// The session of grants that belong to nobody: they end with their lease.
-const DETACHED: SessionId = SessionId(0);
-
 /// The task.
 pub struct Driver<T> {
     transport: T,
@@ -194,14 +191,10 @@ impl<T: Transport> Driver<T> {
                 seat.handles -= 1;
                 if seat.handles == 0 && !seat.detached && seat.waiters.is_empty() {
                     _ = self.engine.release(ticket, now);
-                    self.seats.remove(&ticket);
                 }
             }
             Command::Release { ticket, reply } => {
                 let released = self.engine.release(ticket, now);
-                if let Some(Seat { lease: Some(lease), .. }) = self.seats.remove(&ticket) {
-                    lease.send_modify(|lease| lease.lost = true); // Other handles of the same grant.
-                }
                 _ = reply.send(released);
             }
             Command::Renew { ticket, reply } => {
@@ -211,7 +204,7 @@ impl<T: Transport> Driver<T> {
             Command::Detach { ticket } => {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.detached = true;
-                    self.engine.detach(ticket, DETACHED, now);
+                    self.engine.detach(ticket, now);
                 }
             }
             Command::EndSession { session } => self.engine.end_session(session, now),
@@ -262,7 +255,6 @@ impl<T: Transport> Driver<T> {
         if seat.waiters.is_empty() && seat.handles == 0 && !seat.detached {
             let now = self.now();
             _ = self.engine.release(ticket, now);
-            self.seats.remove(&ticket);
         }
     }
 
@@ -303,6 +295,7 @@ impl<T: Transport> Driver<T> {
                 }
                 Out::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
                 Out::Ended(ticket, error) => self.on_ended(ticket, &error),
+                Out::Finished(ticket) => self.on_ended(ticket, &Error::Lost),
                 Out::Progress(ticket, progress) => {
                     let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
                     waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));

@@ -20,7 +20,9 @@ use std::mem::take;
 use std::time::Duration;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::fair_k_late;
 use peerlock_mutex::founded::{self, Charter};
+use peerlock_mutex::token::Claim;
 use peerlock_mutex::{FairKLate, Quorum, Replicas};
 use peerlock_overlay::{self as overlay, Node, Overlay as _, UNKNOWN};
 use peerlock_peer::{Cx, Effect, Input, Peer, Resources, Room, Wire};
@@ -59,6 +61,8 @@ pub enum Out {
     Progress(TicketId, Progress),
     /// The answer to [`Engine::show`].
     Shown(u64, Result<ResourceDetails, Error>),
+    /// Nothing is left of a ticket.
+    Finished(TicketId),
     /// For whoever watches.
     Event(Event),
     /// We have left, and everybody knows.
@@ -305,7 +309,10 @@ impl Engine {
     fn on_news(&mut self, news: News) {
         match news {
             News::Met(member) => self.on_met(member),
-            News::Gone(member, heir) => self.on_departed(member, heir),
+            News::Gone(member, heir, unsent) => {
+                self.on_departed(member, heir);
+                self.take_back(unsent);
+            }
             News::Said(from, bytes) => match decode_body(&bytes) {
                 Ok(body) => self.on_body(from, body),
                 Err(_) => self.counters.malformed += 1,
@@ -422,7 +429,11 @@ impl Engine {
         let next = match self.now.since(since) {
             away if away >= forget => return self.contacts.forget(host),
             away if away >= gone => {
-                member.into_iter().for_each(|member| self.step(Input::PeerDown(member)));
+                if let Some(member) = member {
+                    self.step(Input::PeerDown(member));
+                    let unsent = self.contacts.take_unsent(member);
+                    self.take_back(unsent);
+                }
                 forget
             }
             _ if leaving.is_some() => {
@@ -494,9 +505,27 @@ impl Engine {
         }
         self.on_departed(from, heir);
         for bytes in left_over {
-            match (heir, decode_body(&bytes)) {
-                (Some(_), Ok(Body::Peer(wire))) => self.send(from, wire),
-                (None, _) | (_, Ok(_) | Err(_)) => {}
+            if let (Some(_), Ok(Body::Peer(wire))) = (heir, decode_body(&bytes)) {
+                self.send(from, wire);
+            }
+        }
+    }
+
+    /// Tokens that were meant for a member that is gone, and never went out, are ours again: as if it had had them and
+    /// passed them on to us. Nothing else of what was meant for it matters to anybody.
+    fn take_back(&mut self, unsent: Vec<Vec<u8>>) {
+        let me = self.contacts.me();
+        for bytes in unsent {
+            let Ok(Body::Peer(Wire::Direct { resource, message })) = decode_body(&bytes) else { continue };
+            let founded::Message::Inner(fair_k_late::Message::Token { token, stay, role, .. }) = message else {
+                continue;
+            };
+            let to = Claim { peer: me, ticket: Ticket::NONE };
+            let news = fair_k_late::News::Left { slot: token.slot, stay, to };
+            let token = fair_k_late::Message::Token { to: Ticket::NONE, token, stay: stay + 1, role };
+            for message in [fair_k_late::Message::Tell { epoch: 0, news }, token] {
+                let wire = Wire::Direct { resource, message: founded::Message::Inner(message) };
+                self.on_wire(me, wire);
             }
         }
     }

@@ -76,8 +76,10 @@ pub enum Heard {
     Hello,
     /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
     NewLife {
-        /// So many messages were meant for the old one and never confirmed.
+        /// So many messages were sent to the old one and never confirmed.
         lost: usize,
+        /// These were never sent: nobody has seen them.
+        unsent: Vec<Vec<u8>>,
     },
     /// It makes no sense: the connection must be closed, and a new one will do.
     Strange(&'static str),
@@ -110,8 +112,10 @@ pub struct Link {
     /// Our life, as the other side shall know it.
     mine: Life,
     theirs: Option<Life>,
-    /// The number of the last message that we sent.
+    /// The number of the last message that we were given to send …
     sent: u64,
+    /// … and of the last that has gone out.
+    gone_out: u64,
     /// Those not confirmed: the last of them has the number `sent`.
     kept: VecDeque<Vec<u8>>,
     bytes: usize,
@@ -128,7 +132,17 @@ impl Link {
     }
 
     fn of(mine: Life) -> Self {
-        Self { stage: Stage::Closed, mine, theirs: None, sent: 0, kept: VecDeque::new(), bytes: 0, has: 0, told: 0 }
+        Self {
+            stage: Stage::Closed,
+            mine,
+            theirs: None,
+            sent: 0,
+            gone_out: 0,
+            kept: VecDeque::new(),
+            bytes: 0,
+            has: 0,
+            told: 0,
+        }
     }
 
     /// A connection begins: what to say first.
@@ -173,7 +187,7 @@ impl Link {
         let frame = (self.stage == Stage::Open).then(|| self.data(self.sent, body.clone()));
         self.kept.push_back(body);
         if frame.is_some() {
-            self.told = self.has;
+            (self.told, self.gone_out) = (self.has, self.sent);
         }
         Ok(frame)
     }
@@ -181,6 +195,15 @@ impl Link {
     /// A message that may get lost: it does so here if nothing can go out.
     pub fn loose(&self, body: Vec<u8>) -> Option<Frame> {
         (self.stage == Stage::Open).then_some(Frame::Loose { body })
+    }
+
+    /// Takes out what has never gone out, so that nobody can have seen it.
+    pub fn take_unsent(&mut self) -> Vec<Vec<u8>> {
+        let confirmed = self.sent - self.kept.len() as u64;
+        let unsent: Vec<_> = self.kept.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
+        self.bytes -= unsent.iter().map(Vec::len).sum::<usize>();
+        self.sent -= unsent.len() as u64;
+        unsent
     }
 
     /// Takes out what was not confirmed.
@@ -230,9 +253,10 @@ impl Link {
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Heard {
         let heard = if self.theirs.is_some_and(|theirs| theirs != life) {
+            let unsent = self.take_unsent();
             let lost = self.kept.len();
             *self = Self::of(self.mine);
-            Heard::NewLife { lost }
+            Heard::NewLife { lost, unsent }
         } else {
             Heard::Hello
         };
@@ -245,6 +269,7 @@ impl Link {
         }
         self.stage = Stage::Open;
         self.told = self.has; // Our own hello has said so, or there was nothing to say.
+        self.gone_out = self.sent;
         let first = self.sent - self.kept.len() as u64 + 1;
         out.extend((first..).zip(&self.kept).map(|(number, body)| self.data(number, body.clone())));
         heard
@@ -418,17 +443,35 @@ mod tests {
         pair.up();
         pair.ends[0].say();
         pair.finish();
-        pair.cut();
         pair.ends[0].say();
+        pair.cut();
         pair.ends[0].say();
         pair.ends[1] = End::new(3);
         pair.up();
         _ = pair.deliver(0);
-        assert_eq!(pair.deliver(1), Some(Heard::NewLife { lost: 2 }));
+        let Some(Heard::NewLife { lost: 1, unsent }) = pair.deliver(1) else { panic!("it is another process") };
+        assert_eq!(unsent, [3u64.to_be_bytes()]);
         pair.ends[0].say();
         pair.ends[1].say();
         pair.finish();
         assert_eq!((&pair.ends[0].heard[..], &pair.ends[1].heard[..]), (&[1][..], &[4][..]));
+    }
+
+    #[test]
+    fn what_never_went_out_can_be_taken_back() {
+        let mut pair = Pair::new();
+        pair.up();
+        pair.finish();
+        (0..3).for_each(|_| pair.ends[0].say());
+        _ = pair.deliver(0);
+        pair.cut();
+        (0..2).for_each(|_| pair.ends[0].say());
+        assert_eq!(pair.ends[0].link.take_unsent(), [4u64, 5].map(u64::to_be_bytes));
+        assert_eq!(pair.ends[0].link.take_unsent(), Vec::<Vec<u8>>::new());
+        pair.ends[0].said = 3;
+        pair.ends[0].say();
+        pair.finish();
+        pair.check();
     }
 
     #[test]
@@ -445,7 +488,8 @@ mod tests {
         pair.ends[1].say();
         pair.up();
         _ = pair.deliver(1);
-        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: 1 }), "the other side is told");
+        let unsent = vec![2u64.to_be_bytes().to_vec()];
+        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: 0, unsent }), "the other side is told");
         pair.ends[1].say();
         pair.finish();
         assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);

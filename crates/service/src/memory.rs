@@ -234,7 +234,7 @@ impl Transport for Endpoint {
     }
 
     /// What was sent is on its way.
-    async fn stop(&mut self) {
+    async fn stop(self) {
         let me = self.me;
         let mut state = self.network.state();
         if state.ports.get(&me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake)) {

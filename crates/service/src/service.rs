@@ -56,6 +56,7 @@ struct Shared {
 pub struct Builder {
     join: Vec<String>,
     config: Config,
+    process: Option<u64>,
 }
 
 impl Builder {
@@ -71,20 +72,28 @@ impl Builder {
         self
     }
 
+    /// The number of this process among all of its host, for tests that shall run twice in the same way. If it is not
+    /// said it comes from the wall clock. The same number twice is two members in one, and breaks every promise.
+    pub fn process_number(mut self, process: u64) -> Self {
+        self.process = Some(process);
+        self
+    }
+
     /// Starts the peer, and waits until it is in the overlay.
     ///
     /// # Errors
     /// [`Error::NoPeer`] if nobody was there to join.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
-        let engine = Engine::new(me, transport.addresses(), process_number(me), self.config);
+        let process = self.process.unwrap_or_else(|| process_number(me));
+        let engine = Engine::new(me, transport.addresses(), process, self.config);
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
         let driver = Driver::new(transport, engine, (&commands, receiver), events.clone(), self.join, started);
         tokio::spawn(driver.run());
         is_started.await.unwrap_or(Err(Error::Stopped))?;
-        // Session 0 is nobody's; 1 is that of the process itself.
+        // Session 1 is that of the process itself.
         Ok(Service { shared: Arc::new(Shared { me, commands, events, numbers: AtomicU64::new(2) }) })
     }
 }

@@ -30,7 +30,7 @@ pub trait Transport: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
 
     /// Sends what is still to be sent, and closes all connections.
-    fn stop(&mut self) -> impl Future<Output = ()> + Send;
+    fn stop(self) -> impl Future<Output = ()> + Send;
 }
 
 /// What a transport reports.

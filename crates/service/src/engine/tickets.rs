@@ -56,6 +56,8 @@ pub(super) struct Entry {
     /// What the protocol knows it by; nothing while it cannot be asked for.
     pub claim: Option<Ticket>,
     pub asked: Time,
+    /// It does not end with its session.
+    pub detached: bool,
     pub stage: Stage,
 }
 
@@ -127,7 +129,7 @@ impl Engine {
         known.waiting.insert(ticket);
         let wait = wanted.wait;
         let stage = Stage::Waiting { ahead: None, first: None, missing: 0 };
-        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, stage });
+        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, detached: false, stage });
         self.request(ticket);
         self.after_request(ticket, resource, wait);
         self.settle();
@@ -268,10 +270,10 @@ impl Engine {
     }
 
     /// From now on it is the client that renews the lease of this grant, and its session does not matter.
-    pub fn detach(&mut self, ticket: TicketId, session: SessionId, now: Time) {
+    pub fn detach(&mut self, ticket: TicketId, now: Time) {
         self.now = now;
         let Some(entry) = self.tickets.get_mut(&ticket) else { return };
-        entry.wanted.session = session;
+        entry.detached = true;
         if let Stage::Held { lease, .. } = &mut entry.stage {
             lease.kept = false;
             let next = lease.next();
@@ -298,7 +300,8 @@ impl Engine {
     /// A client has gone, with all that it has.
     pub fn end_session(&mut self, session: SessionId, now: Time) {
         self.now = now;
-        let of_session = self.tickets.iter().filter(|(_, entry)| entry.wanted.session == session);
+        let ends = |entry: &Entry| entry.wanted.session == session && !entry.detached;
+        let of_session = self.tickets.iter().filter(|(_, entry)| ends(entry));
         let tickets: Vec<TicketId> = of_session.map(|(id, _)| *id).collect();
         tickets.into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
         self.settle();
@@ -320,6 +323,7 @@ impl Engine {
     fn finish(&mut self, ticket: TicketId) {
         self.unrequest(ticket);
         let Some(Entry { wanted, resource, stage, .. }) = self.tickets.remove(&ticket) else { return };
+        self.out.push(Out::Finished(ticket));
         self.timers.cancel(&Alarm::Ticket(ticket));
         if let Some(request) = wanted.request {
             self.requests.remove(&(wanted.session, request));

@@ -156,7 +156,11 @@ async fn the_same_request_of_the_same_session_is_asked_for_once() {
     drop(waits);
     drop(other);
     drop(timeout(SECOND, again).await.expect("one who waits is left").unwrap());
-    drop(two);
+    let id = two.detach();
+    assert_eq!(ask().await.unwrap().id(), id, "also when it has no handle any more");
+    drop(session);
+    peer.renew(id).await.unwrap();
+    peer.release(id).await.unwrap();
     all_free(&cluster, "r", 2).await;
 }
 

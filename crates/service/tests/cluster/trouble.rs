@@ -144,6 +144,23 @@ async fn one_who_waits_dies() {
     }
 }
 
+/// The next in line dies, and the holder leaves before anybody has noticed: the token that was meant for the dead comes
+/// back.
+#[tokio::test(start_paused = true)]
+async fn a_token_for_the_dead_comes_back() {
+    let (mut cluster, grant, mut waits) = with_waiters(55).await;
+    cluster.kill(3);
+    drop(waits.remove(0));
+    sleep(SECOND).await;
+    drop(grant);
+    let mut last = 0;
+    for (number, acquire) in waits {
+        let grant = timeout(LEASE, acquire).await.unwrap_or_else(|_| panic!("{number} waits in vain")).unwrap();
+        assert!(grant.fencing() > last);
+        last = grant.fencing();
+    }
+}
+
 /// One of three holders dies. The other slots go on, and nobody enters the one that is lost.
 #[tokio::test(start_paused = true)]
 async fn one_holder_of_three_dies() {

@@ -11,6 +11,8 @@ use peerlock_service::{Error, Grant, PeerId, Service};
 pub struct Cluster {
     pub network: Network,
     pub peers: BTreeMap<u64, Service>,
+    /// How many processes there have been.
+    started: u64,
 }
 
 pub fn id(number: u64) -> PeerId {
@@ -22,7 +24,7 @@ impl Cluster {
     pub async fn of(peers: u64, seed: u64) -> Self {
         let network = Network::new(seed);
         network.delay(Duration::from_micros(50), Duration::from_millis(2));
-        let mut cluster = Self { network, peers: BTreeMap::new() };
+        let mut cluster = Self { network, peers: BTreeMap::new(), started: 1000 * seed };
         for number in 1..=peers {
             cluster.start(number, 1).await.expect("it starts");
         }
@@ -32,7 +34,8 @@ impl Cluster {
 
     /// Starts a peer that joins through another.
     pub async fn start(&mut self, number: u64, via: u64) -> Result<(), Error> {
-        let builder = Service::builder();
+        self.started += 1;
+        let builder = Service::builder().process_number(self.started);
         let builder = if number == via { builder } else { builder.join(Network::address(id(via))) };
         let service = builder.start(self.network.endpoint(id(number))).await?;
         self.peers.insert(number, service);
