@@ -1,7 +1,7 @@
 //! Named resources among peers: at most `slots` inside at a time, in fair order, without a server.
 //!
 //! [`Service`] is one peer with all its clients; [`Resource`], [`Acquire`] and [`Grant`] are a client's way in and out.
-//! Inside, one task owns the [engine](engine), which is pure: `docs/service.md` has the rest.
+//! Inside, one task owns the engine, which is pure: `docs/service.md` has the rest.
 
 mod config;
 mod contacts;
