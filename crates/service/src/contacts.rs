@@ -134,9 +134,9 @@ impl Contacts {
         self.departed.iter().map(|(gone, heir)| (*gone, *heir))
     }
 
-    /// How many are more than half of all whom we know, ourselves included.
+    /// How many are more than half of all whom we have met, ourselves included.
     pub fn majority(&self) -> usize {
-        let all = self.hosts.len() + 1;
+        let all = self.members.len() + 1;
         all / 2 + 1
     }
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use peerlock_base::Rng;
+use peerlock_service::memory::Network;
+use peerlock_service::transport::{self, Transport};
 use peerlock_service::{Error, Service};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -161,6 +163,74 @@ async fn a_token_for_the_dead_comes_back() {
     }
 }
 
+/// One who waits is cut off for so long that its place is given up. When it is back it asks again by itself.
+#[tokio::test(start_paused = true)]
+async fn one_who_waits_is_cut_off_and_comes_back() {
+    let (cluster, grant, waits) = with_waiters(56).await;
+    let log = Log::new(1);
+    log.enter(2, &grant);
+    cluster.isolate(3, true);
+    sleep(11 * SECOND).await;
+    cluster.isolate(3, false);
+    sleep(10 * SECOND).await;
+    log.leave(&grant);
+    drop(grant);
+    let mut clients = Vec::new();
+    for (number, acquire) in waits {
+        let log = log.clone();
+        clients.push(tokio::spawn(async move {
+            match timeout(20 * SECOND, acquire).await.unwrap_or_else(|_| panic!("{number} waits in vain")) {
+                Ok(grant) => {
+                    log.enter(number, &grant);
+                    sleep(SECOND).await;
+                    log.leave(&grant);
+                }
+                // It could not reach anybody for most of its lease.
+                Err(error) => assert!(number == 3 && matches!(error, Error::Stalled { .. }), "{number}: {error}"),
+            }
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(log.entries()[..3], [2, 4, 5]);
+    let patient = cluster.peer(3).resource("r").ttl(60 * SECOND).acquire().await.unwrap();
+    let waits = cluster.peer(4).resource("r").ttl(60 * SECOND).acquire();
+    sleep(SECOND).await;
+    cluster.isolate(4, true);
+    sleep(15 * SECOND).await;
+    cluster.isolate(4, false);
+    sleep(10 * SECOND).await;
+    assert_eq!(cluster.peer(1).show("r").await.unwrap().queue.len(), 1, "it has asked again");
+    drop(patient);
+    drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
+}
+
+/// Whoever sends what nobody understands is not listened to, and everybody else goes on.
+#[tokio::test(start_paused = true)]
+async fn malformed_frames_are_counted_and_dropped() {
+    let cluster = Cluster::of(2, 57).await;
+    let mut stranger = cluster.network.endpoint(id(9));
+    stranger.dial(&Network::address(id(1)));
+    let mut rng = Rng::new(57);
+    let mut sent = 0;
+    while let Ok(Some(event)) = timeout(SECOND, stranger.next()).await {
+        let transport::Event::Up { peer, epoch, .. } = event else { continue };
+        for length in 0..200 {
+            let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
+            bytes.iter_mut().take(1).for_each(|version| *version = length as u8 % 3);
+            stranger.send(peer, epoch, bytes);
+            sent += 1;
+        }
+        if sent > 1000 {
+            break;
+        }
+    }
+    drop(timeout(SECOND, cluster.peer(2).resource("r").acquire()).await.expect("at once").unwrap());
+    let counters = cluster.peer(1).counters().await.unwrap();
+    assert!(counters.malformed > 150, "{counters:?}");
+}
+
 /// One of three holders dies. The other slots go on, and nobody enters the one that is lost.
 #[tokio::test(start_paused = true)]
 async fn one_holder_of_three_dies() {
@@ -249,11 +319,11 @@ async fn nobody_is_there_to_join() {
 /// All peers are told to join each other, and somebody has to begin.
 #[tokio::test(start_paused = true)]
 async fn peers_that_all_join_each_other_find_one_who_begins() {
-    let network = peerlock_service::memory::Network::new(49);
+    let network = Network::new(49);
     let start = |number: u64| {
         let endpoint = network.endpoint(id(number));
         let others = (1..=3).filter(move |other| *other != number);
-        let address = |other| peerlock_service::memory::Network::address(id(other));
+        let address = |other| Network::address(id(other));
         let builder = others.fold(Service::builder(), |builder, other| builder.join(address(other)));
         async move { builder.start(endpoint).await.unwrap() }
     };
