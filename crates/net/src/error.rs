@@ -1,0 +1,167 @@
+use std::path::PathBuf;
+use std::{fmt, io};
+
+use thiserror::Error;
+
+use crate::Address;
+
+/// Why a peer could not be started. Nothing has been changed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The key file exists but cannot be read.
+    #[error("cannot read the identity in {path}: {source}. Make it readable for this user, or name another file")]
+    IdentityUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The key file could not be made.
+    #[error("cannot create an identity in {path}: {source}. Create its directory and make it writable for this user")]
+    IdentityUncreatable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The key file holds something else.
+    #[error(
+        "{path} is not an identity: it must hold one line of 64 hexadecimal digits. Name another file, or move this one \
+         away to get a new identity"
+    )]
+    IdentityMalformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others than its owner can read or write the key file.
+    #[error(
+        "others can use the identity in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+    )]
+    IdentityTooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The secret cannot be read.
+    #[error("cannot read the cluster secret in {path}: {source}. Copy the file from another peer of the cluster")]
+    SecretUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The secret is too easy to guess.
+    #[error("the cluster secret has {length} bytes and needs at least {least}: make one with `openssl rand -hex 32`")]
+    SecretTooShort {
+        /// How long it is.
+        length: usize,
+        /// How long it must be.
+        least: usize,
+    },
+    /// The address to listen on cannot be had.
+    #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A request to dial was not taken, because too many wait already. Nothing has been changed; try again later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("too many dials are waiting: try again in a moment")]
+pub struct Busy;
+
+/// Text that names no address.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is not an address: write IP:PORT for TCP, such as 10.0.0.7:7400, or quic://IP:PORT")]
+pub struct BadAddress(pub String);
+
+/// Why a message was not sent. It never will be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Unsent {
+    /// The epoch is over, or the peer was never up.
+    #[error("the link to the peer is down")]
+    Down,
+    /// The message is longer than any peer accepts.
+    #[error("the message is longer than a frame may be")]
+    TooLong,
+    /// The peer reads too slowly: its queue is full, and the link has been given up.
+    #[error("the peer does not read what it is sent: its link is down")]
+    Slow,
+}
+
+/// Why a link went down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Why {
+    /// The peer said goodbye.
+    Left,
+    /// The connection broke, or the peer's process died.
+    Lost,
+    /// Nothing was heard for several heartbeats: the peer is frozen, overloaded or cut off. A suspicion, not a fact.
+    Silent,
+    /// The peer did not read as fast as we sent.
+    Slow,
+    /// The peer broke the framing.
+    Malformed,
+    /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
+    Replaced,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Left => "it left",
+            Self::Lost => "the connection broke",
+            Self::Silent => "it fell silent",
+            Self::Slow => "it did not read what it was sent",
+            Self::Malformed => "it sent a malformed frame",
+            Self::Replaced => "a newer connection took its place",
+        })
+    }
+}
+
+/// Why a connection never became a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
+pub enum Refusal {
+    /// The other side does not know the secret; or it closed when it had seen our proof, which says the same of us.
+    #[error("the cluster secrets differ: compare the two secret files")]
+    Secret,
+    /// The proof took too long.
+    #[error("it did not prove in time that it belongs to the cluster")]
+    Timeout,
+    /// The connection ended during the proof, or what came was no proof.
+    #[error("the connection broke before both sides had proved that they belong to the cluster")]
+    Broken,
+    /// The other side speaks libp2p, but not our protocol or not this version of it.
+    #[error("it does not speak this version of peerlock")]
+    Version,
+    /// There are as many links or unproven connections as are allowed.
+    #[error("it has as many peers as it allows")]
+    Crowded,
+    /// Another peer has the same number.
+    #[error("another peer has the same number: give one of the two a new identity")]
+    Collision,
+    /// It is us.
+    #[error("this is our own address")]
+    Myself,
+    /// The two are linked already; nothing is wrong.
+    #[error("there is a link already")]
+    Duplicate,
+    /// The other side is shutting down.
+    #[error("it is shutting down")]
+    Leaving,
+}
+
+/// Why an address that was dialled led nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unreached {
+    /// No connection came about.
+    #[error("no connection: {0}")]
+    Connection(String),
+    /// A connection came about, and was refused by us or by them.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}

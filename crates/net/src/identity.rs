@@ -1,0 +1,178 @@
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use libp2p::identity::Keypair;
+use peerlock_base::PeerId;
+use sha2::{Digest as _, Sha256};
+
+use crate::Error;
+use crate::random::random;
+
+const KEY: usize = 32;
+
+/// Who a peer is: an ed25519 key pair. Whoever holds the file is the peer, so never copy it to a second machine.
+#[derive(Clone)]
+pub struct Identity(Keypair);
+
+impl Identity {
+    /// A new identity that is kept nowhere.
+    pub fn generate() -> Self {
+        Self::from_key(random())
+    }
+
+    /// The identity kept in `path`; made there, readable by its owner only, if there is no such file.
+    pub fn load_or_create(path: &Path) -> Result<Self, Error> {
+        match Self::load(path) {
+            Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            loaded => return loaded,
+        }
+        let key = random();
+        match create(path, &key) {
+            Ok(()) => Ok(Self::from_key(key)),
+            // Somebody was faster: theirs is whole, because it appears at once.
+            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
+        }
+    }
+
+    /// The number that the rest of peerlock knows this peer by.
+    pub fn peer(&self) -> PeerId {
+        number(&self.name())
+    }
+
+    pub(crate) fn name(&self) -> libp2p::PeerId {
+        self.0.public().to_peer_id()
+    }
+
+    pub(crate) fn keypair(&self) -> &Keypair {
+        &self.0
+    }
+
+    fn load(path: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::IdentityUnreadable { path: path.to_owned(), source };
+        let mode = mode(&fs::metadata(path).map_err(unreadable)?);
+        if mode & 0o077 != 0 {
+            return Err(Error::IdentityTooOpen { path: path.to_owned(), mode });
+        }
+        let bytes = fs::read(path).map_err(unreadable)?;
+        let key = from_hex(bytes.trim_ascii_end()).ok_or_else(|| Error::IdentityMalformed { path: path.to_owned() })?;
+        Ok(Self::from_key(key))
+    }
+
+    fn from_key(mut key: [u8; KEY]) -> Self {
+        Self(Keypair::ed25519_from_bytes(&mut key).expect("any 32 bytes are an ed25519 key"))
+    }
+}
+
+/// A peer's number: 64 bits of a hash of its libp2p name, which for ed25519 is the public key itself.
+///
+/// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it happens, the
+/// second of them is refused by every peer that has a link with the first ([`crate::Refusal::Collision`]).
+pub(crate) fn number(name: &libp2p::PeerId) -> PeerId {
+    let hash = Sha256::new_with_prefix(b"peerlock peer ").chain_update(name.to_bytes()).finalize();
+    PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Writes the whole file beside `path` first and then gives it its name, unless the name is taken.
+fn create(path: &Path, key: &[u8; KEY]) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".identity").tempfile_in(directory)?;
+    writeln!(file, "{}", to_hex(key))?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn mode(metadata: &fs::Metadata) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o777
+}
+
+/// Elsewhere than on Unix there are no such bits, and files of a user are private by default.
+#[cfg(not(unix))]
+fn mode(_: &fs::Metadata) -> u32 {
+    0o600
+}
+
+fn to_hex(key: &[u8; KEY]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let bytes: Vec<u8> =
+        pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn write(path: &Path, text: &[u8], mode: u32) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn an_identity_outlives_its_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity");
+        let first = Identity::load_or_create(&path).unwrap();
+        let again = Identity::load_or_create(&path).unwrap();
+        assert_eq!(first.name(), again.name());
+        assert_eq!(first.peer(), again.peer());
+        assert_eq!(mode(&fs::metadata(&path).unwrap()), 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing else is left behind");
+        assert_ne!(first.peer(), Identity::generate().peer());
+    }
+
+    #[test]
+    fn of_two_that_create_at_once_both_get_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity");
+        let names: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| Identity::load_or_create(&path).unwrap().name())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(names.windows(2).all(|pair| pair[0] == pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_named_and_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("identity");
+        let good = [b'7'; 64];
+        for text in [&b""[..], b"\n", &good[..62], &good[..63], &[b'x'; 64], &[b'7'; 66], &[0xff; 64]] {
+            write(&path, text, 0o600);
+            assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityMalformed { .. })), "{text:?}");
+            assert_eq!(fs::read(&path).unwrap(), text);
+        }
+        for open in [0o640, 0o604, 0o620, 0o777] {
+            write(&path, &good, open);
+            let error = Identity::load_or_create(&path).err().unwrap();
+            assert!(matches!(error, Error::IdentityTooOpen { mode, .. } if mode == open), "{error}");
+            assert!(error.to_string().contains("chmod 600"), "{error}");
+        }
+        write(&path, &good, 0o600);
+        assert!(Identity::load_or_create(&path).is_ok());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityUnreadable { .. })));
+        let nowhere = directory.path().join("no/such/directory");
+        assert!(matches!(Identity::load_or_create(&nowhere), Err(Error::IdentityUncreatable { .. })));
+    }
+
+    /// Pinned, because peers must agree on it.
+    #[test]
+    fn the_number_of_a_peer_never_changes() {
+        assert_eq!(Identity::from_key([7; KEY]).peer(), PeerId::new(8_211_119_110_698_976_474));
+    }
+}

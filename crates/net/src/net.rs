@@ -1,0 +1,247 @@
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use libp2p::Swarm;
+use peerlock_base::PeerId;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::behaviour::Behaviour;
+use crate::hub::{self, Command};
+use crate::session::Shared;
+use crate::table::{Table, cost};
+use crate::transport::transport;
+use crate::{Address, Busy, Error, Identity, Metrics, Secret, Unreached, Unsent, Why};
+
+/// How many requests to dial may wait for the hub, which never takes long.
+const COMMANDS: usize = 256;
+
+/// How a peer is connected. Every default is our choice; `docs/network.md` says why.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where to listen by TCP; port 0 is any free one.
+    pub listen: SocketAddr,
+    /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
+    pub quic: bool,
+    /// How often a link without other traffic says that it is alive.
+    pub beat: Duration,
+    /// How many beats in a row may be missing.
+    pub missed: u32,
+    /// How long libp2p's handshake, and after it the proof, may take.
+    pub proof: Duration,
+    /// How long to wait for others to have read our goodbye.
+    pub goodbye: Duration,
+    /// The first wait before a kept address is dialled again; doubled with every failure.
+    pub redial: Duration,
+    /// The longest such wait.
+    pub redial_most: Duration,
+    /// The longest message, in bytes. The same in the whole cluster: longer frames end the link.
+    pub max_message: usize,
+    /// How many bytes may wait for one peer to read them.
+    pub outbox: usize,
+    /// How many bytes from one peer may wait for the application, before no more is read.
+    pub inbox: usize,
+    /// How many links there may be.
+    pub max_peers: usize,
+    /// How many connections made by others may be without proof at any time.
+    pub max_strangers: usize,
+}
+
+impl Config {
+    /// The defaults, listening here.
+    pub const fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            quic: true,
+            beat: Duration::from_secs(1),
+            missed: 4,
+            proof: Duration::from_secs(5),
+            goodbye: Duration::from_secs(1),
+            redial: Duration::from_millis(200),
+            redial_most: Duration::from_secs(30),
+            max_message: 1024 * 1024,
+            outbox: 8 * 1024 * 1024,
+            inbox: 2 * 1024 * 1024,
+            max_peers: 1024,
+            max_strangers: 64,
+        }
+    }
+}
+
+/// How a peer is connected, made sound.
+fn sound(mut config: Config) -> Config {
+    // A length on the wire has four bytes.
+    config.max_message = config.max_message.min(u32::MAX as usize);
+    // A queue takes at least one message.
+    config.outbox = config.outbox.max(cost(config.max_message));
+    // Without a pause between them beats would fill the line.
+    config.beat = config.beat.max(Duration::from_millis(1));
+    config
+}
+
+/// One life of the link with a peer, counted by this process over all peers: later is higher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub(crate) u64);
+
+/// What the network tells the application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A member of the cluster is linked with us.
+    Up {
+        /// Who.
+        peer: PeerId,
+        /// This life of the link.
+        epoch: Epoch,
+        /// Where others can dial it.
+        address: Address,
+    },
+    /// The link is over. What was sent and not yet read by the other side may be lost.
+    Down {
+        /// Who.
+        peer: PeerId,
+        /// Which life of the link.
+        epoch: Epoch,
+        /// What happened.
+        why: Why,
+    },
+    /// A message has come.
+    Message {
+        /// Who sent it.
+        from: PeerId,
+        /// In which life of the link.
+        epoch: Epoch,
+        /// What it says.
+        bytes: Bytes,
+    },
+    /// A dial led nowhere. A kept address is dialled again all the same.
+    Unreached {
+        /// What was dialled.
+        address: Address,
+        /// What happened.
+        why: Unreached,
+    },
+}
+
+/// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] says goodbye.
+pub struct Net {
+    me: PeerId,
+    address: Address,
+    goodbye: Duration,
+    table: Arc<Table>,
+    commands: mpsc::Sender<Command>,
+    hub: JoinHandle<()>,
+}
+
+impl Net {
+    /// Starts to listen. Must be called inside a tokio runtime.
+    pub async fn start(config: Config, identity: Identity, secret: Secret) -> Result<Self, Error> {
+        let config = sound(config);
+        let me = identity.peer();
+        let goodbye = config.goodbye;
+        let table = Arc::new(Table::new(me, config.clone()));
+        let shared = Shared { name: identity.name(), secret, config: config.clone(), table: Arc::clone(&table) };
+        let swarm = Swarm::new(
+            transport(&identity, &config),
+            Behaviour::new(Arc::new(shared)),
+            identity.name(),
+            libp2p::swarm::Config::with_tokio_executor()
+                .with_idle_connection_timeout(Duration::ZERO)
+                .with_max_negotiating_inbound_streams(1),
+        );
+        let swarm = hub::listen(swarm, &config, &table).await?;
+        let listen = table.listen.get().copied().unwrap_or(config.listen);
+        let (commands, inbox) = mpsc::channel(COMMANDS);
+        let hub = tokio::spawn(hub::run(swarm, Arc::clone(&table), config, inbox));
+        Ok(Self { me, address: Address::tcp(listen), goodbye, table, commands, hub })
+    }
+
+    /// Our own number.
+    pub fn me(&self) -> PeerId {
+        self.me
+    }
+
+    /// Where we listen by TCP, with the port that we got.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
+    pub fn dial(&self, address: Address) -> Result<(), Busy> {
+        self.command(Command::Dial { address, keep: false })
+    }
+
+    /// Stays linked with whoever is at this address: dials it now, and again whenever the link is gone.
+    pub fn keep(&self, address: Address) -> Result<(), Busy> {
+        self.command(Command::Dial { address, keep: true })
+    }
+
+    /// Dials this address no more. A link that there is stays.
+    pub fn forget(&self, address: Address) -> Result<(), Busy> {
+        self.command(Command::Forget(address))
+    }
+
+    fn command(&self, command: Command) -> Result<(), Busy> {
+        self.commands.try_send(command).map_err(|_| Busy)
+    }
+
+    /// Queues a message for a peer in this epoch.
+    ///
+    /// The epoch is the one that the sender knows of, from the last `Up` it has seen. So a message that was meant for a
+    /// link that is gone never travels on the next one.
+    pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+        self.table.send(to, epoch, bytes)
+    }
+
+    /// The next event. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            self.table.news.notified().await;
+        }
+    }
+
+    /// The next event, if there is one now.
+    pub fn try_next(&mut self) -> Option<Event> {
+        self.table.pop()
+    }
+
+    /// Who is up, in which epoch and where, also if its `Up` has not been taken yet.
+    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, Address)> {
+        self.table.peers()
+    }
+
+    /// What has been counted so far.
+    pub fn metrics(&self) -> Metrics {
+        self.table.metrics()
+    }
+
+    /// Sends what is queued, tells every peer goodbye and waits until they have heard it, for a bounded time.
+    pub async fn shutdown(self) {
+        self.table.leave();
+        let everybody = async {
+            loop {
+                let ended = self.table.ended.notified();
+                tokio::pin!(ended);
+                ended.as_mut().enable();
+                if self.table.is_empty() {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // A link whose queue does not drain would never come to its goodbye.
+        let _ = timeout(2 * self.goodbye, everybody).await;
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.hub.abort();
+    }
+}

@@ -1,0 +1,582 @@
+//! Who is linked with us, and what is on its way between the links and the application: the one place that keeps the
+//! contract.
+//!
+//! Everything is under one lock that is held for a few instructions and never across an await, so an epoch's end, its
+//! `Down` and the beginning of the next are one step: no message of an old epoch can slip in behind.
+//!
+//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or restart.
+//! The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes and keeps
+//! the one it has, unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use peerlock_base::PeerId;
+use tokio::sync::Notify;
+
+use crate::frame::Hello;
+use crate::random::random;
+use crate::{Address, Config, Epoch, Event, Metrics, Refusal, Unreached, Unsent, Why};
+
+/// What a queued message costs beside its bytes, so that empty ones are bounded, too.
+const OVERHEAD: usize = 64;
+
+/// What a message of this length costs a queue.
+pub(crate) const fn cost(length: usize) -> usize {
+    length.saturating_add(OVERHEAD)
+}
+
+/// How many failed dials wait for an application that does not listen, before further ones are only counted.
+const UNREACHED: usize = 256;
+
+/// A peer that has proved itself on a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newcomer {
+    pub peer: PeerId,
+    /// Its libp2p name: its whole public key.
+    pub name: libp2p::PeerId,
+    pub hello: Hello,
+    /// Where others can reach it.
+    pub address: Address,
+}
+
+/// Links, queues and counters of one peer.
+pub(crate) struct Table {
+    me: PeerId,
+    incarnation: u64,
+    config: Config,
+    /// Where we listen by TCP, once we do.
+    pub listen: OnceLock<SocketAddr>,
+    state: Mutex<State>,
+    /// There is something for the application.
+    pub news: Notify,
+    /// A link is over.
+    pub ended: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    links: HashMap<PeerId, Link>,
+    /// The newest link that is over, as `Hello` tells it, and since when; until the other side has surely noticed.
+    past: HashMap<PeerId, ((u64, u64), Instant)>,
+    inbox: VecDeque<Event>,
+    /// How many of the inbox are `Up` or `Down`, and how many are `Unreached`.
+    changes: usize,
+    unreached: usize,
+    last_epoch: u64,
+    leaving: bool,
+    metrics: Metrics,
+}
+
+struct Link {
+    newcomer: Newcomer,
+    epoch: Epoch,
+    /// The number that the peer with the smaller number gave it.
+    number: u64,
+    outbox: VecDeque<Bytes>,
+    outbox_cost: usize,
+    inbox_cost: usize,
+    signals: Arc<Signals>,
+}
+
+#[derive(Default)]
+struct Signals {
+    /// There is something to write, or the link is over.
+    write: Notify,
+    /// There is room in the inbox, or the link is over.
+    room: Notify,
+}
+
+/// What a link's writer has to do next.
+pub(crate) enum Work {
+    /// Write these, then report their cost.
+    Messages(VecDeque<Bytes>, usize),
+    /// Say goodbye.
+    Leave,
+    /// Wait.
+    Nothing,
+    /// Stop: the link is over.
+    Over,
+}
+
+/// A connection's place in the table. The link is down when it is dropped, whatever the reason.
+pub(crate) struct Seat {
+    table: Arc<Table>,
+    peer: PeerId,
+    epoch: Epoch,
+    /// What the other side is told if we decide.
+    pub number: u64,
+    signals: Arc<Signals>,
+}
+
+impl Table {
+    pub fn new(me: PeerId, config: Config) -> Self {
+        Self {
+            me,
+            incarnation: u64::from_ne_bytes(random()),
+            config,
+            listen: OnceLock::new(),
+            state: Mutex::default(),
+            news: Notify::new(),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Whether we are the one who decides between connections with this peer.
+    pub fn decides(&self, peer: PeerId) -> bool {
+        self.me < peer
+    }
+
+    /// What we tell this peer of ourselves; or why there can be no link with it.
+    pub fn greet(&self, peer: PeerId, name: libp2p::PeerId) -> Result<Hello, Refusal> {
+        let state = self.lock();
+        self.admissible(&state, peer, name)?;
+        Ok(Hello {
+            incarnation: self.incarnation,
+            over: state.past.get(&peer).map_or((0, 0), |(over, _)| *over),
+            listen: self.listen.get().copied().unwrap_or(self.config.listen),
+            quic: self.config.quic,
+        })
+    }
+
+    /// The decider's choice: makes this connection the link with its peer, or says why not.
+    pub fn take(self: &Arc<Self>, newcomer: Newcomer) -> Result<Seat, Refusal> {
+        let mut state = self.lock();
+        self.admissible(&state, newcomer.peer, newcomer.name)?;
+        if let Some(link) = state.links.get(&newcomer.peer) {
+            let restarted = link.newcomer.hello.incarnation != newcomer.hello.incarnation;
+            let (decider, over) = newcomer.hello.over;
+            let lost = decider == self.incarnation && over >= link.number;
+            if !restarted && !lost {
+                return Err(Refusal::Duplicate);
+            }
+        }
+        let number = state.last_epoch + 1;
+        Ok(self.seat(&mut state, newcomer, number))
+    }
+
+    /// Follows the other side's choice.
+    pub fn follow(self: &Arc<Self>, newcomer: Newcomer, number: u64) -> Result<Seat, Refusal> {
+        let mut state = self.lock();
+        self.admissible(&state, newcomer.peer, newcomer.name)?;
+        if let Some(link) = state.links.get(&newcomer.peer) {
+            let same = link.newcomer.hello.incarnation == newcomer.hello.incarnation;
+            if same && number <= link.number {
+                // Its choice was overtaken by its next one.
+                return Err(Refusal::Duplicate);
+            }
+        }
+        Ok(self.seat(&mut state, newcomer, number))
+    }
+
+    fn admissible(&self, state: &State, peer: PeerId, name: libp2p::PeerId) -> Result<(), Refusal> {
+        if state.leaving {
+            return Err(Refusal::Leaving);
+        }
+        // libp2p makes no connection with our own name, so our own number means another key.
+        if peer == self.me {
+            return Err(Refusal::Collision);
+        }
+        match state.links.get(&peer) {
+            Some(link) if link.newcomer.name != name => return Err(Refusal::Collision),
+            Some(_) => {}
+            None if state.links.len() >= self.config.max_peers => return Err(Refusal::Crowded),
+            None => {}
+        }
+        // An application that does not listen is not told ever more.
+        if state.changes > 4 * self.config.max_peers { Err(Refusal::Crowded) } else { Ok(()) }
+    }
+
+    fn seat(self: &Arc<Self>, state: &mut State, newcomer: Newcomer, number: u64) -> Seat {
+        let peer = newcomer.peer;
+        if let Some(link) = state.links.get(&peer) {
+            let epoch = link.epoch;
+            self.end_locked(state, peer, epoch, Why::Replaced);
+        }
+        state.last_epoch += 1;
+        let epoch = Epoch(state.last_epoch);
+        let signals = Arc::<Signals>::default();
+        let link = Link {
+            newcomer,
+            epoch,
+            number,
+            outbox: VecDeque::new(),
+            outbox_cost: 0,
+            inbox_cost: 0,
+            signals: Arc::clone(&signals),
+        };
+        state.links.insert(peer, link);
+        state.metrics.ups += 1;
+        state.changes += 1;
+        state.inbox.push_back(Event::Up { peer, epoch, address: newcomer.address });
+        self.news.notify_one();
+        Seat { table: Arc::clone(self), peer, epoch, number, signals }
+    }
+
+    fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
+        self.end_locked(&mut self.lock(), peer, epoch, why);
+    }
+
+    /// Ends a link, unless it is over already.
+    fn end_locked(&self, state: &mut State, peer: PeerId, epoch: Epoch, why: Why) {
+        let Some(link) = state.link(peer, epoch) else { return };
+        let decider = if self.decides(peer) { self.incarnation } else { link.newcomer.hello.incarnation };
+        let over = (decider, link.number);
+        link.signals.write.notify_one();
+        link.signals.room.notify_one();
+        state.metrics.dropped += link.outbox.len() as u64;
+        state.links.remove(&peer);
+        let now = Instant::now();
+        let long_ago = 4 * self.config.silence();
+        state.past.retain(|_, (_, when)| now.duration_since(*when) < long_ago);
+        state.past.insert(peer, (over, now));
+        *state.metrics.downs.entry(why).or_default() += 1;
+        state.changes += 1;
+        state.inbox.push_back(Event::Down { peer, epoch, why });
+        self.news.notify_one();
+        self.ended.notify_waiters();
+    }
+
+    /// Queues a message for a peer.
+    pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+        if bytes.len() > self.config.max_message {
+            self.lock().metrics.dropped += 1;
+            return Err(Unsent::TooLong);
+        }
+        let mut state = self.lock();
+        let Some(link) = state.link(to, epoch) else {
+            state.metrics.dropped += 1;
+            return Err(Unsent::Down);
+        };
+        let cost = cost(bytes.len());
+        if link.outbox_cost + cost > self.config.outbox {
+            state.metrics.dropped += 1;
+            self.end_locked(&mut state, to, epoch, Why::Slow);
+            return Err(Unsent::Slow);
+        }
+        link.outbox_cost += cost;
+        link.outbox.push_back(bytes);
+        let signals = Arc::clone(&link.signals);
+        drop(state);
+        signals.write.notify_one();
+        Ok(())
+    }
+
+    /// The next event for the application, if there is one.
+    pub fn pop(&self) -> Option<Event> {
+        let mut state = self.lock();
+        let event = state.inbox.pop_front()?;
+        match &event {
+            Event::Message { from, epoch, bytes } => {
+                let limit = self.config.inbox;
+                if let Some(link) = state.link(*from, *epoch) {
+                    let was_full = link.inbox_cost >= limit;
+                    link.inbox_cost -= cost(bytes.len());
+                    if was_full {
+                        link.signals.room.notify_one();
+                    }
+                }
+            }
+            Event::Up { .. } | Event::Down { .. } => state.changes -= 1,
+            Event::Unreached { .. } => state.unreached -= 1,
+        }
+        Some(event)
+    }
+
+    /// Tells the application that a dial led nowhere.
+    pub fn unreached(&self, address: Address, why: Unreached) {
+        let mut state = self.lock();
+        state.metrics.unreached += 1;
+        if state.unreached < UNREACHED {
+            state.unreached += 1;
+            state.inbox.push_back(Event::Unreached { address, why });
+            self.news.notify_one();
+        }
+    }
+
+    /// Counts a connection that did not become a link.
+    pub fn refused(&self, refusal: Refusal) {
+        *self.lock().metrics.refused.entry(refusal).or_default() += 1;
+    }
+
+    /// Counts a dial.
+    pub fn dialled(&self, again: bool) {
+        let mut state = self.lock();
+        state.metrics.dials += 1;
+        state.metrics.redials += u64::from(again);
+    }
+
+    pub fn is_up(&self, peer: PeerId) -> bool {
+        self.lock().links.contains_key(&peer)
+    }
+
+    /// Everybody who is up, by number.
+    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, Address)> {
+        self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let state = self.lock();
+        Metrics { up: state.links.len() as u64, ..state.metrics.clone() }
+    }
+
+    /// Every link says goodbye once its queue is empty, and no new one is taken.
+    pub fn leave(&self) {
+        let mut state = self.lock();
+        state.leaving = true;
+        state.links.values().for_each(|link| link.signals.write.notify_one());
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lock().links.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere while the lock was held is a bug of ours; the links of others go on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn link(&mut self, peer: PeerId, epoch: Epoch) -> Option<&mut Link> {
+        self.links.get_mut(&peer).filter(|link| link.epoch == epoch)
+    }
+}
+
+impl Seat {
+    /// What to write next.
+    pub fn work(&self) -> Work {
+        let mut state = self.table.lock();
+        let leaving = state.leaving;
+        match state.link(self.peer, self.epoch) {
+            None => Work::Over,
+            Some(link) if !link.outbox.is_empty() => {
+                // Its cost stays on the account until it is written.
+                let messages = std::mem::take(&mut link.outbox);
+                let cost = messages.iter().map(|bytes| cost(bytes.len())).sum();
+                Work::Messages(messages, cost)
+            }
+            Some(_) if leaving => Work::Leave,
+            Some(_) => Work::Nothing,
+        }
+    }
+
+    /// Returns when there may be work.
+    pub async fn worked(&self) {
+        self.signals.write.notified().await;
+    }
+
+    /// These messages, of this cost, have been handed to the connection.
+    pub fn written(&self, messages: usize, cost: usize) {
+        let mut state = self.table.lock();
+        state.metrics.sent += messages as u64;
+        state.metrics.sent_bytes += (cost - messages * OVERHEAD) as u64;
+        if let Some(link) = state.link(self.peer, self.epoch) {
+            link.outbox_cost -= cost;
+        }
+    }
+
+    /// Hands a message to the application if there is room, or gives it back. `Ok(false)`: the link is over.
+    pub fn deliver(&self, bytes: Bytes) -> Result<bool, Bytes> {
+        let mut state = self.table.lock();
+        let Some(link) = state.link(self.peer, self.epoch) else { return Ok(false) };
+        if link.inbox_cost >= self.table.config.inbox {
+            return Err(bytes);
+        }
+        link.inbox_cost += cost(bytes.len());
+        state.metrics.received += 1;
+        state.metrics.received_bytes += bytes.len() as u64;
+        state.inbox.push_back(Event::Message { from: self.peer, epoch: self.epoch, bytes });
+        drop(state);
+        self.table.news.notify_one();
+        Ok(true)
+    }
+
+    /// Returns when there may be room.
+    pub async fn room(&self) {
+        self.signals.room.notified().await;
+    }
+
+    /// Ends the link.
+    pub fn end(self, why: Why) {
+        self.table.end(self.peer, self.epoch, why);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.table.end(self.peer, self.epoch, Why::Lost);
+    }
+}
+
+impl Config {
+    /// How long a peer may be silent.
+    fn silence(&self) -> Duration {
+        self.beat * (self.missed + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Identity;
+
+    const ME: PeerId = PeerId::new(100);
+    const LARGER: PeerId = PeerId::new(200);
+    const SMALLER: PeerId = PeerId::new(50);
+
+    fn table(change: impl FnOnce(&mut Config)) -> Arc<Table> {
+        let mut config = Config::new("127.0.0.1:0".parse().unwrap());
+        change(&mut config);
+        Arc::new(Table::new(ME, config))
+    }
+
+    fn newcomer(peer: PeerId) -> Newcomer {
+        let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap(), quic: false };
+        Newcomer { peer, name: Identity::generate().name(), hello, address: "127.0.0.1:1".parse().unwrap() }
+    }
+
+    fn with_hello(newcomer: Newcomer, change: impl FnOnce(&mut Hello)) -> Newcomer {
+        let mut hello = newcomer.hello;
+        change(&mut hello);
+        Newcomer { hello, ..newcomer }
+    }
+
+    fn refusal(seat: Result<Seat, Refusal>) -> Option<Refusal> {
+        seat.err()
+    }
+
+    /// The events so far, without addresses: `+` up, `-` down, otherwise the message.
+    fn events(table: &Table) -> Vec<String> {
+        std::iter::from_fn(|| table.pop())
+            .map(|event| match event {
+                Event::Up { epoch, .. } => format!("+{}", epoch.0),
+                Event::Down { epoch, why, .. } => format!("-{} {why:?}", epoch.0),
+                Event::Message { epoch, bytes, .. } => format!("{} {}", epoch.0, String::from_utf8_lossy(&bytes)),
+                Event::Unreached { why, .. } => why.to_string(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_decider_keeps_its_link_unless_the_other_side_has_lost_it() {
+        let table = table(|_| ());
+        let peer = newcomer(LARGER);
+        let first = table.take(peer).unwrap();
+        for (what, over) in [
+            ("nothing is over", (0, 0)),
+            ("an older one is over", (table.incarnation, first.number - 1)),
+            ("one of an earlier life of ours is over", (table.incarnation ^ 1, 99)),
+        ] {
+            let again = table.take(with_hello(peer, |hello| hello.over = over));
+            assert_eq!(refusal(again), Some(Refusal::Duplicate), "{what}");
+        }
+        let second = table.take(with_hello(peer, |hello| hello.over = (table.incarnation, first.number))).unwrap();
+        let third = table.take(with_hello(peer, |hello| hello.incarnation += 1)).unwrap();
+        assert_eq!(events(&table), ["+1", "-1 Replaced", "+2", "-2 Replaced", "+3"]);
+        drop((first, second));
+        assert_eq!(events(&table), [""; 0], "those were over already");
+        third.end(Why::Silent);
+        assert_eq!(events(&table), ["-3 Silent"]);
+        assert_eq!(table.greet(LARGER, peer.name).unwrap().over, (table.incarnation, 3));
+    }
+
+    #[test]
+    fn the_follower_follows_but_never_back() {
+        let table = table(|_| ());
+        let peer = newcomer(SMALLER);
+        assert!(!table.decides(SMALLER) && table.decides(LARGER));
+        let first = table.follow(peer, 7).unwrap();
+        assert_eq!(refusal(table.follow(peer, 6)), Some(Refusal::Duplicate), "overtaken");
+        let second = table.follow(peer, 8).unwrap();
+        let third = table.follow(with_hello(peer, |hello| hello.incarnation = 2), 1).unwrap();
+        assert_eq!(events(&table), ["+1", "-1 Replaced", "+2", "-2 Replaced", "+3"]);
+        drop((first, second, third));
+        assert_eq!(events(&table), ["-3 Lost"]);
+        assert_eq!(table.greet(SMALLER, peer.name).unwrap().over, (2, 1), "numbered by the other side");
+    }
+
+    #[test]
+    fn a_second_key_with_the_same_number_is_refused() {
+        let table = table(|_| ());
+        let (first, second) = (newcomer(LARGER), newcomer(LARGER));
+        let seat = table.take(first).unwrap();
+        assert_eq!(table.greet(LARGER, second.name), Err(Refusal::Collision));
+        assert_eq!(refusal(table.take(second)), Some(Refusal::Collision));
+        assert_eq!(table.greet(ME, second.name), Err(Refusal::Collision), "our own number");
+        drop(seat);
+        assert!(table.take(second).is_ok(), "once the first is gone, the number is free");
+    }
+
+    #[test]
+    fn links_have_a_limit_and_leaving_takes_no_more() {
+        let table = table(|config| config.max_peers = 1);
+        let one = newcomer(LARGER);
+        let seat = table.take(one).unwrap();
+        assert_eq!(refusal(table.follow(newcomer(SMALLER), 1)), Some(Refusal::Crowded));
+        assert!(table.greet(LARGER, one.name).is_ok(), "a known peer may come back");
+        table.leave();
+        assert!(matches!(seat.work(), Work::Leave));
+        drop(seat);
+        assert_eq!(refusal(table.take(one)), Some(Refusal::Leaving));
+    }
+
+    #[test]
+    fn an_application_that_does_not_listen_is_not_told_ever_more() {
+        let table = table(|config| config.max_peers = 2);
+        let peer = newcomer(LARGER);
+        let refused = (0..100).filter(|_| table.take(peer).is_err()).count();
+        assert!(table.lock().inbox.len() <= 10 && refused > 90, "{refused}");
+        let address = "127.0.0.1:1".parse().unwrap();
+        (0..10 * UNREACHED).for_each(|_| table.unreached(address, Refusal::Timeout.into()));
+        assert!(table.lock().inbox.len() <= 10 + UNREACHED);
+        assert_eq!(table.metrics().unreached, 10 * UNREACHED as u64);
+        events(&table);
+        assert!(table.take(peer).is_ok(), "once it has listened");
+    }
+
+    #[test]
+    fn nothing_of_an_epoch_comes_after_its_down() {
+        let table = table(|_| ());
+        let peer = newcomer(LARGER);
+        let old = table.take(peer).unwrap();
+        assert_eq!(old.deliver("a".into()), Ok(true));
+        let new = table.take(with_hello(peer, |hello| hello.incarnation = 2)).unwrap();
+        assert_eq!(old.deliver("b".into()), Ok(false));
+        assert_eq!(new.deliver("c".into()), Ok(true));
+        assert_eq!(table.send(LARGER, old.epoch, "d".into()), Err(Unsent::Down));
+        assert!(matches!(old.work(), Work::Over));
+        assert_eq!(events(&table), ["+1", "1 a", "-1 Replaced", "+2", "2 c"]);
+    }
+
+    #[test]
+    fn a_full_outbox_costs_the_link_and_what_is_being_written_counts() {
+        let table = table(|config| (config.outbox, config.max_message) = (3 * (OVERHEAD + 10), 20));
+        let seat = table.take(newcomer(LARGER)).unwrap();
+        let send = |length| table.send(LARGER, seat.epoch, vec![0; length].into());
+        assert_eq!(send(21), Err(Unsent::TooLong));
+        assert_eq!((send(10), send(10)), (Ok(()), Ok(())));
+        let Work::Messages(messages, cost) = seat.work() else { panic!("there are two") };
+        assert_eq!((messages.len(), send(10)), (2, Ok(())));
+        seat.written(2, cost);
+        assert_eq!((send(10), send(10)), (Ok(()), Ok(())));
+        assert_eq!((send(10), send(10)), (Err(Unsent::Slow), Err(Unsent::Down)));
+        assert_eq!(events(&table), ["+1", "-1 Slow"]);
+        let metrics = table.metrics();
+        assert_eq!((metrics.sent, metrics.sent_bytes, metrics.dropped), (2, 20, 6), "3 queued, 3 refused");
+    }
+
+    #[test]
+    fn a_full_inbox_makes_its_own_peer_wait_and_nobody_else() {
+        let table = table(|config| config.inbox = 2 * OVERHEAD);
+        let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
+        assert_eq!((one.deliver("a".into()), one.deliver("b".into())), (Ok(true), Ok(true)));
+        assert_eq!(one.deliver("c".into()), Err("c".into()));
+        assert_eq!(other.deliver("d".into()), Ok(true));
+        assert_eq!(events(&table), ["+1", "+2", "1 a", "1 b", "2 d"]);
+        assert_eq!(one.deliver("c".into()), Ok(true));
+    }
+}

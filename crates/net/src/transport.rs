@@ -1,0 +1,70 @@
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use libp2p::core::muxing::{StreamMuxer, StreamMuxerBox, StreamMuxerEvent};
+use libp2p::core::transport::Boxed;
+use libp2p::core::transport::timeout::TransportTimeout;
+use libp2p::core::upgrade::Version;
+use libp2p::{PeerId, Transport as _, noise, quic, tcp, yamux};
+
+use crate::{Config, Identity};
+
+/// TCP with Noise and Yamux, and QUIC: both end in an authenticated libp2p name and one stream.
+pub(crate) fn transport(identity: &Identity, config: &Config) -> Boxed<(PeerId, StreamMuxerBox)> {
+    let mut one_stream = yamux::Config::default();
+    one_stream.set_max_num_streams(1);
+    let noise = noise::Config::new(identity.keypair()).expect("an ed25519 key signs whatever it is given");
+    let tcp = tcp::tokio::Transport::new(tcp::Config::default())
+        .upgrade(Version::V1Lazy)
+        .authenticate(noise)
+        .multiplex(one_stream)
+        .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
+    let quic = quic::tokio::Transport::new(quic_config(identity, config))
+        .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
+    let either = tcp.or_transport(quic).map(|either, _| either.into_inner());
+    TransportTimeout::new(either, config.proof).boxed()
+}
+
+fn quic_config(identity: &Identity, config: &Config) -> quic::Config {
+    let mut quic = quic::Config::new(identity.keypair());
+    quic.handshake_timeout = config.proof;
+    quic.max_concurrent_stream_limit = 1;
+    // Our heartbeats notice a silent peer first; this is for connections that never became links.
+    let idle = (config.beat * (config.missed + 2)).max(Duration::from_secs(5));
+    quic.max_idle_timeout = u32::try_from(idle.as_millis()).unwrap_or(u32::MAX);
+    quic.keep_alive_interval = idle / 3;
+    // What may be under way to us and unread: as much as the inbox takes.
+    let window = u32::try_from(config.inbox).unwrap_or(u32::MAX).max(64 * 1024);
+    quic.max_stream_data = window;
+    quic.max_connection_data = window;
+    quic
+}
+
+/// Closes without waiting for the other side.
+///
+/// libp2p waits for a connection to be flushed before it is closed. One that nobody reads would stay for ever, and so
+/// would its place among the strangers. Whatever must arrive has been answered before we close.
+struct Abrupt<M>(M);
+
+impl<M: StreamMuxer + Unpin> StreamMuxer for Abrupt<M> {
+    type Substream = M::Substream;
+    type Error = M::Error;
+
+    fn poll_inbound(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<M::Substream, M::Error>> {
+        Pin::new(&mut self.0).poll_inbound(cx)
+    }
+
+    fn poll_outbound(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<M::Substream, M::Error>> {
+        Pin::new(&mut self.0).poll_outbound(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), M::Error>> {
+        let _ = Pin::new(&mut self.0).poll_close(cx)?;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<StreamMuxerEvent, M::Error>> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}

@@ -1,0 +1,99 @@
+//! Real peers on loopback. Every wait is for an event and has a deadline; nothing measures time.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod rogue;
+mod strangers;
+mod talk;
+mod trouble;
+
+use std::time::Duration;
+
+use peerlock_base::PeerId;
+use peerlock_net::{Address, Config, Epoch, Event, Identity, Net, Secret, Transport, Unreached, Why};
+use tokio::time::timeout;
+
+const SECRET: &[u8] = b"the secret of the cluster under test";
+/// Long enough for a loaded machine; a test that waits for it has failed.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+fn config() -> Config {
+    let mut config = Config::new("127.0.0.1:0".parse().unwrap());
+    config.redial = Duration::from_millis(20);
+    config
+}
+
+/// Beats so fast that silence shows soon.
+fn impatient() -> Config {
+    Config { beat: Duration::from_millis(40), missed: 4, ..config() }
+}
+
+fn secret() -> Secret {
+    Secret::new(SECRET).unwrap()
+}
+
+async fn start(config: Config) -> Net {
+    Net::start(config, Identity::generate(), secret()).await.unwrap()
+}
+
+/// Where this peer listens by this transport.
+fn at(net: &Net, transport: Transport) -> Address {
+    Address { transport, ..net.address() }
+}
+
+async fn next(net: &mut Net) -> Event {
+    timeout(DEADLINE, net.next()).await.expect("an event before the deadline")
+}
+
+async fn up(net: &mut Net) -> (PeerId, Epoch, Address) {
+    match next(net).await {
+        Event::Up { peer, epoch, address } => (peer, epoch, address),
+        other => panic!("{other:?} instead of Up"),
+    }
+}
+
+async fn down(net: &mut Net) -> (PeerId, Epoch, Why) {
+    match next(net).await {
+        Event::Down { peer, epoch, why } => (peer, epoch, why),
+        other => panic!("{other:?} instead of Down"),
+    }
+}
+
+async fn message(net: &mut Net) -> (PeerId, Epoch, Vec<u8>) {
+    match next(net).await {
+        Event::Message { from, epoch, bytes } => (from, epoch, bytes.to_vec()),
+        other => panic!("{other:?} instead of a message"),
+    }
+}
+
+async fn unreached(net: &mut Net) -> (Address, Unreached) {
+    match next(net).await {
+        Event::Unreached { address, why } => (address, why),
+        other => panic!("{other:?} instead of Unreached"),
+    }
+}
+
+/// Waits until what the peer has counted says so.
+async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
+    let counted = async {
+        while !what(&net.metrics()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, counted).await.unwrap_or_else(|_| panic!("{:?}", net.metrics()));
+}
+
+/// Two peers that are linked, the second having dialled the first, with the number and epoch each knows the other by.
+async fn pair(transport: Transport) -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
+    let (mut a, mut b) = (start(config()).await, start(config()).await);
+    b.dial(at(&a, transport)).unwrap();
+    let (of_a, epoch_a, _) = up(&mut a).await;
+    let (of_b, epoch_b, _) = up(&mut b).await;
+    assert_eq!((of_a, of_b), (b.me(), a.me()));
+    ((a, of_a, epoch_a), (b, of_b, epoch_b))
+}
+
+/// The same noise for the same seed.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut rng = peerlock_base::Rng::new(seed);
+    (0..length).map(|_| rng.bits() as u8).collect()
+}

@@ -1,0 +1,182 @@
+//! Members that fall silent, lag, break the format or come twice.
+
+use libp2p::futures::AsyncWriteExt as _;
+use peerlock_net::{Refusal, Unsent};
+use tokio::test as tokio_test;
+
+use super::rogue::{Rogue, hear, say};
+use super::*;
+
+const DATA: u8 = 4;
+const BEAT: u8 = 5;
+const BYE: u8 = 6;
+
+#[tokio_test]
+async fn a_killed_peer_is_down() {
+    let ((mut a, peer, epoch), (b, ..)) = pair(Transport::Tcp).await;
+    drop(b);
+    assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
+}
+
+/// On QUIC nobody says that a process was killed, and libp2p says nothing of one that is frozen: our heartbeats do.
+async fn a_silent_peer_is_down(transport: Transport) {
+    let mut net = start(impatient()).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(at(&net, transport)).await;
+    let (peer, epoch, address) = up(&mut net).await;
+    assert_eq!(address, "10.0.0.7:7400".parse().unwrap(), "as it said");
+    say(&mut stream, DATA, b"my last words").await;
+    assert_eq!(message(&mut net).await.2, b"my last words");
+    assert_eq!(hear(&mut stream).await.0, BEAT, "we are not silent");
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
+}
+
+#[tokio_test]
+async fn a_silent_peer_is_down_by_tcp() {
+    a_silent_peer_is_down(Transport::Tcp).await;
+}
+
+#[tokio_test]
+async fn a_silent_peer_is_down_by_quic() {
+    a_silent_peer_is_down(Transport::Quic).await;
+}
+
+#[tokio_test]
+async fn beats_keep_a_link_that_has_nothing_to_say() {
+    let mut net = start(impatient()).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(net.address()).await;
+    let (_, epoch, _) = up(&mut net).await;
+    // Three times as many beats as may be missing, one for each of theirs.
+    for _ in 0..12 {
+        assert_eq!(hear(&mut stream).await.0, BEAT);
+        say(&mut stream, BEAT, b"").await;
+    }
+    say(&mut stream, DATA, b"still here").await;
+    assert_eq!(message(&mut net).await.1, epoch);
+    say(&mut stream, BYE, b"").await;
+    assert_eq!(down(&mut net).await.2, Why::Left);
+}
+
+#[tokio_test]
+async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
+    let mut net = start(Config { outbox: 1 << 20, ..config() }).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let stream = rogue.link(net.address()).await;
+    let (peer, epoch, _) = up(&mut net).await;
+    let mut queued = 0u64;
+    let unsent = loop {
+        assert!(queued < 20_000, "200 MB were taken for a peer that reads nothing");
+        match net.send(peer, epoch, vec![0; 10_000].into()) {
+            Ok(()) => queued += 1,
+            Err(unsent) => break unsent,
+        }
+        // Let the connection take what it can.
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(unsent, Unsent::Slow);
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Slow));
+    let metrics = net.metrics();
+    let waiting = (queued - metrics.sent) * 10_000;
+    assert!(waiting <= 1 << 20, "{waiting} bytes were queued");
+    // What was sent lies in the other side's window and the kernel's buffers.
+    assert!(metrics.sent_bytes < 64 << 20, "{metrics:?}");
+    drop(stream);
+}
+
+/// An application that lags makes its peer wait. The link stays up, nothing is lost, and our memory is bounded.
+#[tokio_test]
+async fn an_application_that_lags_is_waited_for() {
+    let inbox = 64 * 1024;
+    let mut slow = start(Config { inbox, ..impatient() }).await;
+    let mut fast = start(Config { outbox: 64 << 20, ..impatient() }).await;
+    fast.dial(slow.address()).unwrap();
+    let (to, epoch, _) = up(&mut fast).await;
+    let count = 2_000u32;
+    for number in 0..count {
+        let mut bytes = vec![0; 4096];
+        bytes[..4].copy_from_slice(&number.to_be_bytes());
+        fast.send(to, epoch, bytes.into()).unwrap();
+    }
+    until(&slow, |metrics| metrics.received_bytes >= inbox as u64 - 4096).await;
+    // Many more beats than may be missing.
+    tokio::time::sleep(20 * impatient().beat).await;
+    let received = slow.metrics().received_bytes;
+    assert!(received <= inbox as u64 + 4096, "{received} bytes wait for the application");
+    up(&mut slow).await;
+    for number in 0..count {
+        assert_eq!(message(&mut slow).await.2[..4], number.to_be_bytes());
+    }
+    assert_eq!(slow.metrics().up, 1);
+}
+
+async fn what_is_no_frame_ends_the_link(transport: Transport) {
+    let mut net = start(config()).await;
+    for (what, bytes) in [
+        ("longer than allowed", [&(config().max_message as u32 + 1).to_be_bytes()[..], &[DATA]].concat()),
+        ("4 GiB", vec![0xff, 0xff, 0xff, 0xff, DATA]),
+        ("no kind", vec![0, 0, 0, 0, 99]),
+        ("a second hello", vec![0, 0, 0, 0, 1]),
+        ("noise", noise(1, 5_000)),
+    ] {
+        let mut rogue = Rogue::follower(&net).await;
+        let mut stream = rogue.link(at(&net, transport)).await;
+        let (peer, epoch, _) = up(&mut net).await;
+        say(&mut stream, DATA, b"good").await;
+        assert_eq!(message(&mut net).await.2, b"good");
+        stream.write_all(&bytes).await.unwrap();
+        stream.flush().await.unwrap();
+        assert_eq!(down(&mut net).await, (peer, epoch, Why::Malformed), "{what}");
+    }
+    // A frame that is cut off is not delivered.
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(at(&net, transport)).await;
+    let (peer, epoch, _) = up(&mut net).await;
+    stream.write_all(&[0, 0, 0, 9, DATA, 1, 2]).await.unwrap();
+    stream.close().await.unwrap();
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Lost));
+}
+
+#[tokio_test]
+async fn what_is_no_frame_ends_the_link_by_tcp() {
+    what_is_no_frame_ends_the_link(Transport::Tcp).await;
+}
+
+#[tokio_test]
+async fn what_is_no_frame_ends_the_link_by_quic() {
+    what_is_no_frame_ends_the_link(Transport::Quic).await;
+}
+
+/// The same peer on a second connection: refused while the first is good, taken if it has lost the first or restarted.
+#[tokio_test]
+async fn of_two_connections_with_a_peer_one_is_the_link() {
+    let mut net = start(config()).await;
+    let address = net.address();
+    let mut rogue = Rogue::follower(&net).await;
+    let (mut first, kind, taken, incarnation) = rogue.join(address, 1, (0, 0)).await;
+    assert_eq!(kind, 2);
+    let number = u64::from_be_bytes(taken.try_into().unwrap());
+    let (peer, epoch, _) = up(&mut net).await;
+
+    let mut twin = rogue.twin().await;
+    let (_, kind, refusal, _) = twin.join(address, 1, (0, 0)).await;
+    assert_eq!((kind, &refusal[..]), (3, &[2][..]), "a duplicate");
+    until(&net, |metrics| metrics.refused.get(&Refusal::Duplicate) == Some(&1)).await;
+
+    let mut twin = rogue.twin().await;
+    let (mut second, kind, _, _) = twin.join(address, 1, (incarnation, number)).await;
+    assert_eq!(kind, 2);
+    // Whatever the old connection still says is not heard.
+    let _ = first.write_all(&[0, 0, 0, 1, DATA, 1]).await;
+    say(&mut second, DATA, &[2]).await;
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Replaced));
+    let (_, later, _) = up(&mut net).await;
+    assert!(later > epoch);
+    assert_eq!(message(&mut net).await, (peer, later, vec![2]));
+
+    let mut twin = rogue.twin().await;
+    let (_third, kind, _, _) = twin.join(address, 2, (0, 0)).await;
+    assert_eq!(kind, 2);
+    assert_eq!(down(&mut net).await, (peer, later, Why::Replaced));
+    assert!(up(&mut net).await.1 > later);
+}
