@@ -14,6 +14,7 @@ mod lease;
 mod link;
 pub mod memory;
 mod name;
+mod net;
 mod register;
 mod service;
 mod timers;
@@ -25,6 +26,7 @@ pub use config::Config;
 pub use error::Error;
 pub use grant::{Grant, GrantId};
 pub use name::{MOST_SLOTS, Name};
+pub use net::RealNetwork;
 pub use peerlock_base::{PeerId, Span};
 pub use service::{Acquire, Builder, Resource, Service, Session};
 pub use view::{
