@@ -79,6 +79,8 @@ pub struct Contacts {
     hosts: BTreeMap<Host, Contact>,
     members: BTreeMap<PeerId, Host>,
     unmet: BTreeMap<PeerId, Vec<Vec<u8>>>,
+    /// The same for what may get lost: a newcomer hears from those who have not met it as soon as they do.
+    unmet_loose: BTreeMap<PeerId, Vec<Vec<u8>>>,
     /// Who left, and who has what it had.
     departed: BTreeMap<PeerId, PeerId>,
     /// What is to be done, in order; for the driver to take out.
@@ -99,6 +101,7 @@ impl Contacts {
             hosts: BTreeMap::new(),
             members: BTreeMap::new(),
             unmet: BTreeMap::new(),
+            unmet_loose: BTreeMap::new(),
             departed: BTreeMap::new(),
             out: Vec::new(),
         }
@@ -216,6 +219,9 @@ impl Contacts {
         for body in self.unmet.remove(&now).unwrap_or_default() {
             self.send(now, body, news);
         }
+        for body in self.unmet_loose.remove(&now).unwrap_or_default() {
+            self.send_loose(now, body);
+        }
     }
 
     /// Sends what must arrive, to the member or to whoever has what it had.
@@ -245,7 +251,17 @@ impl Contacts {
     /// Sends what may get lost.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>) {
         let to = self.heir(to);
-        let Some(&host) = self.members.get(&to) else { return };
+        let Some(&host) = self.members.get(&to) else {
+            // Many of those whom we only hear of are gone, and nobody else tells us so.
+            if self.unmet_loose.len() >= MOST_UNMET / 8 {
+                self.unmet_loose.clear();
+            }
+            let kept = self.unmet_loose.entry(to).or_default();
+            if kept.len() < 8 {
+                kept.push(body);
+            }
+            return;
+        };
         let Some(contact) = self.hosts.get(&host) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), contact.epoch) {
             self.out.push(Out::Send(host, epoch, encode(&frame)));

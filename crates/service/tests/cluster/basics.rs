@@ -6,6 +6,18 @@ use peerlock_service::Error;
 
 use crate::world::{Cluster, Log};
 
+/// Also where those who answer it have not met it yet: nobody has to ask twice.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_in_after_a_few_round_trips() {
+    let mut cluster = Cluster::of(1, 3).await;
+    cluster.network.delay(Duration::from_millis(1), Duration::from_millis(100));
+    for number in 2..=12 {
+        let began = tokio::time::Instant::now();
+        cluster.start(number, 1).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{number}: {:?}", began.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn alone_and_among_three_a_slot_is_granted_and_given_back() {
     for peers in [1, 3] {
