@@ -26,8 +26,8 @@ async fn four_peers_with_three_clients_each_and_two_slots() {
     }
     let inside = Arc::new(Mutex::new((BTreeSet::new(), BTreeSet::new())));
     let mut clients = Vec::new();
-    for peer in peers.iter().cycle().take(12).cloned() {
-        let inside = inside.clone();
+    for peer in peers.iter().cycle().take(12) {
+        let (peer, inside) = (peer.clone(), inside.clone());
         clients.push(tokio::spawn(async move {
             for _ in 0..100 {
                 let grant = peer.resource("r").slots(2).acquire().await.unwrap();
