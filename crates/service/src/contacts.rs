@@ -26,6 +26,8 @@ pub struct Contact {
     pub epoch: Option<u64>,
     /// Since when it is connected, or not.
     pub since: Time,
+    /// It has been away for so long that it does not count any more.
+    pub forgotten: bool,
     /// It is in the overlay.
     pub joined: bool,
     /// It is about to leave, and this one will have what it has.
@@ -75,6 +77,8 @@ const ACK_EVERY: u64 = 64;
 /// All hosts.
 pub struct Contacts {
     process: u64,
+    /// How many links there have been.
+    links: u32,
     me: PeerId,
     hosts: BTreeMap<Host, Contact>,
     members: BTreeMap<PeerId, Host>,
@@ -97,6 +101,7 @@ impl Contacts {
     pub fn new(host: Host, process: u64) -> Self {
         Self {
             process,
+            links: 0,
             me: member(host, process),
             hosts: BTreeMap::new(),
             members: BTreeMap::new(),
@@ -137,9 +142,10 @@ impl Contacts {
         self.departed.iter().map(|(gone, heir)| (*gone, *heir))
     }
 
-    /// How many are more than half of all whom we have met, ourselves included.
+    /// How many are more than half of all whom we have met and not forgotten, ourselves included.
     pub fn majority(&self) -> usize {
-        let all = self.members.len() + 1;
+        let counts = |contact: &&Contact| contact.member.is_some() && !contact.forgotten;
+        let all = self.hosts.values().filter(counts).count() + 1;
         all / 2 + 1
     }
 
@@ -150,16 +156,19 @@ impl Contacts {
 
     /// A connection begins.
     pub fn up(&mut self, host: Host, epoch: u64, address: String, now: Time) {
+        self.links += u32::from(!self.hosts.contains_key(&host));
         let contact = self.hosts.entry(host).or_insert_with(|| Contact {
             member: None,
             address: String::new(),
             epoch: None,
             since: now,
+            forgotten: false,
             joined: false,
             leaving: None,
-            link: Link::new(self.process),
+            link: Link::new(self.process, self.links),
         });
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
+        contact.forgotten = false;
         let hello = contact.link.up();
         self.out.push(Out::Send(host, epoch, encode(&hello)));
     }
@@ -312,8 +321,16 @@ impl Contacts {
         self.of(member).map(|contact| contact.link.take_unsent()).unwrap_or_default()
     }
 
-    /// Forgets a host that has not been seen for very long.
+    /// A host has been away for very long: from now on it does not count. What is kept for it stays, and arrives should
+    /// it come back.
     pub fn forget(&mut self, host: Host) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            contact.forgotten = true;
+        }
+    }
+
+    /// A host has left without a goodbye that we heard.
+    pub fn remove(&mut self, host: Host) {
         if let Some(member) = self.hosts.remove(&host).and_then(|contact| contact.member) {
             self.members.remove(&member);
         }

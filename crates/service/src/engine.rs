@@ -437,7 +437,7 @@ impl Engine {
                 forget
             }
             _ if leaving.is_some() => {
-                self.contacts.forget(host);
+                self.contacts.remove(host);
                 return member.into_iter().for_each(|member| self.on_departed(member, leaving.flatten()));
             }
             _ => {

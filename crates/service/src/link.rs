@@ -30,8 +30,8 @@ use serde::{Deserialize, Serialize};
 pub struct Life {
     /// A number that no other process of this peer has had.
     pub process: u64,
-    /// How often the link was broken by it.
-    pub part: u32,
+    /// Goes up whenever it begins anew with the same peer.
+    pub part: u64,
 }
 
 /// What goes over the transport.
@@ -126,9 +126,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link of this process to a peer that we have not met.
-    pub fn new(process: u64) -> Self {
-        Self::of(Life { process, part: 0 })
+    /// A link of this process to a peer that we do not know. No two links of a process have the same number.
+    pub fn new(process: u64, number: u32) -> Self {
+        // With room for links that break.
+        Self::of(Life { process, part: u64::from(number) << 32 })
     }
 
     fn of(mine: Life) -> Self {
@@ -314,7 +315,7 @@ mod tests {
 
     impl End {
         fn new(process: u64) -> Self {
-            Self { link: Link::new(process), wire: VecDeque::new(), said: 0, heard: Vec::new() }
+            Self { link: Link::new(process, 0), wire: VecDeque::new(), said: 0, heard: Vec::new() }
         }
 
         fn say(&mut self) {
@@ -510,7 +511,7 @@ mod tests {
             vec![hello.clone(), Frame::Ack { has: 1 }],
             vec![Frame::Hello { life: Life { process: 2, part: 0 }, has: Some((Life { process: 1, part: 0 }, 1)) }],
         ] {
-            let mut link = Link::new(1);
+            let mut link = Link::new(1, 0);
             link.up();
             let heard: Vec<Heard> = frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
             assert!(matches!(heard.last(), Some(Heard::Strange(_))), "{frames:?}: {heard:?}");

@@ -206,6 +206,25 @@ async fn one_who_waits_is_cut_off_and_comes_back() {
     drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
 }
 
+/// Who was cut off for so long that it was forgotten is met anew.
+#[tokio::test(start_paused = true)]
+async fn one_who_was_forgotten_comes_back() {
+    let cluster = Cluster::of(4, 58).await;
+    for peer in cluster.peers.values() {
+        drop(peer.resource("r").acquire().await.unwrap());
+    }
+    cluster.isolate(3, true);
+    sleep(700 * SECOND).await;
+    cluster.isolate(3, false);
+    cluster.settle().await;
+    for (number, peer) in &cluster.peers {
+        for name in ["r", "new"] {
+            let acquired = timeout(5 * SECOND, peer.resource(name).acquire()).await;
+            drop(acquired.unwrap_or_else(|_| panic!("{number} does not get {name}")).unwrap());
+        }
+    }
+}
+
 /// Whoever sends what nobody understands is not listened to, and everybody else goes on.
 #[tokio::test(start_paused = true)]
 async fn malformed_frames_are_counted_and_dropped() {

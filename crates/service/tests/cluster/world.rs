@@ -22,6 +22,8 @@ pub fn id(number: u64) -> PeerId {
 impl Cluster {
     /// So many peers, one after the other, each joining through the first.
     pub async fn of(peers: u64, seed: u64) -> Self {
+        let other = std::env::var("PEERLOCK_SEED").map_or(0, |seed| seed.parse().expect("PEERLOCK_SEED is a number"));
+        let seed = seed + 1000 * other;
         let network = Network::new(seed);
         network.delay(Duration::from_micros(50), Duration::from_millis(2));
         let mut cluster = Self { network, peers: BTreeMap::new(), started: 1000 * seed };
