@@ -5,6 +5,7 @@ use core::fmt;
 /// In the simulator peers are numbered from 0; on the network the number is drawn from the peer's public key. A
 /// protocol only ever compares, stores and sends it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct PeerId(u64);
 
 impl PeerId {
@@ -41,6 +42,7 @@ impl fmt::Debug for PeerId {
 /// [`Ticket::NONE`] names no request. It stands where a queue has a place but nobody ever asked for it, such as the
 /// tail of a token's queue before the first request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ticket(u64);
 
 impl Ticket {

@@ -15,6 +15,7 @@ use crate::PeerId;
 /// assert_eq!(backup.to_string().len(), Key::DIGITS);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Key(u128);
 
 impl Key {

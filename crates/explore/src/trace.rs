@@ -57,6 +57,10 @@ impl Trace {
                 self.line(format_args!("at {}:", world.now()));
             }
             Action::Reset(_) => self.line(format_args!("{}: reset", world.actor(action))),
+            Action::Retire(_) => self.line(format_args!("{}: retire", world.actor(action))),
+            Action::Suspect(_, whom) => {
+                self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[whom]));
+            }
         }
     }
 

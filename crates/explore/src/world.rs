@@ -53,6 +53,10 @@ pub struct Limits {
     pub tidy: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,
+    /// How many peers may leave for good once they have no clients, in all. Each has the next that stays for its heir.
+    pub retirements: u32,
+    /// How often a peer without waiting clients may be taken for gone by another, in all.
+    pub suspicions: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
     pub ordered: bool,
 }
@@ -74,6 +78,8 @@ impl Limits {
             alike: false,
             tidy: false,
             resets: 0,
+            retirements: 0,
+            suspicions: 0,
             ordered: false,
         }
     }
@@ -111,6 +117,10 @@ pub enum Action<T> {
     Pass,
     /// This replica loses its memory.
     Reset(usize),
+    /// This peer leaves for good.
+    Retire(usize),
+    /// This peer takes that one for gone.
+    Suspect(usize, usize),
 }
 
 /// A peer with all that is local to it.
@@ -123,6 +133,7 @@ struct Local<P: Explorable> {
     asked: u64,
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
+    retired: bool,
 }
 
 /// Shared between all worlds in which it is the same, with what would be worked out again and again.
@@ -156,6 +167,8 @@ struct Left {
     timeouts: u32,
     passes: u32,
     resets: u32,
+    retirements: u32,
+    suspicions: u32,
 }
 
 /// What never changes in a world.
@@ -195,10 +208,13 @@ impl<P: Explorable> World<P> {
         peers.sort_by_key(|(id, _)| *id);
         assert!(peers.windows(2).all(|pair| pair[0].0 < pair[1].0), "a peer's id is its own");
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
-        let local = |peer| Local { peer, timers: Vec::new(), asked: 0, waiting: Vec::new(), inside: Vec::new() };
+        let local = |peer| {
+            let (timers, waiting, inside) = (Vec::new(), Vec::new(), Vec::new());
+            Local { peer, timers, asked: 0, waiting, inside, retired: false }
+        };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
-        let left = Left { withdrawals, losses, duplications, timeouts, passes, resets };
+        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, .. } = limits;
+        let left = Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions };
         let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
         Self { rules, nodes, letters, now, left, grants: Vec::new() }
     }
@@ -233,7 +249,7 @@ impl<P: Explorable> World<P> {
         match *action {
             Action::Pass => self.ids()[0],
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
-            Action::Fire(at, _) | Action::Reset(at) => self.ids()[at],
+            Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
         }
     }
@@ -303,11 +319,15 @@ impl<P: Explorable> World<P> {
     /// Adds everything that may happen next to `actions`, always in the same order.
     pub fn actions(&self, actions: &mut Vec<Action<P::Timer>>) {
         let Limits { requests, clients, replicas, ordered, .. } = self.rules.limits;
-        let Left { withdrawals, losses, duplications, timeouts, passes, resets } = self.left;
+        let Left { withdrawals, losses, duplications, timeouts, passes, resets, .. } = self.left;
         actions.extend((0..replicas).filter(|_| resets > 0).map(Action::Reset));
         for (at, node) in self.nodes.iter().enumerate() {
             let local = &node.local;
-            if at >= replicas && local.asked < requests && local.waiting.len() + local.inside.len() < clients {
+            if at >= replicas
+                && !local.retired
+                && local.asked < requests
+                && local.waiting.len() + local.inside.len() < clients
+            {
                 actions.push(Action::Request(at));
             }
             actions.extend(local.inside.iter().map(|&(ticket, _)| Action::Leave(at, ticket)));
@@ -320,6 +340,7 @@ impl<P: Explorable> World<P> {
             }
         }
         actions.extend((passes > 0 && self.next_due().is_some()).then_some(Action::Pass));
+        self.departures(actions);
         let mut before: Option<&Letter<P::Message>> = None;
         for (at, letter) in self.letters().enumerate() {
             let repeats = |before: &Letter<P::Message>| match ordered {
@@ -333,6 +354,27 @@ impl<P: Explorable> World<P> {
             }
             before = Some(letter);
         }
+    }
+
+    /// Who may leave, and who may be taken for gone.
+    fn departures(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let places = 0..self.nodes.len();
+        if self.left.retirements > 0 {
+            let has_clients = |at: usize| !self.waiting(at).is_empty() || !self.inside(at).is_empty();
+            let leaves = |at: &usize| !has_clients(*at) && !self.nodes[*at].local.retired && self.heir(*at).is_some();
+            actions.extend(places.clone().filter(leaves).map(Action::Retire));
+        }
+        if self.left.suspicions > 0 {
+            let pairs = places.clone().flat_map(|at| places.clone().map(move |whom| (at, whom)));
+            let suspects = pairs.filter(|&(at, whom)| at != whom && self.waiting(whom).is_empty());
+            actions.extend(suspects.map(|(at, whom)| Action::Suspect(at, whom)));
+        }
+    }
+
+    /// The next peer that stays.
+    fn heir(&self, at: usize) -> Option<PeerId> {
+        let others = (at + 1..self.nodes.len()).chain(0..at);
+        others.into_iter().find(|&other| !self.nodes[other].local.retired).map(|other| self.ids()[other])
     }
 
     /// Makes `action` happen, and checks what must hold in every state. What the peer wanted done is left in `effects`.
@@ -402,6 +444,15 @@ impl<P: Explorable> World<P> {
                 self.left.resets -= 1;
                 let incarnation = u64::from(self.rules.limits.resets - self.left.resets);
                 Some((at, local, Input::Reset { incarnation }))
+            }
+            Action::Retire(at) => {
+                self.left.retirements -= 1;
+                let heir = self.heir(at);
+                Some((at, Local { retired: true, ..self.nodes[at].local.clone() }, Input::Retire { heir }))
+            }
+            Action::Suspect(at, whom) => {
+                self.left.suspicions -= 1;
+                Some((at, self.nodes[at].local.clone(), Input::PeerDown(self.ids()[whom])))
             }
         }
     }
@@ -601,8 +652,8 @@ impl<P: Explorable> Node<P> {
             local.peer.digest(replica, &mut hasher);
             hasher.finish()
         };
-        let Local { peer: _, timers, asked, waiting, inside } = &local;
-        let hash = hash_of(&(digest(None), timers, asked, waiting, inside));
+        let Local { peer: _, timers, asked, waiting, inside, retired } = &local;
+        let hash = hash_of(&(digest(None), timers, asked, waiting, inside, retired));
         Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), facts, local }
     }
 }

@@ -52,6 +52,10 @@ impl Case {
         Self { limits: Limits { withdrawals, ..self.limits }, ..self }
     }
 
+    fn departures(self, retirements: u32, suspicions: u32) -> Self {
+        Self { limits: Limits { retirements, suspicions, ..self.limits }, ..self }
+    }
+
     fn ordered(self) -> Self {
         Self { limits: Limits { ordered: true, ..self.limits }, ..self }
     }
@@ -85,9 +89,10 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { slots, requests, clients, withdrawals, ordered, .. } = self.limits;
+        let Limits { slots, requests, clients, withdrawals, retirements, suspicions, ordered, .. } = self.limits;
         write!(f, "peers={} slots={slots} requests={requests} clients={clients}", self.peers)?;
-        write!(f, " withdrawals={withdrawals} term={}", self.config.term)?;
+        write!(f, " withdrawals={withdrawals} retirements={retirements} suspicions={suspicions}")?;
+        write!(f, " term={}", self.config.term)?;
         write!(f, "{}", if ordered { " ordered" } else { "" })
     }
 }
@@ -106,6 +111,8 @@ impl FromStr for Case {
                 "requests" => case.limits.requests = value.into(),
                 "clients" => case.limits.clients = value as usize,
                 "withdrawals" => case.limits.withdrawals = value,
+                "retirements" => case.limits.retirements = value,
+                "suspicions" => case.limits.suspicions = value,
                 "term" => case.config.term = value,
                 "ordered" => case.limits.ordered = true,
                 _ => return Err(format!("{word} is no part of a case")),
@@ -124,7 +131,7 @@ fn one_case() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 term=1 ordered";
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 retirements=2 suspicions=1 term=1 ordered";
     assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());
@@ -165,6 +172,38 @@ fn withdrawals() {
     Case::new(2, 1).requests(2).withdrawals(1).moving().holds();
     Case::new(3, 1).withdrawals(1).moving().holds();
     Case::new(3, 2).withdrawals(1).ordered().moving().holds();
+}
+
+/// Whoever leaves for good takes neither a token nor the role along, and gets in nobody's way.
+///
+/// On ordered links, as real ones are. Where messages overtake each other, a token can go to and fro between a holder
+/// and a former client of the one who left, for as long as word of the first time is under way.
+#[test]
+fn retirements() {
+    for slots in [1, 2] {
+        let case = Case::new(2, slots).requests(2).departures(1, 0).ordered();
+        for case in [case, case.moving(), case.withdrawals(1), case.moving().withdrawals(1)] {
+            case.holds();
+        }
+        Case::new(3, slots).departures(1, 0).ordered().holds();
+    }
+    Case::new(3, 1).departures(2, 0).ordered().holds();
+    Case::new(3, 1).requests(2).departures(1, 0).ordered().holds();
+    Case::new(3, 1).departures(1, 0).withdrawals(1).ordered().moving().holds();
+}
+
+/// Whoever is taken for gone and is not comes to no harm if none of its clients waits.
+#[test]
+fn suspicions() {
+    for slots in [1, 2] {
+        let case = Case::new(2, slots).requests(2).departures(0, 2);
+        for case in [case, case.moving(), case.withdrawals(1)] {
+            case.holds();
+        }
+        Case::new(3, slots).departures(0, 1).withdrawals(1).ordered().holds();
+    }
+    Case::new(3, 1).departures(0, 2).ordered().moving().holds();
+    Case::new(2, 1).requests(2).departures(1, 1).ordered().holds();
 }
 
 #[test]

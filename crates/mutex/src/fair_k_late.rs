@@ -28,6 +28,9 @@
 //! **The coordinator** moves: after [`Config::term`] entries it hands the line to the last in it. Pointers to it are
 //! hints with an epoch; who is asked and is not coordinator any more passes the question on to a later one.
 //!
+//! **Gone peers.** When a peer is down, the coordinator strikes out its claims, and a holder whose next it was forgets
+//! that and says so. A peer that leaves for good gives the role and its tokens, now and whenever more come, to an heir.
+//!
 //! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
 //! of old stays change nothing, so messages may overtake each other freely.
 
@@ -41,12 +44,13 @@ use core::fmt;
 use peerlock_base::{PeerId, Ticket};
 
 use self::line::Binding;
-pub use self::line::Line;
+pub use self::line::{Line, Seat};
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
 /// Who coordinates, and since which change of the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Role {
     /// How often the role had moved by then.
     pub epoch: u64,
@@ -56,6 +60,7 @@ pub struct Role {
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Something the coordinator has to know.
     Tell {
@@ -95,6 +100,7 @@ pub enum Message {
 
 /// What the coordinator is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum News {
     /// A client asks; answered by `Next` to a holder.
     Request(Claim),
@@ -190,9 +196,15 @@ pub struct FairKLate {
     absent: Vec<Absent>,
     /// Our clients that wait, by ticket.
     waiting: Vec<Ticket>,
+    /// We are leaving: what we have or get goes to this peer.
+    heir: Option<PeerId>,
     /// What we have told ourselves in this step and not yet done. Empty between steps.
     inbox: VecDeque<Message>,
 }
+
+/// So many news are kept for a role that is still to come. Each peer tells a few at a time, and only those that know of
+/// the role already, so that more are a mistake or malice.
+const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
     /// One peer before the first request.
@@ -210,8 +222,24 @@ impl FairKLate {
             held: (0..slots).filter(|&slot| layout.tokens[slot as usize] == me).map(free).collect(),
             absent: Vec::new(),
             waiting: Vec::new(),
+            heir: None,
             inbox: VecDeque::new(),
         }
+    }
+
+    /// The latest coordinator that we know.
+    pub fn coordinator(&self) -> PeerId {
+        self.role.peer
+    }
+
+    /// The line, if we are the coordinator.
+    pub fn line(&self) -> Option<&Line> {
+        self.line.as_deref()
+    }
+
+    /// The tokens that are here, with the client inside.
+    pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
+        self.held.iter().map(|held| (held.token, held.user))
     }
 
     /// Sends, or notes for ourselves.
@@ -243,7 +271,12 @@ impl FairKLate {
                     self.bind(line, cx);
                 }
                 // Ours is still to come: word of it can be faster than the line itself.
-                None if epoch > self.role.epoch || self.role.peer == self.me => self.early.push(news),
+                None if epoch > self.role.epoch || self.role.peer == self.me => {
+                    if self.early.len() >= MOST_EARLY {
+                        return cx.strange("more news than fit for a role that does not come");
+                    }
+                    self.early.push(news);
+                }
                 None => self.tell(news, cx),
             },
             Message::Next { slot, stay, turn, next, role } => {
@@ -282,7 +315,11 @@ impl FairKLate {
         while let Some(Binding { at, slot, stay, turn, next }) = line.bind() {
             self.post(at, Message::Next { slot, stay, turn, next, role: self.role }, cx);
         }
-        match line.pass_on(self.config.term, self.me) {
+        let next = match self.heir {
+            Some(heir) => Some(line.pass_to(heir)),
+            None => line.pass_on(self.config.term, self.me),
+        };
+        match next {
             Some(peer) => {
                 self.role = Role { epoch: line.epoch, peer };
                 cx.send(peer, Message::Line(line));
@@ -348,6 +385,10 @@ impl FairKLate {
                 if self.held[at].next.is_none() {
                     self.held[at].next = self.held.iter_mut().find_map(|held| held.next.take());
                 }
+                // The coordinator may not have heard of it yet. It would send the token here again and again.
+                if self.heir.is_some() && to != Ticket::NONE {
+                    self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
+                }
                 self.leave(at, cx);
             }
         }
@@ -363,6 +404,10 @@ impl FairKLate {
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
         let held = &mut self.held[at];
         held.user = None;
+        if let (None, Some(peer)) = (held.next, self.heir) {
+            let claim = Claim { peer, ticket: Ticket::NONE };
+            held.next = Some(Heir { slot: held.token.slot, stay: held.stay, turn: 0, claim });
+        }
         if held.next.is_some() {
             self.hand_over(at, cx);
         } else if !held.reported_free {
@@ -418,6 +463,34 @@ impl Protocol for FairKLate {
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         self.process(message, cx);
+        self.settle(cx);
+    }
+
+    fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
+        if let Some(mut line) = self.line.take() {
+            line.forget(peer);
+            self.bind(line, cx);
+        }
+        self.absent.retain(|absent| absent.heir.is_none_or(|heir| heir.claim.peer != peer));
+        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
+        let forgotten = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| next.claim.peer == peer));
+        let forgotten: Vec<Claim> = forgotten.map(|heir| heir.claim).collect();
+        forgotten.into_iter().for_each(|claim| self.tell(News::Withdraw(claim), cx));
+        self.settle(cx);
+    }
+
+    fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
+        assert!(heir != Some(self.me), "{heir:?} cannot be its own heir");
+        self.heir = heir;
+        if heir.is_none() {
+            return;
+        }
+        if let Some(line) = self.line.take() {
+            self.bind(line, cx);
+        }
+        while let Some(at) = self.held.iter().position(|held| held.user.is_none()) {
+            self.leave(at, cx);
+        }
         self.settle(cx);
     }
 }

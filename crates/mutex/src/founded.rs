@@ -42,6 +42,7 @@ use crate::{Cx, Effect, Hop, Input, Observe, Protocol, Replicas, step};
 
 /// What is decided when a resource is founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Charter {
     /// How many may be inside at a time.
     pub slots: u32,
@@ -64,6 +65,7 @@ impl Found for FairKLate {
 
 /// Which attempt to decide this is; of two, the higher wins.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ballot {
     round: u64,
     peer: Option<PeerId>,
@@ -71,6 +73,7 @@ pub struct Ballot {
 
 /// What a keeper knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
     /// It agrees to nothing lower any more.
     promised: Ballot,
@@ -80,6 +83,7 @@ pub struct Memory {
 
 /// What peers say to each other. `replica` is the number of the keeper that it is to or from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message<M> {
     /// Is there a charter? To every keeper; answered by `Told`.
     Ask {
@@ -111,6 +115,9 @@ pub enum Message<M> {
         /// What it knew.
         memory: Memory,
     },
+    /// It is decided. From who knows to whom it pleases: a driver that tells everybody protects the charter against
+    /// keepers that forget. Never answered.
+    Known(Charter),
     /// Of the protocol itself.
     Inner(M),
 }
@@ -336,6 +343,13 @@ impl<P: Found> Founded<P> {
         let (replica, ballot, proposed) = match message {
             Message::Inner(message) => return self.on_inner(from, message, cx),
             Message::Told { replica, memory } => return self.on_told(replica, memory, cx),
+            Message::Known(charter) => {
+                return match self.charter() {
+                    None => self.found(Ballot::default(), charter, cx),
+                    Some(known) if known == charter => {}
+                    Some(_) => cx.strange("a resource was founded twice"),
+                };
+            }
             Message::Ask { replica, ballot } => (replica, ballot, None),
             Message::Propose { replica, ballot, charter } => (replica, ballot, Some(charter)),
             Message::Moved { replica, memory } => {
@@ -450,6 +464,15 @@ impl<P: Found> Protocol for Founded<P> {
         self.deliver_here(cx);
     }
 
+    fn on_peer_down(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
+        self.inner(Input::PeerDown(peer), cx);
+    }
+
+    /// What the keepers here know goes with their keys, when the overlay gives those up.
+    fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
+        self.inner(Input::Retire { heir }, cx);
+    }
+
     fn on_reset(&mut self, incarnation: u64, cx: &mut Cx<'_, Self>) {
         self.keepers.iter_mut().for_each(|keeper| keeper.1 = Memory::default());
         self.inner(Input::Reset { incarnation }, cx);
@@ -473,7 +496,7 @@ where
             | Message::Told { replica, .. }
             | Message::Propose { replica, .. }
             | Message::Moved { replica, .. } => take(replica),
-            Message::Inner(_) => return None,
+            Message::Known(_) | Message::Inner(_) => return None,
         };
         Some((replica, message))
     }
@@ -533,6 +556,7 @@ impl<M: fmt::Display> fmt::Display for Message<M> {
                 write!(f, "propose(R{replica}, {ballot}, home {}, {} slots)", charter.home, charter.slots)
             }
             Self::Moved { replica, memory } => write!(f, "moved(R{replica}, {memory})"),
+            Self::Known(Charter { slots, home }) => write!(f, "known(home {home}, {slots} slots)"),
             Self::Inner(message) => message.fmt(f),
         }
     }
@@ -546,6 +570,7 @@ impl<M: fmt::Debug> fmt::Debug for Message<M> {
             Self::Told { replica, memory } => write!(f, "told(R{replica}, {memory})"),
             Self::Propose { replica, ballot, charter } => write!(f, "propose(R{replica}, {ballot}, {charter:?})"),
             Self::Moved { replica, memory } => write!(f, "moved(R{replica}, {memory})"),
+            Self::Known(Charter { slots, home }) => write!(f, "known(home {home}, {slots} slots)"),
         }
     }
 }

@@ -53,6 +53,14 @@ pub trait Protocol: Sized {
     /// A timer that was set and not cancelled has run out.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
 
+    /// `peer` is gone for good, or seems to be: whatever it waited for, it waits no more. Said of a living peer, this
+    /// may cost its clients their places, and never lets anybody in.
+    fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
+
+    /// This peer is about to leave for good: whatever it has for the others, now or when it comes, goes to `heir`, and
+    /// nowhere if there is nobody else. May be said again with another. Its own clients are gone by then.
+    fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
+
     /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
     /// Its own clients are another matter; one that crashes is simply never heard of again.
     ///
@@ -80,6 +88,7 @@ pub struct Hop {
 
 /// The right to be inside, given to one ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Grant {
     /// Which of the resource's slots, counted from 0.
     pub slot: u32,
@@ -246,6 +255,13 @@ pub enum Input<M, T> {
     Disowned(Key),
     /// A timer ran out.
     Timer(T),
+    /// Another peer is gone.
+    PeerDown(PeerId),
+    /// The peer leaves for good.
+    Retire {
+        /// Who gets what it has.
+        heir: Option<PeerId>,
+    },
     /// The peer, as a replica, has lost its memory. Timers that it had set for that are its own to cancel.
     Reset {
         /// The number of its new life.
@@ -267,6 +283,8 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         }
         Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
+        Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
+        Input::Retire { heir } => peer.retire(heir, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }
 }

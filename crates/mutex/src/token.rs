@@ -9,6 +9,7 @@ use crate::Grant;
 
 /// A request as the others know it: a ticket and the peer where it waits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Claim {
     /// The peer where the client waits.
     pub peer: PeerId,
@@ -18,6 +19,7 @@ pub struct Claim {
 
 /// One of the k tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Token {
     /// Its number, from 0 to k − 1: also the number of its queue, and of the slot it stands for.
     pub slot: u32,

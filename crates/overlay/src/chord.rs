@@ -31,6 +31,7 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),

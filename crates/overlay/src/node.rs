@@ -4,6 +4,7 @@ use peerlock_base::{Key, PeerId};
 
 /// A peer and its place on the ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
     /// Where it lies. First, so that nodes sort along the ring.
     pub key: Key,

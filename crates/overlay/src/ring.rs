@@ -35,6 +35,7 @@ use crate::{Config, Cx, Node, Timer};
 
 /// The neighbours of a peer, the nearest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Lists {
     /// Those towards smaller keys.
     pub left: Vec<Node>,
@@ -50,6 +51,7 @@ impl Lists {
 
 /// What neighbours say to each other. `key` is always the sender's own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// *stabilize* and *notify*: to the nearest neighbour, each round and whenever it is a new one. Answered by
     /// `Exchanged`, or by `Leave` from a peer that is not in the ring.

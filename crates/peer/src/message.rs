@@ -4,6 +4,7 @@ use peerlock_overlay::KeyRange;
 
 /// What peers say to each other. `O` are the overlay's messages, `M` the protocol's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wire<O, M> {
     /// From overlay to overlay.
     Overlay(O),
@@ -79,6 +80,13 @@ pub enum Input<O, M, T> {
     Timer(Timer<T>),
     /// The network could not reach this peer.
     Unreachable(PeerId),
+    /// This peer is gone for good, or seems to be: the protocols are told.
+    PeerDown(PeerId),
+    /// This peer is about to leave: its part in every resource goes to another.
+    Retire {
+        /// Who gets it, if anybody stays.
+        heir: Option<PeerId>,
+    },
     /// All that this peer keeps for others is lost.
     Reset {
         /// The number of its new life.

@@ -152,11 +152,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Timer(Timer::Resource(resource, timer)) => hear(resource, mutex::Input::Timer(timer), cx),
             Input::Timer(Timer::Hop(receipt)) => self.on_unconfirmed(receipt, cx),
             Input::Unreachable(peer) => self.on_unreachable(peer, cx),
-            Input::Reset { incarnation } => {
-                for instance in &self.instances {
-                    hear(instance.name, mutex::Input::Reset { incarnation }, cx);
-                }
-            }
+            Input::PeerDown(peer) => self.tell_all(|| mutex::Input::PeerDown(peer), cx),
+            Input::Retire { heir } => self.tell_all(|| mutex::Input::Retire { heir }, cx),
+            Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
         }
         for _ in 0..MOST_HERE {
             let Some(here) = cx.room.here.pop_front() else { return };
@@ -164,6 +162,10 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         }
         cx.room.here.clear();
         cx.room.effects.push(Effect::Strange { why: "a protocol that talks to itself without end" });
+    }
+
+    fn tell_all(&self, input: impl Fn() -> mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
+        self.instances.iter().for_each(|instance| hear(instance.name, input(), cx));
     }
 
     fn me(&self) -> PeerId {

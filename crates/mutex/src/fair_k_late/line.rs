@@ -6,13 +6,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Ticket};
 
 use super::News;
 use crate::token::Claim;
 
 /// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Line {
     /// How often the role has moved.
     pub(super) epoch: u64,
@@ -28,26 +29,41 @@ pub struct Line {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Waiter {
     claim: Claim,
     /// How many younger ones went in before it.
     passed: u32,
 }
 
+/// What the coordinator knows of one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Seat {
-    slot: u32,
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Seat {
+    /// Which token.
+    pub slot: u32,
     /// Where the token is, or is going.
-    at: PeerId,
-    stay: u64,
+    pub at: PeerId,
+    /// Which of its stays that is.
+    pub stay: u64,
     /// It lies there unused: whoever is told as next gets it at once.
-    free: bool,
+    pub free: bool,
     /// The number of the report that said so, in this stay.
     report: u32,
     /// Whom the peer there was told of. Always somebody who waits.
-    next: Option<Claim>,
+    pub next: Option<Claim>,
     /// How often it was told in this stay.
     turn: u32,
+    /// A report of a stay to come, which was faster than word that the token has gone there.
+    early: Option<Report>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+struct Report {
+    stay: u64,
+    number: u32,
+    free: bool,
 }
 
 /// What the peer that has a token is to be told.
@@ -67,7 +83,7 @@ const RARE: u32 = 20;
 
 impl Line {
     pub(super) fn new(tokens: &[PeerId]) -> Self {
-        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0 };
+        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0, early: None };
         let seats = (0..).zip(tokens).map(seat).collect();
         Self { epoch: 0, served: 0, caution: 3 * RARE, waiting: VecDeque::new(), seats }
     }
@@ -85,13 +101,19 @@ impl Line {
                         self.served += 1;
                         self.caution = self.caution.saturating_sub(1);
                     }
+                    // The heir of somebody who leaves for good, or one who does not need it any more.
+                    None if to.ticket == Ticket::NONE => {}
                     // It was served, or has withdrawn: the token goes astray.
                     None => self.caution = self.caution.saturating_add(RARE),
                 }
                 if stay >= self.seats[at].stay {
-                    self.seats.remove(at); // What has moved has been at its peer for the shortest time.
+                    // What has moved has been at its peer for the shortest time.
+                    let early = self.seats.remove(at).early.filter(|early| early.stay > stay);
                     let (at, stay) = (to.peer, stay + 1);
-                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0 });
+                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0, early });
+                    if let Some(Report { stay, number, free }) = early {
+                        self.set_free(slot, stay, number, free)?;
+                    }
                 }
             }
             News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
@@ -117,7 +139,9 @@ impl Line {
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
         let at = self.seat(slot)?;
         let seat = &mut self.seats[at];
-        if seat.stay == stay && seat.report < report {
+        if seat.stay < stay {
+            seat.early = seat.early.max(Some(Report { stay, number: report, free }));
+        } else if seat.stay == stay && seat.report < report {
             (seat.free, seat.report) = (free, report);
             self.free_the_others(at);
         }
@@ -194,6 +218,31 @@ impl Line {
         sooner > 0 && waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)) // The line may be long: last.
     }
 
+    /// Everybody who waits, oldest first.
+    pub fn waiting(&self) -> impl ExactSizeIterator<Item = Claim> {
+        self.waiting.iter().map(|waiter| waiter.claim)
+    }
+
+    /// Where each token is, and who gets it next as far as that is settled.
+    pub fn seats(&self) -> impl ExactSizeIterator<Item = &Seat> {
+        self.seats.iter()
+    }
+
+    /// Takes everybody who waits at `peer` out of the line.
+    pub(super) fn forget(&mut self, peer: PeerId) {
+        self.waiting.retain(|waiter| waiter.claim.peer != peer);
+        for seat in &mut self.seats {
+            seat.next.take_if(|next| next.peer == peer);
+        }
+    }
+
+    /// The role goes to `heir`, whoever waits.
+    pub(super) fn pass_to(&mut self, heir: PeerId) -> PeerId {
+        self.served = 0;
+        self.epoch += 1;
+        heir
+    }
+
     /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
         let last = self.waiting.back()?.claim.peer;
@@ -228,7 +277,6 @@ mod tests {
     use alloc::string::{String, ToString};
 
     use super::*;
-    use peerlock_base::Ticket;
 
     fn claim(peer: u64) -> Claim {
         Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
@@ -348,6 +396,26 @@ mod tests {
             note(&mut line, news);
             assert_eq!(line.to_string(), before, "{news:?}");
         }
+    }
+
+    #[test]
+    fn a_report_that_comes_before_its_token_counts_when_that_has_come() {
+        let mut line = in_use(1);
+        note(&mut line, News::Free { slot: 0, stay: 2, report: 1 });
+        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
+        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 5]");
+        note(&mut line, News::Left { slot: 0, stay: 1, to: claim(6) });
+        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 6, free]");
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_waits_no_more() {
+        let mut line = in_use(2);
+        ask(&mut line, &[5, 6, 7]);
+        assert_eq!(bound(&mut line), "0:5 1:6");
+        line.forget(PeerId::new(5));
+        assert_eq!(bound(&mut line), "0:7");
+        assert_eq!(line.to_string(), "epoch 0: waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
     }
 
     #[test]

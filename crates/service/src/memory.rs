@@ -1,0 +1,246 @@
+//! A network within one process, for tests: connections can be cut, messages take their time, peers die.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use peerlock_base::{PeerId, Rng};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use crate::transport::{Event, Transport};
+
+/// All peers of one process and the connections between them.
+#[derive(Clone)]
+pub struct Network(Arc<Mutex<State>>);
+
+struct State {
+    rng: Rng,
+    /// How long a message takes: at least the first, at most the second.
+    delay: (Duration, Duration),
+    ports: BTreeMap<PeerId, Port>,
+    /// Pairs of peers, the smaller first, that cannot reach each other.
+    cut: BTreeSet<(PeerId, PeerId)>,
+    /// Who was ever connected, and is again when it can be; with the number of the connection, and whether it stands.
+    pairs: BTreeMap<(PeerId, PeerId), Pair>,
+    sent: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Pair {
+    epoch: u64,
+    up: bool,
+}
+
+/// What is under way to one peer, by the time of its arrival.
+struct Port {
+    inbox: BTreeMap<(Instant, u64), Event>,
+    /// When the last message of each sender arrives: the next does not overtake it.
+    last: BTreeMap<PeerId, Instant>,
+    wake: Arc<Notify>,
+}
+
+impl Network {
+    /// A network without peers. Messages take no time.
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            rng: Rng::new(seed),
+            delay: (Duration::ZERO, Duration::ZERO),
+            ports: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            pairs: BTreeMap::new(),
+            sent: 0,
+        })))
+    }
+
+    /// Messages take between `least` and `most` from now on.
+    pub fn delay(&self, least: Duration, most: Duration) {
+        self.state().delay = (least, most);
+    }
+
+    /// A peer's own end of the network. Whoever had this id before is dead.
+    pub fn endpoint(&self, peer: PeerId) -> Endpoint {
+        self.kill(peer);
+        let wake = Arc::new(Notify::new());
+        let port = Port { inbox: BTreeMap::new(), last: BTreeMap::new(), wake: wake.clone() };
+        let mut state = self.state();
+        state.ports.insert(peer, port);
+        state.reconnect();
+        Endpoint { me: peer, wake, network: self.clone() }
+    }
+
+    /// How a peer is called to [`Transport::dial`].
+    pub fn address(peer: PeerId) -> String {
+        format!("memory:{peer}")
+    }
+
+    /// Two peers cannot reach each other any more. What is under way between them is lost.
+    pub fn cut(&self, a: PeerId, b: PeerId) {
+        let mut state = self.state();
+        state.cut.insert((a.min(b), a.max(b)));
+        state.disconnect((a.min(b), a.max(b)), "the wire is cut");
+    }
+
+    /// They can again, and are connected at once if they were before.
+    pub fn heal(&self, a: PeerId, b: PeerId) {
+        let mut state = self.state();
+        state.cut.remove(&(a.min(b), a.max(b)));
+        state.reconnect();
+    }
+
+    /// The connection of two peers ends, and another begins at once. What is under way between them is lost.
+    pub fn blink(&self, a: PeerId, b: PeerId) {
+        let mut state = self.state();
+        state.disconnect((a.min(b), a.max(b)), "the connection was reset");
+        state.reconnect();
+    }
+
+    /// A peer dies without a word: its endpoint stops, and others see their connections end.
+    pub fn kill(&self, peer: PeerId) {
+        let mut state = self.state();
+        let pairs: Vec<_> = state.pairs.keys().copied().filter(|&(a, b)| a == peer || b == peer).collect();
+        for pair in pairs {
+            state.disconnect(pair, "the other side is gone");
+        }
+        if let Some(port) = state.ports.remove(&peer) {
+            port.wake.notify_one();
+        }
+    }
+
+    /// How many messages were sent in all.
+    pub fn sent(&self) -> u64 {
+        self.state().sent
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn connect(&mut self, pair: (PeerId, PeerId)) {
+        let (a, b) = pair;
+        let known = self.pairs.entry(pair).or_default();
+        if known.up || self.cut.contains(&pair) || !self.ports.contains_key(&a) || !self.ports.contains_key(&b) {
+            return;
+        }
+        *known = Pair { epoch: known.epoch + 1, up: true };
+        let epoch = known.epoch;
+        self.post(b, a, Event::Up { peer: b, epoch, address: Network::address(b) });
+        self.post(a, b, Event::Up { peer: a, epoch, address: Network::address(a) });
+    }
+
+    fn reconnect(&mut self) {
+        let pairs: Vec<_> = self.pairs.keys().copied().collect();
+        pairs.into_iter().for_each(|pair| self.connect(pair));
+    }
+
+    /// Ends a connection, and loses what is under way.
+    fn disconnect(&mut self, pair: (PeerId, PeerId), why: &str) {
+        if !self.pairs.get(&pair).is_some_and(|known| known.up) {
+            return;
+        }
+        for (from, to) in [pair, (pair.1, pair.0)] {
+            if let Some(port) = self.ports.get_mut(&to) {
+                port.inbox.retain(|_, event| !matches!(event, Event::Message { from: sender, .. } if *sender == from));
+            }
+        }
+        self.end(pair, why);
+    }
+
+    /// Ends a connection behind what is under way.
+    fn end(&mut self, pair: (PeerId, PeerId), why: &str) {
+        let Some(known) = self.pairs.get_mut(&pair).filter(|known| known.up) else { return };
+        known.up = false;
+        let epoch = known.epoch;
+        for (from, to) in [pair, (pair.1, pair.0)] {
+            self.post(from, to, Event::Down { peer: from, epoch, why: why.to_owned() });
+        }
+    }
+
+    /// Puts an event on its way.
+    fn post(&mut self, from: PeerId, to: PeerId, event: Event) {
+        let Some(port) = self.ports.get_mut(&to) else { return };
+        let (least, most) = self.delay;
+        let spread = (most - least).as_nanos() as u64;
+        let delay = least + Duration::from_nanos(self.rng.below(spread + 1));
+        let last = port.last.entry(from).or_insert_with(Instant::now);
+        *last = (*last).max(Instant::now() + delay);
+        self.sent += 1;
+        port.inbox.insert((*last, self.sent), event);
+        port.wake.notify_one();
+    }
+}
+
+/// One peer's end of a [`Network`].
+pub struct Endpoint {
+    me: PeerId,
+    wake: Arc<Notify>,
+    network: Network,
+}
+
+impl Endpoint {
+    /// The next event that has arrived, or when the next will; `Err` if we are dead.
+    fn poll(&self) -> Result<Result<Event, Option<Instant>>, ()> {
+        let mut state = self.network.state();
+        // Another may have our id by now.
+        let port = state.ports.get_mut(&self.me).filter(|port| Arc::ptr_eq(&port.wake, &self.wake)).ok_or(())?;
+        let Some(first) = port.inbox.first_entry() else { return Ok(Err(None)) };
+        let at = first.key().0;
+        Ok(if at <= Instant::now() { Ok(first.remove()) } else { Err(Some(at)) })
+    }
+}
+
+impl Transport for Endpoint {
+    fn me(&self) -> PeerId {
+        self.me
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        vec![Network::address(self.me)]
+    }
+
+    fn dial(&mut self, address: &str) {
+        let number = address.strip_prefix("memory:").and_then(|number| number.parse().ok());
+        let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != self.me) else { return };
+        self.network.state().connect((self.me.min(peer), self.me.max(peer)));
+    }
+
+    fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        let mut state = self.network.state();
+        let alive = state.ports.get(&self.me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake));
+        let pair = state.pairs.get(&(self.me.min(to), self.me.max(to))).copied().unwrap_or_default();
+        if alive && pair.up && pair.epoch == epoch {
+            state.post(self.me, to, Event::Message { from: self.me, epoch, bytes });
+        }
+    }
+
+    fn hang_up(&mut self, peer: PeerId) {
+        self.network.blink(self.me, peer);
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            match self.poll() {
+                Ok(Ok(event)) => return Some(event),
+                Ok(Err(None)) => self.wake.notified().await,
+                Ok(Err(Some(at))) => tokio::select! {
+                    () = self.wake.notified() => {}
+                    () = sleep_until(at) => {}
+                },
+                Err(()) => return None,
+            }
+        }
+    }
+
+    /// What was sent is on its way.
+    async fn stop(self) {
+        let me = self.me;
+        let mut state = self.network.state();
+        if state.ports.get(&me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake)) {
+            let pairs: Vec<_> = state.pairs.keys().copied().filter(|&(a, b)| a == me || b == me).collect();
+            pairs.into_iter().for_each(|pair| state.end(pair, "the other side has left"));
+            state.ports.remove(&me);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The real network as a [`Transport`].
+
+use std::collections::BTreeMap;
+
+use peerlock_base::PeerId;
+use peerlock_net::{Address, Epoch, Net};
+
+use crate::transport::{Event, Transport};
+
+/// Encrypted links between the members of a cluster.
+pub struct RealNetwork {
+    net: Net,
+    /// The connections that are up, with their numbers here.
+    links: BTreeMap<PeerId, (u64, Epoch)>,
+    begun: u64,
+}
+
+impl RealNetwork {
+    /// This network, before anything was heard of it.
+    pub fn new(net: Net) -> Self {
+        Self { net, links: BTreeMap::new(), begun: 0 }
+    }
+}
+
+impl Transport for RealNetwork {
+    fn me(&self) -> PeerId {
+        self.net.me()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        vec![self.net.address().to_string()]
+    }
+
+    fn dial(&mut self, address: &str) {
+        let kept = address.parse::<Address>().map(|address| self.net.keep(address));
+        if !matches!(kept, Ok(Ok(()))) {
+            tracing::warn!(address, ?kept, "an address that is not dialled");
+        }
+    }
+
+    fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        let Some((number, link)) = self.links.get(&to).filter(|(number, _)| *number == epoch) else { return };
+        if let Err(why) = self.net.send(to, *link, bytes.into()) {
+            tracing::warn!(?to, number, %why, "a message that is not sent");
+        }
+    }
+
+    /// The link is closed by its other end, or when its queue is full: until then nothing more is believed on it.
+    fn hang_up(&mut self, peer: PeerId) {
+        tracing::warn!(?peer, "a link that makes no sense");
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            return Some(match self.net.next().await {
+                peerlock_net::Event::Up { peer, epoch, address } => {
+                    self.begun += 1;
+                    self.links.insert(peer, (self.begun, epoch));
+                    Event::Up { peer, epoch: self.begun, address: address.to_string() }
+                }
+                peerlock_net::Event::Down { peer, epoch, why } => match self.links.get(&peer) {
+                    Some(&(number, known)) if known == epoch => {
+                        self.links.remove(&peer);
+                        Event::Down { peer, epoch: number, why: why.to_string() }
+                    }
+                    Some(_) | None => continue,
+                },
+                peerlock_net::Event::Message { from, epoch, bytes } => match self.links.get(&from) {
+                    Some(&(number, known)) if known == epoch => {
+                        Event::Message { from, epoch: number, bytes: bytes.into() }
+                    }
+                    Some(_) | None => continue,
+                },
+                peerlock_net::Event::Unreached { address, why } => {
+                    Event::Unreached { address: address.to_string(), why: why.to_string() }
+                }
+            });
+        }
+    }
+
+    async fn stop(self) {
+        self.net.shutdown().await;
+    }
+}

@@ -1,0 +1,73 @@
+//! What the service needs of a network.
+
+use std::future::Future;
+
+use peerlock_base::PeerId;
+
+/// Connections to other peers, as they come and go.
+///
+/// Each connection to a peer is an *epoch*. Within one, what arrives is what was sent, in order and without gaps, up to
+/// some point; what comes after that point is lost with the epoch. Nothing of an epoch arrives after its `Down`. `Down`
+/// may come late, on one side only, or never.
+pub trait Transport: Send + 'static {
+    /// Who we are to the others.
+    fn me(&self) -> PeerId;
+
+    /// The addresses where others can reach us.
+    fn addresses(&self) -> Vec<String>;
+
+    /// Tries to connect to whoever listens there, and again whenever the connection is lost. Knows no errors: nothing
+    /// comes `Up` then.
+    fn dial(&mut self, address: &str);
+
+    /// Sends on a connection that is up; drops what it is given for another. Never blocks.
+    fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>);
+
+    /// Ends the connection to a peer, for the next one to begin anew.
+    fn hang_up(&mut self, peer: PeerId);
+
+    /// What happens next; `None` when the transport has stopped. May be dropped and called again: nothing is lost.
+    fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
+
+    /// Sends what is still to be sent, and closes all connections.
+    fn stop(self) -> impl Future<Output = ()> + Send;
+}
+
+/// What a transport reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A connection to this peer begins.
+    Up {
+        /// Who.
+        peer: PeerId,
+        /// Which connection to it.
+        epoch: u64,
+        /// Where it was reached, or where it says that it listens.
+        address: String,
+    },
+    /// It has ended.
+    Down {
+        /// Who.
+        peer: PeerId,
+        /// Which connection to it.
+        epoch: u64,
+        /// Why, in words.
+        why: String,
+    },
+    /// Bytes of one `send`.
+    Message {
+        /// Who.
+        from: PeerId,
+        /// On which connection.
+        epoch: u64,
+        /// What was sent.
+        bytes: Vec<u8>,
+    },
+    /// Nobody could be reached where we dialled; it is tried again.
+    Unreached {
+        /// Where.
+        address: String,
+        /// Why, in words.
+        why: String,
+    },
+}

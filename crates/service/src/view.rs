@@ -1,0 +1,207 @@
+//! What can be seen from outside.
+
+use std::time::{Duration, SystemTime};
+
+use peerlock_base::PeerId;
+
+use crate::Name;
+
+/// A resource that this peer knows of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceView {
+    /// Its name.
+    pub name: Name,
+    /// How many may be inside at a time; `None` while it is being founded.
+    pub slots: Option<u32>,
+    /// How many clients of this peer are inside.
+    pub holding_here: usize,
+    /// How many clients of this peer wait.
+    pub waiting_here: usize,
+}
+
+/// One resource in the whole cluster, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceDetails {
+    /// Its name.
+    pub name: Name,
+    /// How many may be inside at a time.
+    pub slots: u32,
+    /// Who keeps the line.
+    pub coordinator: PeerId,
+    /// Each slot, by number.
+    pub holders: Vec<SlotView>,
+    /// Everybody who waits, the next first.
+    pub queue: Vec<WaiterView>,
+}
+
+/// One slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotView {
+    /// Its number.
+    pub slot: u32,
+    /// The peer that has it, or will in a moment.
+    pub peer: PeerId,
+    /// Nobody is inside with it.
+    pub free: bool,
+    /// Who is inside, if its peer has told.
+    pub client: Option<ClientView>,
+}
+
+/// One who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaiterView {
+    /// The peer where it waits.
+    pub peer: PeerId,
+    /// More of it, if its peer has told.
+    pub client: Option<ClientView>,
+}
+
+/// A client as its peer knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientView {
+    /// What it says of itself.
+    pub label: String,
+    /// For how long it has been waiting, or inside.
+    pub age: Duration,
+    /// If it is inside, under which fencing number.
+    pub fencing: Option<u64>,
+}
+
+/// A peer that this one knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerView {
+    /// Who.
+    pub peer: PeerId,
+    /// Where it was reached last.
+    pub address: String,
+    /// Whether it is connected now.
+    pub up: bool,
+    /// For how long it is, or is not.
+    pub since: Duration,
+    /// It is this peer itself.
+    pub is_me: bool,
+}
+
+/// How far a client has come in line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many are ahead; `None` while that is not known.
+    pub ahead: Option<u32>,
+    /// How long it will take at the speed of late.
+    pub expected: Option<Duration>,
+}
+
+/// Something that has happened at this peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// When.
+    pub at: SystemTime,
+    /// What.
+    pub event: Event,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client of this peer waits, with so many ahead of it.
+    Waiting {
+        /// For what.
+        name: Name,
+        /// Who, in its own words.
+        label: String,
+        /// Which of this peer's tickets.
+        ticket: u64,
+        /// How many are ahead, as far as known.
+        ahead: Option<u32>,
+    },
+    /// A client of this peer is inside.
+    Granted {
+        /// With what.
+        name: Name,
+        /// Who, in its own words.
+        label: String,
+        /// Which of this peer's tickets.
+        ticket: u64,
+        /// Which slot.
+        slot: u32,
+        /// Under which fencing number.
+        fencing: u64,
+        /// How long it has waited.
+        waited: Duration,
+    },
+    /// A client of this peer has left.
+    Released {
+        /// What.
+        name: Name,
+        /// Which of this peer's tickets.
+        ticket: u64,
+        /// How long it was inside.
+        held: Duration,
+    },
+    /// A client of this peer waits no more and was not let in.
+    Withdrawn {
+        /// For what.
+        name: Name,
+        /// Which of this peer's tickets.
+        ticket: u64,
+        /// Why, in words.
+        why: String,
+    },
+    /// A client of this peer has not renewed its lease and must stop.
+    Lost {
+        /// What.
+        name: Name,
+        /// Which of this peer's tickets.
+        ticket: u64,
+    },
+    /// Another peer is connected.
+    PeerUp {
+        /// Who.
+        peer: PeerId,
+        /// Where.
+        address: String,
+    },
+    /// Another peer is not connected any more.
+    PeerDown {
+        /// Who.
+        peer: PeerId,
+        /// Why, in words.
+        why: String,
+    },
+    /// Nobody could be reached at an address.
+    Unreached {
+        /// Where.
+        address: String,
+        /// Why, in words.
+        why: String,
+    },
+}
+
+/// What this peer has counted since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames that came in, all kinds.
+    pub received: u64,
+    /// Frames that went out.
+    pub sent: u64,
+    /// Frames that were of no version or format that we know.
+    pub malformed: u64,
+    /// Messages that made no sense.
+    pub strange: u64,
+    /// Routed messages that found no way.
+    pub undelivered: u64,
+    /// Tickets that were asked for.
+    pub asked: u64,
+    /// Grants.
+    pub granted: u64,
+    /// Grants that were released in time.
+    pub released: u64,
+    /// Grants whose lease ended.
+    pub lost: u64,
+    /// Tickets that ended without a grant.
+    pub refused: u64,
+    /// Clients that wait now.
+    pub waiting: u64,
+    /// Clients that are inside now.
+    pub holding: u64,
+}

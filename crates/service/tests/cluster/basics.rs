@@ -1,0 +1,68 @@
+//! One client after the other, and many at once.
+
+use std::time::Duration;
+
+use peerlock_service::Error;
+
+use crate::world::{Cluster, Log};
+
+/// Also where those who answer it have not met it yet: nobody has to ask twice.
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_in_after_a_few_round_trips() {
+    let mut cluster = Cluster::of(1, 3).await;
+    cluster.network.delay(Duration::from_millis(1), Duration::from_millis(100));
+    for number in 2..=12 {
+        let began = tokio::time::Instant::now();
+        cluster.start(number, 1).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(2), "{number}: {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn alone_and_among_three_a_slot_is_granted_and_given_back() {
+    for peers in [1, 3] {
+        let cluster = Cluster::of(peers, peers).await;
+        for round in 1..=3 {
+            for peer in cluster.peers.values() {
+                let grant = peer.resource("backup").slots(1).acquire().await.unwrap();
+                assert_eq!(grant.slot(), 0, "round {round}");
+                grant.release().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_peers_with_four_clients_each_and_three_slots() {
+    let cluster = Cluster::of(8, 8).await;
+    let log = Log::new(3);
+    let mut clients = Vec::new();
+    for (&number, peer) in &cluster.peers {
+        for client in 0..4 {
+            let (peer, log) = (peer.clone(), log.clone());
+            clients.push(tokio::spawn(async move {
+                for _ in 0..100 {
+                    let grant = peer.resource("backup").slots(3).acquire().await.unwrap();
+                    log.enter(number * 10 + client, &grant);
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                    log.leave(&grant);
+                    drop(grant);
+                }
+            }));
+        }
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(log.entries().len(), 8 * 4 * 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_number_of_slots_is_an_error_that_names_both() {
+    let cluster = Cluster::of(2, 5).await;
+    drop(cluster.peer(1).resource("backup").slots(3).acquire().await.unwrap());
+    let error = cluster.peer(2).resource("backup").slots(5).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::SlotsMismatch { has: 3, asked: 5, .. }), "{error}");
+    assert_eq!(error.to_string(), "backup has 3 slots, not 5: ask for 3, or use another name");
+    drop(cluster.peer(2).resource("backup").acquire().await.unwrap());
+}

@@ -1,0 +1,129 @@
+//! Peers that leave in good order take nothing with them.
+
+use std::time::Duration;
+
+use peerlock_service::Error;
+use tokio::time::{sleep, timeout};
+
+use crate::world::{Cluster, Log, id};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn whoever_founded_a_resource_can_go() {
+    let mut cluster = Cluster::of(3, 21).await;
+    for name in ["a", "b", "c"] {
+        drop(cluster.peer(1).resource(name).slots(2).acquire().await.unwrap());
+    }
+    cluster.peer(1).leave().await;
+    cluster.peers.remove(&1);
+    sleep(SECOND).await;
+    for name in ["a", "b", "c"] {
+        for peer in [3, 2] {
+            let grants = async {
+                let one = cluster.peer(peer).resource(name).slots(2).acquire().await.unwrap();
+                (one, cluster.peer(peer).resource(name).acquire().await.unwrap())
+            };
+            let (one, two) = timeout(SECOND, grants).await.expect("both slots are left");
+            assert!(one.fencing() > 2 || two.fencing() > 2, "the numbers go on");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_keep_their_places_when_the_holder_leaves() {
+    let mut cluster = Cluster::of(4, 22).await;
+    let held = cluster.peer(1).resource("r").acquire().await.unwrap();
+    let log = Log::new(1);
+    let mut clients = Vec::new();
+    for (turn, peer) in [2, 3, 4, 2, 3].into_iter().enumerate() {
+        let (peer, log) = (cluster.peer(peer).clone(), log.clone());
+        clients.push(tokio::spawn(async move {
+            let grant = peer.resource("r").acquire().await.unwrap();
+            log.enter(turn as u64, &grant);
+            sleep(Duration::from_millis(5)).await;
+            log.leave(&grant);
+        }));
+        sleep(Duration::from_millis(20)).await;
+    }
+    cluster.peer(1).leave().await;
+    assert!(held.is_lost());
+    assert_eq!(cluster.peer(1).resource("r").acquire().await.unwrap_err(), Error::Stopped);
+    cluster.peers.remove(&1);
+    for client in clients {
+        timeout(SECOND, client).await.expect("at once").unwrap();
+    }
+    assert_eq!(log.entries(), [0, 1, 2, 3, 4]);
+}
+
+/// Peers come, work and go, the way `peerlock run` does without an agent.
+#[tokio::test(start_paused = true)]
+async fn guests_come_and_go_in_the_middle_of_everything() {
+    for seed in 30..36 {
+        let mut cluster = Cluster::of(2, seed).await;
+        let log = Log::new(2);
+        let mut residents = Vec::new();
+        for number in [1, 2] {
+            let (peer, log) = (cluster.peer(number).clone(), log.clone());
+            residents.push(tokio::spawn(async move {
+                for _ in 0..300 {
+                    let grant = peer.resource("r").slots(2).acquire().await.unwrap();
+                    log.enter(number, &grant);
+                    sleep(Duration::from_millis(4)).await;
+                    log.leave(&grant);
+                }
+            }));
+        }
+        for guest in 3..20 {
+            cluster.start(guest, 1 + guest % 2).await.unwrap();
+            let peer = cluster.peers.remove(&guest).unwrap();
+            for _ in 0..3 {
+                let grant =
+                    timeout(5 * SECOND, peer.resource("r").slots(2).acquire()).await.expect("its turn").unwrap();
+                log.enter(guest, &grant);
+                sleep(Duration::from_millis(4)).await;
+                log.leave(&grant);
+            }
+            peer.leave().await;
+        }
+        for resident in residents {
+            timeout(10 * SECOND, resident).await.unwrap_or_else(|_| panic!("seed {seed}: stuck")).unwrap();
+        }
+        assert_eq!(log.entries().len(), 600 + 17 * 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_ones_leave_one_after_the_other() {
+    let mut cluster = Cluster::of(5, 23).await;
+    let log = Log::new(1);
+    for number in 1..=4 {
+        let grant = timeout(SECOND, cluster.peer(number).resource("r").acquire()).await.expect("at once").unwrap();
+        log.enter(number, &grant);
+        log.leave(&grant);
+        drop(grant);
+        cluster.peers.remove(&number).unwrap().leave().await;
+        let newcomer = 10 + number;
+        cluster.start(newcomer, 5).await.unwrap();
+        let grant = timeout(SECOND, cluster.peer(newcomer).resource("r").acquire()).await.expect("at once").unwrap();
+        log.enter(newcomer, &grant);
+        log.leave(&grant);
+    }
+    assert!(cluster.peer(5).peers().await.unwrap().iter().all(|peer| peer.up && peer.peer >= id(5)));
+}
+
+/// A host that comes back is another member: nothing that it had in its former life comes back with it.
+#[tokio::test(start_paused = true)]
+async fn who_founded_and_left_comes_back_without_a_second_set_of_slots() {
+    let mut cluster = Cluster::of(3, 24).await;
+    drop(cluster.peer(1).resource("r").acquire().await.unwrap());
+    cluster.peers.remove(&1).unwrap().leave().await;
+    let held = timeout(SECOND, cluster.peer(2).resource("r").acquire()).await.expect("at once").unwrap();
+    cluster.start(1, 3).await.unwrap();
+    cluster.settle().await;
+    let error = cluster.peer(1).resource("r").wait(5 * SECOND).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::NotAcquired { place: Some(0), .. }), "{error}");
+    let waits = cluster.peer(1).resource("r").acquire();
+    drop(held);
+    drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
+}

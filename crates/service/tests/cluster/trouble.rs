@@ -1,0 +1,356 @@
+//! Cut connections, partitions and sudden deaths: an error in time, never a second holder.
+
+use std::time::Duration;
+
+use peerlock_base::Rng;
+use peerlock_service::memory::Network;
+use peerlock_service::transport::{self, Transport};
+use peerlock_service::{Error, Service};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::world::{Cluster, Log, id};
+
+const SECOND: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(12);
+
+/// Clients that come in again and again, and all that they do is logged.
+fn clients(cluster: &Cluster, log: &Log, slots: u32, entries: usize) -> Vec<tokio::task::JoinHandle<()>> {
+    let client = |(&number, peer): (&u64, &Service)| {
+        let (peer, log) = (peer.clone(), log.clone());
+        tokio::spawn(async move {
+            for _ in 0..entries {
+                let grant = peer.resource("r").slots(slots).acquire().await.unwrap();
+                log.enter(number, &grant);
+                sleep(Duration::from_millis(5)).await;
+                log.leave(&grant);
+            }
+        })
+    };
+    cluster.peers.iter().chain(&cluster.peers).map(client).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_break_all_the_time_lose_nothing() {
+    for seed in 0..6 {
+        let cluster = Cluster::of(4, seed).await;
+        let log = Log::new(2);
+        let clients = clients(&cluster, &log, 2, 100);
+        let mut rng = Rng::stream(seed, 1);
+        for _ in 0..300 {
+            sleep(Duration::from_micros(rng.below(8000))).await;
+            let (a, b) = (1 + rng.below(4), 1 + rng.below(4));
+            if a != b {
+                cluster.network.blink(id(a), id(b));
+            }
+        }
+        for client in clients {
+            timeout(60 * SECOND, client).await.unwrap_or_else(|_| panic!("seed {seed}: stuck")).unwrap();
+        }
+        assert_eq!(log.entries().len(), 800);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_heals_loses_nothing() {
+    for seed in 10..14 {
+        let cluster = Cluster::of(5, seed).await;
+        let log = Log::new(2);
+        let clients = clients(&cluster, &log, 2, 100);
+        let mut rng = Rng::stream(seed, 1);
+        for _ in 0..4 {
+            sleep(Duration::from_micros(rng.below(100_000))).await;
+            let alone = 1 + rng.below(5);
+            cluster.isolate(alone, true);
+            sleep(Duration::from_millis(rng.below(8000))).await;
+            cluster.isolate(alone, false);
+        }
+        for client in clients {
+            timeout(120 * SECOND, client).await.unwrap_or_else(|_| panic!("seed {seed}: stuck")).unwrap();
+        }
+        assert_eq!(log.entries().len(), 1000);
+    }
+}
+
+/// Everybody who waits hears of it in time, and nobody comes in.
+async fn stalled_within_the_lease(waits: Vec<(u64, peerlock_service::Acquire)>, who: u64) {
+    let began = Instant::now();
+    for (number, acquire) in waits {
+        let error = timeout(LEASE + SECOND, acquire).await.expect("in time").unwrap_err();
+        assert!(matches!(&error, Error::Stalled { who: Some(peer), .. } if *peer == id(who)), "{number}: {error}");
+    }
+    assert!(began.elapsed() <= LEASE + SECOND, "{:?}", began.elapsed());
+}
+
+/// A cluster of five in which peer 2 is inside and 3, 4 and 5 wait, in line at peer 1.
+async fn with_waiters(seed: u64) -> (Cluster, peerlock_service::Grant, Vec<(u64, peerlock_service::Acquire)>) {
+    let cluster = Cluster::of(5, seed).await;
+    drop(cluster.peer(1).resource("r").acquire().await.unwrap());
+    let grant = cluster.peer(2).resource("r").acquire().await.unwrap();
+    let mut waits = Vec::new();
+    for number in 3..=5 {
+        waits.push((number, cluster.peer(number).resource("r").ttl(LEASE).acquire()));
+        sleep(SECOND).await;
+    }
+    assert_eq!(cluster.peer(4).show("r").await.unwrap().coordinator, id(1));
+    (cluster, grant, waits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_dies() {
+    let (mut cluster, grant, waits) = with_waiters(41).await;
+    cluster.kill(2);
+    std::mem::forget(grant);
+    stalled_within_the_lease(waits, 2).await;
+    let error = cluster.peer(1).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Stalled { .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_coordinator_dies() {
+    let (mut cluster, grant, waits) = with_waiters(42).await;
+    cluster.kill(1);
+    stalled_within_the_lease(waits, 1).await;
+    drop(grant);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_is_cut_off_and_comes_back() {
+    let (cluster, grant, waits) = with_waiters(43).await;
+    cluster.isolate(2, true);
+    sleep(LEASE / 2).await;
+    cluster.isolate(2, false);
+    let log = Log::new(1);
+    log.enter(2, &grant);
+    sleep(LEASE).await;
+    log.leave(&grant);
+    drop(grant);
+    for (number, acquire) in waits {
+        let grant = timeout(SECOND, acquire).await.expect("its turn").unwrap();
+        log.enter(number, &grant);
+        log.leave(&grant);
+    }
+    assert_eq!(log.entries(), [2, 3, 4, 5]);
+}
+
+/// The next in line dies: the others notice, and go on without it.
+#[tokio::test(start_paused = true)]
+async fn one_who_waits_dies() {
+    let (mut cluster, grant, mut waits) = with_waiters(44).await;
+    cluster.kill(3);
+    drop(waits.remove(0));
+    sleep(40 * SECOND).await;
+    drop(grant);
+    for (number, acquire) in waits {
+        let grant = timeout(SECOND, acquire).await.unwrap_or_else(|_| panic!("{number} waits in vain")).unwrap();
+        drop(grant);
+    }
+}
+
+/// The next in line dies, and the holder leaves before anybody has noticed: the token that was meant for the dead comes
+/// back.
+#[tokio::test(start_paused = true)]
+async fn a_token_for_the_dead_comes_back() {
+    let (mut cluster, grant, mut waits) = with_waiters(55).await;
+    cluster.kill(3);
+    drop(waits.remove(0));
+    sleep(SECOND).await;
+    drop(grant);
+    let mut last = 0;
+    for (number, acquire) in waits {
+        let grant = timeout(LEASE, acquire).await.unwrap_or_else(|_| panic!("{number} waits in vain")).unwrap();
+        assert!(grant.fencing() > last);
+        last = grant.fencing();
+    }
+}
+
+/// One who waits is cut off for so long that its place is given up. When it is back it asks again by itself.
+#[tokio::test(start_paused = true)]
+async fn one_who_waits_is_cut_off_and_comes_back() {
+    let (cluster, grant, waits) = with_waiters(56).await;
+    let log = Log::new(1);
+    log.enter(2, &grant);
+    cluster.isolate(3, true);
+    sleep(11 * SECOND).await;
+    cluster.isolate(3, false);
+    sleep(10 * SECOND).await;
+    log.leave(&grant);
+    drop(grant);
+    let mut clients = Vec::new();
+    for (number, acquire) in waits {
+        let log = log.clone();
+        clients.push(tokio::spawn(async move {
+            match timeout(20 * SECOND, acquire).await.unwrap_or_else(|_| panic!("{number} waits in vain")) {
+                Ok(grant) => {
+                    log.enter(number, &grant);
+                    sleep(SECOND).await;
+                    log.leave(&grant);
+                }
+                // It could not reach anybody for most of its lease.
+                Err(error) => assert!(number == 3 && matches!(error, Error::Stalled { .. }), "{number}: {error}"),
+            }
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(log.entries()[..3], [2, 4, 5]);
+    let patient = cluster.peer(3).resource("r").ttl(60 * SECOND).acquire().await.unwrap();
+    let waits = cluster.peer(4).resource("r").ttl(60 * SECOND).acquire();
+    sleep(SECOND).await;
+    cluster.isolate(4, true);
+    sleep(15 * SECOND).await;
+    cluster.isolate(4, false);
+    sleep(10 * SECOND).await;
+    assert_eq!(cluster.peer(1).show("r").await.unwrap().queue.len(), 1, "it has asked again");
+    drop(patient);
+    drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
+}
+
+/// Who was cut off for so long that it was forgotten is met anew.
+#[tokio::test(start_paused = true)]
+async fn one_who_was_forgotten_comes_back() {
+    let cluster = Cluster::of(4, 58).await;
+    for peer in cluster.peers.values() {
+        drop(peer.resource("r").acquire().await.unwrap());
+    }
+    cluster.isolate(3, true);
+    sleep(700 * SECOND).await;
+    cluster.isolate(3, false);
+    cluster.settle().await;
+    for (number, peer) in &cluster.peers {
+        for name in ["r", "new"] {
+            let acquired = timeout(5 * SECOND, peer.resource(name).acquire()).await;
+            drop(acquired.unwrap_or_else(|_| panic!("{number} does not get {name}")).unwrap());
+        }
+    }
+}
+
+/// Whoever sends what nobody understands is not listened to, and everybody else goes on.
+#[tokio::test(start_paused = true)]
+async fn malformed_frames_are_counted_and_dropped() {
+    let cluster = Cluster::of(2, 57).await;
+    let mut stranger = cluster.network.endpoint(id(9));
+    stranger.dial(&Network::address(id(1)));
+    let mut rng = Rng::new(57);
+    let mut sent = 0;
+    while let Ok(Some(event)) = timeout(SECOND, stranger.next()).await {
+        let transport::Event::Up { peer, epoch, .. } = event else { continue };
+        for length in 0..200 {
+            let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
+            bytes.iter_mut().take(1).for_each(|version| *version = length as u8 % 3);
+            stranger.send(peer, epoch, bytes);
+            sent += 1;
+        }
+        if sent > 1000 {
+            break;
+        }
+    }
+    drop(timeout(SECOND, cluster.peer(2).resource("r").acquire()).await.expect("at once").unwrap());
+    let counters = cluster.peer(1).counters().await.unwrap();
+    assert!(counters.malformed > 150, "{counters:?}");
+}
+
+/// One of three holders dies. The other slots go on, and nobody enters the one that is lost.
+#[tokio::test(start_paused = true)]
+async fn one_holder_of_three_dies() {
+    let mut cluster = Cluster::of(4, 45).await;
+    drop(cluster.peer(1).resource("r").slots(3).acquire().await.unwrap());
+    let lost = cluster.peer(4).resource("r").slots(3).acquire().await.unwrap();
+    let slot = lost.slot();
+    cluster.kill(4);
+    std::mem::forget(lost);
+    let log = Log::new(2);
+    for client in clients(&cluster, &log, 3, 50) {
+        timeout(60 * SECOND, client).await.expect("two slots are left").unwrap();
+    }
+    assert_eq!(log.entries().len(), 300);
+    let details = cluster.peer(1).show("r").await.unwrap();
+    assert!(details.holders.iter().any(|seat| seat.slot == slot && !seat.free), "{details:?}");
+}
+
+/// On the smaller side of a partition nothing new is founded, so that it cannot be founded twice.
+#[tokio::test(start_paused = true)]
+async fn the_smaller_side_of_a_partition_founds_nothing() {
+    let cluster = Cluster::of(5, 46).await;
+    for alone in [1, 2] {
+        for other in 3..=5 {
+            cluster.network.cut(id(alone), id(other));
+        }
+    }
+    sleep(10 * SECOND).await;
+    let error = cluster.peer(1).resource("new").ttl(LEASE).acquire().await.unwrap_err();
+    assert!(matches!(error, Error::Stalled { who: None, .. }), "{error}");
+    let held = timeout(LEASE, cluster.peer(4).resource("new").acquire()).await.expect("a majority can").unwrap();
+    for alone in [1, 2] {
+        for other in 3..=5 {
+            cluster.network.heal(id(alone), id(other));
+        }
+    }
+    cluster.settle().await;
+    let waits = cluster.peer(1).resource("new").acquire();
+    sleep(5 * SECOND).await;
+    drop(held);
+    drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
+}
+
+/// What was founded before is known to all: the other side does not found it again.
+#[tokio::test(start_paused = true)]
+async fn a_partition_makes_no_second_holder() {
+    for seed in 50..54 {
+        let cluster = Cluster::of(5, seed).await;
+        let held = cluster.peer(1).resource("r").acquire().await.unwrap();
+        cluster.isolate(1, true);
+        sleep(10 * SECOND).await;
+        for number in 2..=5 {
+            let error = cluster.peer(number).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+            assert!(matches!(error, Error::Stalled { .. }), "{error}");
+        }
+        cluster.isolate(1, false);
+        cluster.settle().await;
+        drop(held);
+        for number in 2..=5 {
+            drop(timeout(5 * SECOND, cluster.peer(number).resource("r").acquire()).await.expect("its turn").unwrap());
+        }
+    }
+}
+
+/// The one who has founded a resource and holds it dies, and its host comes back: it does not hold anything.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_comes_back_has_no_tokens() {
+    let mut cluster = Cluster::of(3, 47).await;
+    std::mem::forget(cluster.peer(1).resource("r").acquire().await.unwrap());
+    cluster.kill(1);
+    cluster.start(1, 2).await.unwrap();
+    cluster.settle().await;
+    for number in 1..=3 {
+        let error = cluster.peer(number).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Stalled { .. }), "{number}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_there_to_join() {
+    let mut cluster = Cluster::of(1, 48).await;
+    let error = cluster.start(2, 9).await.unwrap_err();
+    assert!(matches!(error, Error::NoPeer { .. }), "{error}");
+}
+
+/// All peers are told to join each other, and somebody has to begin.
+#[tokio::test(start_paused = true)]
+async fn peers_that_all_join_each_other_find_one_who_begins() {
+    let network = Network::new(49);
+    let start = |number: u64| {
+        let endpoint = network.endpoint(id(number));
+        let others = (1..=3).filter(move |other| *other != number);
+        let address = |other| Network::address(id(other));
+        let builder = others.fold(Service::builder(), |builder, other| builder.join(address(other)));
+        async move { builder.start(endpoint).await.unwrap() }
+    };
+    let (one, two, three) = tokio::join!(start(1), start(2), start(3));
+    let held = one.resource("r").acquire().await.unwrap();
+    for peer in [two, three] {
+        let error = peer.resource("r").try_only().acquire().await.unwrap_err();
+        assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
+    }
+    drop(held);
+}
