@@ -111,8 +111,8 @@ impl Plot {
         for (number, panel) in self.panels.iter().enumerate() {
             let left = width * (number % columns) as f64;
             let top = legend_height + height * (number / columns) as f64;
-            let frame =
-                Frame { left: left + 66.0, right: left + width - 18.0, top: top + 34.0, bottom: top + height - 56.0 };
+            let right = left + width - 18.0;
+            let frame = Frame { left: left + panel.margin(), right, top: top + 34.0, bottom: top + height - 56.0 };
             panel.draw(&mut svg, frame);
         }
         svg.end()
@@ -145,6 +145,16 @@ impl Plot {
 }
 
 impl Panel {
+    /// How wide the numbers beside the vertical axis are.
+    fn numbers(&self) -> f64 {
+        self.y.ticks().iter().map(|(_, label)| svg::width(label, 12.0)).fold(0.0, f64::max)
+    }
+
+    /// The room that the vertical axis needs: its label, and its numbers.
+    fn margin(&self) -> f64 {
+        (self.numbers() + 32.0).max(66.0)
+    }
+
     fn draw(&self, svg: &mut Svg, frame: Frame) {
         let Frame { left, right, top, bottom } = frame;
         let at =
@@ -166,7 +176,7 @@ impl Panel {
         }
         svg.line(&[(left, top), (left, bottom), (right, bottom)], "#444444", 1.0, "");
         svg.text(((left + right) / 2.0, bottom + 42.0), self.x.label(), 13.0, Anchor::Middle, false);
-        svg.upright((left - 48.0, (top + bottom) / 2.0), self.y.label(), 13.0);
+        svg.upright((left - (self.numbers() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
 
         for (number, line) in self.lines.iter().enumerate() {
             let style = style(line.style);

@@ -1,6 +1,6 @@
 //! From a figure's runs to the lines of its plot.
 
-use crate::figure::{Dot, Resolved};
+use crate::figure::{Dot, Resolved, Scale};
 use crate::plan::Results;
 use crate::plot::{Axis, Line, Panel, Plot};
 
@@ -18,7 +18,8 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
                     Line { style: style(curve), points: dots.iter().filter_map(height).collect(), marker_every: 1 }
                 }
                 None => {
-                    let points = dots.iter().flat_map(|dot| distribution(dot, results)).collect();
+                    let is_there = |place: &(f64, f64)| file.x.scale != Scale::Log || place.0 > 0.0;
+                    let points = dots.iter().flat_map(|dot| distribution(dot, results)).filter(is_there).collect();
                     Line { style: style(curve), points, marker_every: 20 }
                 }
             })
