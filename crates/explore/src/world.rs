@@ -213,7 +213,8 @@ impl<P: Explorable> World<P> {
             Local { peer, timers, asked: 0, waiting, inside, retired: false }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, .. } = limits;
+        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, .. } =
+            limits;
         let left = Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions };
         let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
         Self { rules, nodes, letters, now, left, grants: Vec::new() }

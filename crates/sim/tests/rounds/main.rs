@@ -8,7 +8,7 @@ mod rough_swarm;
 use clerk::{Clerk, Fault};
 use peerlock_base::Span;
 use peerlock_mutex::sigma::{Config, Sigma};
-use peerlock_mutex::{NonE2e, Quorum, non_e2e};
+use peerlock_mutex::{Coordinator, E2e, NonE2e, Quorum, coordinator, e2e, non_e2e};
 use peerlock_sim::{Failure, Faults, Load, OverlayKind, Rounds, RoundsReport};
 
 fn small() -> Rounds {
@@ -24,6 +24,18 @@ fn sigma(rounds: &Rounds) -> RoundsReport {
 fn non_e2e(rounds: &Rounds) -> RoundsReport {
     let config = non_e2e::Config { lease: rounds.lease, ..non_e2e::Config::REPAIRED };
     let report = rounds.run(|me, replicas| NonE2e::new(me, replicas, config), |_| {});
+    report.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+fn e2e(rounds: &Rounds) -> RoundsReport {
+    let config = e2e::Config { lease: rounds.lease, ping: rounds.lease, ..e2e::Config::REPAIRED };
+    let report = rounds.run(|me, replicas| E2e::new(me, replicas, config), |_| {});
+    report.unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+fn coordinator(rounds: &Rounds) -> RoundsReport {
+    let config = coordinator::Config { lease: rounds.lease, ..coordinator::Config::REPAIRED };
+    let report = rounds.run(|me, replicas| Coordinator::new(me, replicas, config), |_| {});
     report.unwrap_or_else(|failure| panic!("{failure}"))
 }
 
@@ -141,7 +153,7 @@ fn who_crashes_is_not_stuck() {
 /// The fault runs of the example `swarm_runs`, as many as a test has time for.
 #[test]
 fn rough_swarms_do_no_harm_within_the_bound() {
-    [sigma, non_e2e].into_iter().for_each(does_no_harm);
+    [sigma, e2e, non_e2e, coordinator].into_iter().for_each(does_no_harm);
 }
 
 fn does_no_harm(run: fn(&Rounds) -> RoundsReport) {
