@@ -23,7 +23,7 @@ use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::fair_k_late;
 use peerlock_mutex::founded::{self, Charter};
 use peerlock_mutex::token::Claim;
-use peerlock_mutex::{FairKLate, Quorum, Replicas};
+use peerlock_mutex::{FairKLate, Never};
 use peerlock_overlay::{self as overlay, Node, Overlay as _, UNKNOWN};
 use peerlock_peer::{Cx, Effect, Input, Peer, Resources, Room, Wire};
 
@@ -72,7 +72,7 @@ pub enum Out {
 /// The names of the alarms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Alarm {
-    Peer(peerlock_peer::Timer<founded::Timer<peerlock_mutex::Never>>),
+    Peer(peerlock_peer::Timer<Never>),
     /// Whatever is next for this ticket: its wait or its lease.
     Ticket(TicketId),
     /// An attempt to found this resource has taken too long.
@@ -104,10 +104,8 @@ enum Phase {
 struct Opener;
 
 impl Resources<Protocol> for Opener {
-    fn open(&self, me: PeerId, resource: Key) -> Option<Protocol> {
-        // Our choice: five keepers, of which three decide.
-        let keepers = Replicas::on_overlay(&resource.to_string(), Quorum::new(5, 3));
-        Some(Protocol::new(me, &keepers, None, founded::Config::default()))
+    fn open(&self, _me: PeerId, _resource: Key) -> Option<Protocol> {
+        Some(Protocol::default())
     }
 }
 
