@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(long, value_name = "SHARE")]
     long_share: Option<f64>,
     /// One-way delay: constant:1s, uniform:0s..200ms (per pair), jitter:0s..200ms (per message), king or matrix:FILE
-    /// [default: constant:1s; for clients without number uniform:0s..200ms]
+    /// [default: constant:1s; for clients without number uniform:0s..200ms; on an overlay uniform:20ms..100ms]
     #[arg(long)]
     latency: Option<Model>,
     /// Whether messages on one link keep their order: ordered, unordered

@@ -244,3 +244,39 @@ fn a_clock_that_would_run_out_is_an_error_not_a_panic() {
     assert!(said.contains("the clock has run out"), "{said}");
     assert!(said.contains("To see it again: "), "{said}");
 }
+
+const SWARM: &str = "--peers 60 --resources 3 --replicas 5 --rounds 4 --requests 6 --trials 2";
+
+/// Whatever runs, a script finds the same fields.
+#[test]
+fn peers_on_an_overlay_have_the_promised_fields_and_their_own() {
+    let promised: Vec<String> = json(SMALL).as_object().unwrap().keys().cloned().collect();
+    for run in ["e2e", "non-e2e --overlay chord", "coordinator --overlay pastry", "sigma --overlay chord"] {
+        let object = json(&format!("--protocol {run} {SWARM}"));
+        for field in promised.iter().map(String::as_str).chain(["overlay", "grants", "stuck", "hops", "received"]) {
+            assert!(object.get(field).is_some(), "{run}: {field} is missing in {object}");
+        }
+        assert_eq!((&object["violations"], &object["stuck"]), (&0.into(), &0.into()), "{run}");
+        assert!(object["grants"].as_u64().unwrap() > 0, "{run}: {object}");
+    }
+}
+
+#[test]
+fn options_of_an_overlay_are_refused_without_one_and_the_other_way_round() {
+    for (arguments, sentence) in [
+        (
+            "--protocol fair-k --overlay pastry",
+            "fair-k knows no overlay: leave it out, or use e2e, non-e2e, coordinator, sigma",
+        ),
+        ("--protocol sigma --churn 10", "--churn is for peers on an overlay, not for sigma: leave it out"),
+        ("--protocol e2e --arrival-rate 3", "--arrival-rate is for runs without an overlay, not for e2e: leave it out"),
+        ("--protocol e2e --peers 10 --churn 20", "--churn 20 leaves none of 10 peers"),
+        ("--protocol e2e --peers 10 --churn 2 --latency king", "king and matrix have so many hosts and no more"),
+        ("--protocol sigma --overlay pastry --form printed", "sigma has only one form: leave --form printed out"),
+    ] {
+        let output = peerlock(&format!("simulate {arguments}"));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{arguments}: {words}");
+        assert!(words.starts_with(&format!("peerlock: {sentence}")), "{arguments}: {words}");
+    }
+}

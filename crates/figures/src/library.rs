@@ -87,7 +87,10 @@ mod tests {
     fn an_unknown_figure_is_refused_with_what_may_be_meant() {
         for (name, sentence) in [
             ("fig8", "there is no figure \"fig8\"; did you mean sigma/fig8?"),
-            ("fig2", "there is no figure \"fig2\"; did you mean one of fair-k/fig2, sigma/fig2, coordinator/fig2, coordinator/fig2-per-peer?"),
+            (
+                "fig2",
+                "there is no figure \"fig2\"; did you mean one of fair-k/fig2, sigma/fig2, coordinator/fig2, coordinator/fig2-per-peer?",
+            ),
             ("fairk/fig3", "there is no figure \"fairk/fig3\"; did you mean fair-k/fig3?"),
             ("beyond/slot", "there is no figure \"beyond/slot\"; did you mean beyond/slots?"),
             ("gamma", "there is no figure \"gamma\"; peerlock reproduce --list shows them all"),
