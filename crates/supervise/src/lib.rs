@@ -22,7 +22,7 @@
 //!             on_lost: OnLost::Term,
 //!             grace: Duration::from_secs(5),
 //!         };
-//!         let outcome = supervise(&job, lease, |notice| eprintln!("peerlock: {notice}")).await.unwrap();
+//!         let outcome = supervise(&job, lease, |notice| eprint!("{}", format!("peerlock: {notice}\n"))).await.unwrap();
 //!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
 //!         ExitCode::from(outcome.code())
 //!     })

@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let outcome = runtime.block_on(async {
         tokio::select! {
-            outcome = supervise(&job, lease, |notice| eprintln!("notice: {notice:?}")) => Some(outcome),
+            outcome = supervise(&job, lease, |notice| say(&format!("notice: {notice:?}\n"))) => Some(outcome),
             Ok(()) = dropped => None,
         }
     });
@@ -64,4 +64,9 @@ fn main() -> ExitCode {
 fn from_now(ms: i64) -> Moment {
     let span = Duration::from_millis(ms.unsigned_abs());
     if ms < 0 { Moment::now() - span } else { Moment::now() + span }
+}
+
+/// In one piece: the command writes to the same terminal, and would write in between.
+fn say(line: &str) {
+    let _gone = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
