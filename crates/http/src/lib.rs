@@ -1,0 +1,1 @@
+//! The agent's local HTTP API, its client, and the live page.
