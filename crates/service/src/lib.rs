@@ -27,8 +27,9 @@ pub use error::Error;
 pub use grant::{Grant, GrantId};
 pub use name::{MOST_SLOTS, Name};
 pub use net::RealNetwork;
-pub use peerlock_base::{PeerId, Span};
+pub use peerlock_base::{Key, PeerId, Span};
 pub use service::{Acquire, Builder, Resource, Service, Session};
 pub use view::{
-    ClientView, Counters, Event, Happening, PeerView, Progress, ResourceDetails, ResourceView, SlotView, WaiterView,
+    ClientView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails,
+    ResourceView, SlotView, TicketView, TokenView, WaiterView,
 };

@@ -14,7 +14,8 @@ use crate::engine::{Engine, SessionId, Wait, Wanted};
 use crate::name::check_slots;
 use crate::transport::Transport;
 use crate::{
-    Config, Counters, Error, Grant, GrantId, Happening, Name, PeerView, Progress, ResourceDetails, ResourceView,
+    Config, Counters, Error, Grant, GrantId, Happening, Inspection, Name, PeerView, Progress, ResourceDetails,
+    ResourceView,
 };
 
 /// So many events are kept for a watcher that is slow.
@@ -166,6 +167,14 @@ impl Service {
     /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
         self.call(|reply| Command::Counters { reply }).await
+    }
+
+    /// This peer from the inside. Nobody is asked, and nothing is changed by looking.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.call(|reply| Command::Inspect { reply }).await
     }
 
     /// What happens at this peer from now on. Who is too slow misses the oldest, and is told how many.
