@@ -239,6 +239,7 @@ pub struct Resource {
     is_try: bool,
     label: String,
     request: Option<String>,
+    kept: bool,
 }
 
 impl Resource {
@@ -254,6 +255,7 @@ impl Resource {
             is_try: false,
             label: String::new(),
             request: None,
+            kept: true,
         }
     }
 
@@ -301,6 +303,12 @@ impl Resource {
         self
     }
 
+    /// The lease is renewed by its client with [`Service::renew`], and not by this peer: one that is frozen shall lose it.
+    pub fn renewed_by_client(mut self) -> Self {
+        self.kept = false;
+        self
+    }
+
     /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was granted meanwhile.
     ///
     /// # Errors
@@ -329,8 +337,8 @@ impl Resource {
             None => Wait::Forever,
             Some(wait) => Wait::For(span(wait)),
         };
-        let (slots, label, session, request) = (self.slots, self.label, self.session, self.request);
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept: true, wait, label, session, request })
+        let (slots, label, session, request, kept) = (self.slots, self.label, self.session, self.request, self.kept);
+        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, wait, label, session, request })
     }
 }
 
