@@ -3,7 +3,7 @@
 mod notify;
 
 use std::fs::{self, File};
-use std::io::stderr;
+use std::io::{IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +19,9 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::{Error, Result, here};
 use notify::{READY, STOPPING, notify};
+
+/// What is logged unless somebody says otherwise.
+const LOGGED: &str = "info,libp2p_swarm=warn";
 
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
@@ -48,8 +51,8 @@ pub struct Options {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Start)?;
     runtime.block_on(go(options))
 }

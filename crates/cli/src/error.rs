@@ -194,8 +194,10 @@ pub mod exit {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            say(line.strip_prefix("error: ").unwrap_or(line));
+            // What is missing stands below, up to the first line without anything.
+            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
+            let line = lines.collect::<Vec<_>>().join(" ");
+            say(line.strip_prefix("error: ").unwrap_or(&line));
         } else if error.print().is_err() {
             return ExitCode::from(IO);
         }
