@@ -4,7 +4,10 @@ mod body;
 pub mod client;
 mod endpoint;
 mod failure;
+mod page;
 mod token;
+mod view;
+mod waits;
 
 pub use body::{
     Client, Details, Event, Granted, Happening, Line, Peer, Released, Renewed, Resource, Slot, Waiter, Waiting, Want,
