@@ -3,14 +3,19 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use axum::Router;
+use axum::extract::State;
 use axum::http::{Method, Uri};
+use axum::{Json, Router};
 use peerlock_service::{GrantId, Name, Service};
 use tokio::sync::watch;
-use utoipa::openapi::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use crate::{Failure, Kind, resources};
+use crate::metrics::Times;
+use crate::view::Watch;
+use crate::{Failure, Kind, events, metrics, page, resources, view};
 
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
@@ -21,6 +26,8 @@ pub struct App {
 #[derive(Debug)]
 struct Shared {
     service: Service,
+    watch: Arc<Watch>,
+    times: Times,
     /// Keys for the names of grants.
     keys: RandomState,
     /// Whether the agent stops. Whoever has a receiver has something to end before.
@@ -29,13 +36,31 @@ struct Shared {
 
 impl App {
     /// The API of an agent's service.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        let closing = watch::Sender::new(false);
-        Self { shared: Arc::new(Shared { service, keys: RandomState::new(), closing }) }
+        Self::demo(service, Vec::new())
+    }
+
+    /// The same where all peers of a cluster are in this process: the live page shows all of them, and clients come in
+    /// at the first.
+    ///
+    /// # Panics
+    /// As [`App::new`].
+    pub fn demo(first: Service, others: Vec<Service>) -> Self {
+        let times = Times::collect(first.events());
+        let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
+        let (keys, closing) = (RandomState::new(), watch::Sender::new(false));
+        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing }) }
     }
 
     pub(crate) fn service(&self) -> &Service {
         &self.shared.service
+    }
+
+    pub(crate) fn times(&self) -> &Times {
+        &self.shared.times
     }
 
     pub(crate) fn closing(&self) -> &watch::Sender<bool> {
@@ -56,8 +81,15 @@ impl App {
 
     /// All routes.
     pub(crate) fn router(&self) -> Router {
-        let (router, _) = routes().split_for_parts();
-        router.fallback(not_found).method_not_allowed_fallback(method_not_allowed).with_state(self.clone())
+        let (router, _) = self.routes().split_for_parts();
+        router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+    }
+
+    /// All routes with their documentation.
+    fn routes(&self) -> OpenApiRouter {
+        let routes = resources::routes().merge(events::routes()).merge(metrics::routes()).routes(routes!(openapi));
+        let routes = routes.with_state(self.clone()).merge(view::routes(self.shared.watch.clone()));
+        OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
     /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept while
@@ -74,9 +106,29 @@ impl App {
     }
 }
 
-/// All routes with their documentation.
-fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(OpenApi::default()).merge(resources::routes())
+/// What the document says besides the routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
+    security((), ("token" = [])),
+    modifiers(&Bearer)
+)]
+struct Document;
+
+/// Where the agent was given a token, clients must send it.
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
+async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
+    Json(app.routes().into_openapi())
 }
 
 async fn not_found(uri: Uri) -> Failure {

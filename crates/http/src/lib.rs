@@ -4,14 +4,19 @@ mod app;
 mod body;
 pub mod client;
 mod endpoint;
+mod events;
 mod failure;
 mod guard;
 mod hold;
 mod input;
 mod listen;
+mod metrics;
+mod page;
 mod resources;
 mod serve;
 mod token;
+mod view;
+mod waits;
 
 pub use app::App;
 pub use body::{
