@@ -8,6 +8,7 @@ use peerlock_sim::text::{SpanError, span};
 
 mod agent;
 mod client;
+mod demo;
 mod error;
 mod here;
 mod look;
@@ -37,6 +38,7 @@ enum Command {
     Acquire(client::Acquire),
     Renew(client::Renew),
     Release(client::Release),
+    Demo(demo::Options),
     /// Run a protocol in virtual time: waits, fairness, messages
     Simulate(Box<simulate::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
@@ -62,6 +64,7 @@ fn main() -> ExitCode {
         Command::Acquire(options) => wait_for(client::acquire(&options)),
         Command::Renew(options) => wait_for(client::renew(&options)),
         Command::Release(options) => wait_for(client::release(&options)),
+        Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),
     };

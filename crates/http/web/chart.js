@@ -3,6 +3,7 @@
 import { duration, each, say, svg } from "/assets/dom.js";
 
 const SPAN = 120;
+const FAR = 5;
 const MARGIN = { top: 8, right: 2, bottom: 20, left: 46 };
 const picture = document.getElementById("chart");
 const grid = svg("g", { class: "grid" });
@@ -26,19 +27,33 @@ export function drawChart(view, resource) {
   const y = (ms) => height - MARGIN.bottom - (ms / top) * (height - MARGIN.top - MARGIN.bottom);
   drawGrid(width, top, x, y, view.now_s - 1);
 
-  const inSight = seconds.filter((second) => second.at_s >= view.now_s - 1 - SPAN);
-  const points = (value) => inSight.map((second) => `${x(second.at_s).toFixed(1)} ${y(value(second)).toFixed(1)}`);
-  const [upper, lower] = [points((second) => second.max_ms), points((second) => second.mean_ms)];
-  const line = (all) => (all.length > 1 ? `M${all.join("L")}` : "");
-  longest.setAttribute("d", line(upper));
-  mean.setAttribute("d", line(lower));
-  band.setAttribute("d", upper.length > 1 ? `M${[...upper, ...lower.reverse()].join("L")}Z` : "");
+  const runs = together(seconds.filter((second) => second.at_s >= view.now_s - 1 - SPAN));
+  const points = (run, value) => run.map((second) => `${x(second.at_s).toFixed(1)} ${y(value(second)).toFixed(1)}`);
+  const upper = (run) => points(run, (second) => second.max_ms);
+  const lower = (run) => points(run, (second) => second.mean_ms);
+  // One that stands alone is a dot: a line without length, and round ends.
+  const line = (all) => `M${all.join("L")}${all.length === 1 ? "h0" : ""}`;
+  longest.setAttribute("d", runs.map((run) => line(upper(run))).join(""));
+  mean.setAttribute("d", runs.map((run) => line(lower(run))).join(""));
+  band.setAttribute("d", runs.map((run) => `M${[...upper(run), ...lower(run).reverse()].join("L")}Z`).join(""));
+}
+
+// Seconds that are not far apart; between the others nobody came in, and there is nothing to draw.
+function together(seconds) {
+  const runs = [];
+  for (const second of seconds) {
+    const run = runs.at(-1);
+    if (run && second.at_s - run.at(-1).at_s <= FAR) run.push(second);
+    else runs.push([second]);
+  }
+  return runs;
 }
 
 function drawGrid(width, top, x, y, last) {
-  const across = [0, 0.5, 1].map((part) => ({ key: `y${part}`, text: duration(top * part).replace(/^0 ms$/, "0"), y: y(top * part) }));
-  const down = [120, 90, 60, 30, 0].map((ago) => ({ key: `x${ago}`, text: ago ? `−${ago} s` : "now", x: x(last - ago), ago }));
-  each(grid, [...across, ...down], (tick) => tick.key, () => svg("g", {}, svg("path"), svg("text")), (group, tick) => {
+  const level = (part) => ({ key: `y${part}`, text: part ? duration(top * part) : "0", y: y(top * part) });
+  const moment = (ago) => ({ key: `x${ago}`, text: ago ? `−${ago} s` : "now", x: x(last - ago), ago });
+  const ticks = [...[0, 0.5, 1].map(level), ...[120, 90, 60, 30, 0].map(moment)];
+  each(grid, ticks, (tick) => tick.key, () => svg("g", {}, svg("path"), svg("text")), (group, tick) => {
     const [path, text] = group.children;
     if (tick.y !== undefined) {
       path.setAttribute("d", `M${MARGIN.left} ${Math.round(tick.y) + 0.5}H${width}`);

@@ -8,8 +8,13 @@ function filled(element, attributes, children) {
   return element;
 }
 
-export const html = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
-export const svg = (tag, attributes = {}, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+export function html(tag, attributes = {}, ...children) {
+  return filled(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return filled(document.createElementNS(SVG, tag), attributes, children);
+}
 
 // Sets a text only if it is another one, so that nothing is drawn or read out in vain.
 export function say(element, text) {

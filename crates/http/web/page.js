@@ -2,14 +2,14 @@
 
 import { drawChart } from "/assets/chart.js";
 import { count, duration, each, html, say, svg } from "/assets/dom.js";
-import { colour, drawRing } from "/assets/ring.js";
+import { colour, drawRing, makeToken } from "/assets/ring.js";
 
 const OFTEN_MS = 250;
 const SELDOM_MS = 1000;
 // The numbers are those of so many seconds.
 const LATELY = 10;
 // So many of the line are listed; the rest is counted.
-const LISTED = 8;
+const LISTED = 6;
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const part = (id) => document.getElementById(id);
@@ -55,7 +55,8 @@ function choose(view) {
 
 function rememberTokens(resource) {
   for (const held of resource.tokens) lastTokens.set(held.slot, held);
-  resource.tokens = [...lastTokens.values()].sort((a, b) => a.slot - b.slot);
+  const known = [...lastTokens.values()].filter(({ slot }) => slot < resource.slots);
+  resource.tokens = known.sort((a, b) => a.slot - b.slot);
 }
 
 function drawChoice(view) {
@@ -66,7 +67,8 @@ function drawChoice(view) {
     button.addEventListener("click", () => {
       chosen = name;
       lastTokens = new Map();
-      if (shown?.whole) draw(shown);
+      if (shown.whole) draw(shown);
+      else drawChoice(shown);
     });
     return button;
   }, (button, { name }) => button.setAttribute("aria-pressed", name === chosen));
@@ -90,7 +92,7 @@ const cell = (kind) => html("td", kind ? { class: kind } : {});
 
 function drawInside(resource, name) {
   const make = ({ slot }) => {
-    const dot = svg("svg", { viewBox: "0 0 20 20", class: "dot" }, svg("g", {}, svg("circle", { cx: 10, cy: 10, r: 9 }), svg("text", { x: 10, y: 14, "text-anchor": "middle" }, String(slot))));
+    const dot = svg("svg", { viewBox: "-10 -10 20 20", class: "dot" }, makeToken(slot));
     return html("tr", {}, html("td", {}, dot), cell("client"), cell("peer-name"), cell("number"), cell("number"));
   };
   each(part("tokens"), resource.tokens, ({ slot }) => slot, make, (row, { slot, peer, holder }) => {
@@ -99,7 +101,7 @@ function drawInside(resource, name) {
     client.classList.toggle("nobody", !holder);
     say(client, holder ? holder.label || "a client" : "free");
     say(where, name(peer));
-    say(fencing, holder?.fencing == null ? "" : count(holder.fencing));
+    say(fencing, String(holder?.fencing ?? ""));
     say(age, holder ? duration(holder.age_ms) : "");
   });
 }
@@ -126,7 +128,8 @@ function draw(view) {
   document.querySelector("main").hidden = !resource;
   const several = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
   const slots = resource?.slots ? `, ${several(resource.slots, "slot")}` : "";
-  say(part("summary"), several(view.peers.length, "peer") + slots);
+  const whose = view.whole ? "" : "; entries and waits are those of this agent's clients";
+  say(part("summary"), several(view.peers.length, "peer") + slots + whose);
   if (!resource) return;
   rememberTokens(resource);
   const labels = new Map(view.peers.map(({ peer, label }) => [peer, label]));

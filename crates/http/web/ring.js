@@ -42,9 +42,11 @@ function spread(places, gap) {
   return angles;
 }
 
-// A curve that bends towards the centre, with an arrow's head; it keeps a distance from both ends.
+// A curve that bends towards the centre, with an arrow's head; it keeps a distance from both ends. Neighbours are joined
+// by a straight line: there is no room for more.
 function arrow(from, to, bend, keepFrom, keepTo) {
-  const control = [0, 1].map((axis) => CENTRE + ((from[axis] + to[axis]) / 2 - CENTRE) * bend);
+  const far = Math.min(1, Math.hypot(to[0] - from[0], to[1] - from[1]) / CENTRE);
+  const control = [0, 1].map((axis) => CENTRE + ((from[axis] + to[axis]) / 2 - CENTRE) * (1 - bend * far));
   const towards = (start, distance) => {
     const [x, y] = [control[0] - start[0], control[1] - start[1]];
     const length = Math.hypot(x, y) || 1;
@@ -60,7 +62,7 @@ function arrow(from, to, bend, keepFrom, keepTo) {
 function layout(view) {
   const radius = view.whole ? 232 : 190;
   const size = Math.max(4, Math.min(21, (Math.PI * radius * 0.72) / Math.max(1, view.peers.length)));
-  const angles = spread(view.peers.map((peer) => peer.place), (2 * size + 12) / radius);
+  const angles = spread(view.peers.map((peer) => peer.place), (2 * size + 26) / radius);
   const spots = new Map(view.peers.map((peer, i) => [peer.peer, { peer, angle: angles[i] }]));
   return { radius, size, spots };
 }
@@ -73,35 +75,52 @@ function placesOf(resource) {
   return new Map([...places].map(([peer, all]) => [peer, short(all)]));
 }
 
-function drawPeers(view, resource, { radius, size, spots }) {
+const makePeer = () => {
+  const [name, places] = ["name", "places"].map((kind) => svg("text", { class: kind }));
+  return svg("g", {}, svg("circle"), name, places, svg("title"));
+};
+
+function place(element, [x, y], names = ["x", "y"]) {
+  element.setAttribute(names[0], round(x));
+  element.setAttribute(names[1], round(y));
+}
+
+function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size }) {
+  const [circle, name, line, title] = group.children;
+  const marks = { keeps, down: !peer.up, own: peer.seen && !view.whole };
+  const spot = at(angle, radius);
+  circle.setAttribute("class", ["peer", ...Object.keys(marks).filter((mark) => marks[mark])].join(" "));
+  circle.setAttribute("r", size);
+  place(circle, spot, ["cx", "cy"]);
+
+  // Texts beside the peer lean away from the ring.
+  const lean = Math.abs(Math.sin(angle)) < 0.3 ? "middle" : Math.sin(angle) > 0 ? "start" : "end";
+  const [x, y] = at(angle, radius + size + (lean === "middle" ? 15 : 9));
+  const isInside = view.whole && size > 9;
+  name.setAttribute("class", `name ${isInside ? (keeps ? "keeps" : "") : "beside"}`);
+  name.setAttribute("text-anchor", isInside ? "middle" : lean);
+  place(name, isInside ? [spot[0], spot[1] + 5] : [x, y + 5]);
+  say(name, isInside || !view.whole ? peer.label : "");
+  line.setAttribute("text-anchor", lean);
+  place(line, [x, y + (view.whole ? 4 : y < CENTRE ? -10 : 20)]);
+  say(line, places ?? "");
+  const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : peer.address;
+  say(title, called + (peer.up ? "" : ", not connected") + (keeps ? ", keeps the line" : ""));
+}
+
+function drawPeers(view, resource, where) {
+  const { radius, spots } = where;
   const places = placesOf(resource);
   const all = [...spots.values()];
-  each(peers, all, ({ peer }) => peer.peer, () => svg("g", {}, svg("circle"), svg("text", { class: "name" }), svg("text", { class: "places" }), svg("title")), (group, { peer, angle }) => {
-    const [circle, name, line, title] = group.children;
-    const [x, y] = at(angle, radius);
-    const keeps = peer.peer === resource.keeper;
-    circle.setAttribute("class", `peer${keeps ? " keeps" : ""}${peer.up ? "" : " down"}${!view.whole && peer.seen ? " own" : ""}`);
-    circle.setAttribute("cx", x);
-    circle.setAttribute("cy", y);
-    circle.setAttribute("r", size);
-    const beside = Math.abs(Math.sin(angle)) < 0.3 ? "middle" : Math.sin(angle) > 0 ? "start" : "end";
-    const [outX, outY] = at(angle, radius + size + (beside === "middle" ? 15 : 9));
-    const isInside = view.whole && size > 9;
-    name.setAttribute("class", isInside ? `name${keeps ? " keeps" : ""}` : "name beside");
-    name.setAttribute("x", isInside ? x : outX);
-    name.setAttribute("y", (isInside ? y : outY) + 5);
-    name.setAttribute("text-anchor", isInside ? "middle" : beside);
-    say(name, isInside || !view.whole ? peer.label : "");
-    line.setAttribute("x", outX);
-    line.setAttribute("y", outY + (view.whole ? 4 : outY < CENTRE ? -10 : 20));
-    line.setAttribute("text-anchor", beside);
-    say(line, places.get(peer.peer) ?? "");
-    say(title, `${view.whole ? `Peer ${peer.label}, ` : ""}${peer.address}${peer.up ? "" : ", not connected"}${keeps ? ", keeps the line" : ""}`);
+  each(peers, all, ({ peer }) => peer.peer, makePeer, (group, spot) => {
+    const { peer } = spot.peer;
+    drawPeer(group, spot, view, peer === resource.keeper, places.get(peer), where);
   });
-  const displaced = all.filter(({ peer, angle }) => Math.abs(Math.sin((peer.place * 2 * Math.PI - angle) / 2)) * 2 * radius > 1);
-  each(ticks, displaced, ({ peer }) => peer.peer, () => svg("path"), (path, { peer }) => {
-    const angle = peer.place * 2 * Math.PI;
-    path.setAttribute("d", `M${point(at(angle, radius - 5))}L${point(at(angle, radius + 5))}`);
+  // A dot where those who were moved apart really are.
+  const moved = ({ peer, angle }) => 2 * radius * Math.abs(Math.sin(Math.PI * peer.place - angle / 2));
+  const displaced = all.filter((spot) => moved(spot) > 1);
+  each(ticks, displaced, ({ peer }) => peer.peer, () => svg("circle", { r: 2.5 }), (dot, { peer }) => {
+    place(dot, at(peer.place * 2 * Math.PI, radius), ["cx", "cy"]);
   });
 }
 
@@ -109,8 +128,13 @@ function drawPointers(resource, { radius, size, spots }) {
   const known = resource.pointers.filter(({ from, to }) => spots.has(from) && spots.has(to));
   each(pointers, known, ({ from }) => from, () => svg("path", { class: "pointer" }), (path, { from, to }) => {
     const [start, end] = [from, to].map((peer) => at(spots.get(peer).angle, radius));
-    path.setAttribute("d", arrow(start, end, 0.45, size + 3, size + 5));
+    path.setAttribute("d", arrow(start, end, 0.55, size + 3, size + 5));
   });
+}
+
+// A token with the number of its slot, around the middle of the picture.
+export function makeToken(slot) {
+  return svg("g", {}, svg("circle", { r: 9 }), svg("text", { y: 4, "text-anchor": "middle" }, String(slot)));
 }
 
 function drawTokens(resource, { radius, size, spots }) {
@@ -125,7 +149,7 @@ function drawTokens(resource, { radius, size, spots }) {
     const fan = ((nth - (here.get(token.peer).length - 1) / 2) * 22) / distance;
     return at(spots.get(token.peer).angle + fan, distance);
   };
-  each(tokens, placed, ({ token }) => token.slot, ({ token }) => svg("g", {}, svg("circle", { r: 9 }), svg("text", { y: 4, "text-anchor": "middle" }, String(token.slot))), (group, one) => {
+  each(tokens, placed, ({ token }) => token.slot, ({ token }) => makeToken(token.slot), (group, one) => {
     const [x, y] = spot(one);
     group.setAttribute("class", `token ${colour(one.token.slot)}${one.token.holder ? "" : " free"}`);
     group.style.transform = `translate(${round(x)}px, ${round(y)}px)`;
@@ -134,7 +158,7 @@ function drawTokens(resource, { radius, size, spots }) {
   each(nexts, going, ({ token }) => token.slot, () => svg("path"), (path, one) => {
     const end = at(spots.get(one.token.next).angle, radius);
     path.setAttribute("class", `next ${colour(one.token.slot)}`);
-    path.setAttribute("d", arrow(spot(one), end, 0.7, 12, size + 5));
+    path.setAttribute("d", arrow(spot(one), end, 0.3, 12, size + 5));
   });
 }
 
@@ -146,5 +170,6 @@ export function drawRing(view, resource) {
   drawTokens(resource, where);
   const name = (peer) => where.spots.get(peer)?.peer.label ?? "unknown";
   const tokensAt = resource.tokens.map((token) => `token ${token.slot} at ${name(token.peer)}`).join(", ");
-  picture.setAttribute("aria-label", `${view.peers.length} peers on a ring; ${name(resource.keeper)} keeps the line; ${tokensAt}`);
+  const keeper = `${name(resource.keeper)} keeps the line`;
+  picture.setAttribute("aria-label", `${view.peers.length} peers on a ring; ${keeper}; ${tokensAt}`);
 }

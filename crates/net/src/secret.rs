@@ -27,6 +27,12 @@ impl Secret {
         Ok(Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length")))
     }
 
+    /// A new one that nobody else knows: for peers of one process.
+    pub fn generate() -> Self {
+        let bytes: [u8; 32] = random();
+        Self(Hmac::new_from_slice(&bytes).expect("HMAC takes a key of any length"))
+    }
+
     /// The secret in a file that only its owner can read, without the line end that editors add.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };

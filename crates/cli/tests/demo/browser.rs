@@ -1,0 +1,128 @@
+//! Headless Chromium, driven by chromedriver over plain HTTP: a few commands of WebDriver are all that is needed.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// A browser with one page. It is ended whatever happens.
+pub struct Browser {
+    driver: Child,
+    port: u16,
+    session: String,
+    /// The browser's own id.
+    process: String,
+    /// Removed when the browser is gone.
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// Starts one, and installs it if that is missing and possible. Without one the test cannot be done: that is said, and
+    /// on CI (`PEERLOCK_CI=1`) it fails.
+    pub fn start() -> Option<Self> {
+        let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        if !there("chromedriver") || !there("chromium") {
+            // Fails where we are not root, or there is no apt-get.
+            _ = Command::new("apt-get").args(["install", "-qq", "-y", "chromium", "chromium-driver"]).output();
+        }
+        if !there("chromedriver") || !there("chromium") {
+            let missing = "there is no Chromium to show the page: apt-get install chromium chromium-driver";
+            assert!(std::env::var_os("PEERLOCK_CI").is_none(), "{missing}");
+            eprintln!("skipped: {missing}");
+            return None;
+        }
+        let mut driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let profile = tempfile::tempdir().unwrap();
+        let (port, session, process) = (port.expect("it says its port"), String::new(), String::new());
+        let mut browser = Self { driver, port, session, process, _profile: profile };
+        let folder = format!("--user-data-dir={}", browser._profile.path().display());
+        let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+            --disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,800";
+        let arguments: Vec<&str> = flags.split_whitespace().chain([folder.as_str()]).collect();
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": { "args": arguments }, "goog:loggingPrefs": { "browser": "ALL" }
+        } } });
+        let session = browser.call("POST", "/session", &wanted);
+        browser.process = session["capabilities"]["goog:processID"].to_string();
+        browser.session = format!("/session/{}", session["sessionId"].as_str().unwrap());
+        Some(browser)
+    }
+
+    pub fn open(&self, address: &str) {
+        self.post("url", &json!({ "url": address }));
+    }
+
+    /// Runs the body of a function in the page.
+    pub fn run(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({ "script": script, "args": [] }))
+    }
+
+    pub fn resize(&self, width: u32, height: u32) {
+        self.post("window/rect", &json!({ "width": width, "height": height }));
+    }
+
+    /// What the console has of warnings and errors since it was asked last.
+    pub fn complaints(&self) -> Vec<String> {
+        let log = self.post("se/log", &json!({ "type": "browser" }));
+        let all = log.as_array().unwrap().iter();
+        let bad = all.filter(|entry| matches!(entry["level"].as_str(), Some("SEVERE" | "WARNING")));
+        bad.map(|entry| entry["message"].to_string()).collect()
+    }
+
+    fn post(&self, command: &str, body: &Value) -> Value {
+        self.call("POST", &format!("{}/{command}", self.session), body)
+    }
+
+    fn call(&self, method: &str, path: &str, body: &Value) -> Value {
+        let answer = self.ask(method, path, &body.to_string()).unwrap();
+        let mut body: Value = serde_json::from_str(&answer).unwrap();
+        let value = body["value"].take();
+        assert!(value["error"].is_null(), "{method} {path}: {value}");
+        value
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )?;
+        // The driver leaves the connection open: the head says where the answer ends.
+        let mut answer = BufReader::new(stream);
+        let mut length = 0;
+        for line in answer.by_ref().lines() {
+            let line = line?.to_ascii_lowercase();
+            if let Some(number) = line.strip_prefix("content-length:") {
+                length = number.trim().parse().unwrap();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut body = String::new();
+        answer.take(length).read_to_string(&mut body)?;
+        Ok(body)
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        if !self.session.is_empty() {
+            // The browser ends with its session; and if the driver does not do it, we do.
+            _ = self.ask("DELETE", &self.session, "");
+            _ = Command::new("kill").args(["-KILL", &self.process]).stderr(Stdio::null()).status();
+        }
+        _ = self.driver.kill();
+        _ = self.driver.wait();
+    }
+}
