@@ -64,6 +64,11 @@ pub struct Where {
 }
 
 impl Where {
+    /// Whether an agent was named on the command line.
+    pub fn is_named(&self) -> bool {
+        self.agent.is_some()
+    }
+
     /// The agent, which must be there.
     pub fn agent(&self) -> Result<Agent> {
         let endpoint = match self.named()? {
