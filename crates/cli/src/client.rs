@@ -132,6 +132,8 @@ Example:
 
 Exit codes: 75 not acquired in time, 69 no agent or nothing moves, 64 wrong options")]
 pub struct Acquire {
+    /// The resource
+    name: String,
     #[command(flatten)]
     request: Request,
     /// How long the slot stands without being renewed with `peerlock renew`
@@ -145,8 +147,6 @@ pub struct Acquire {
     json: bool,
     #[command(flatten)]
     agent: Where,
-    /// The resource
-    name: String,
 }
 
 /// Renew the lease of a slot that was acquired
@@ -166,6 +166,8 @@ pub struct Release {
 /// A slot that was acquired before.
 #[derive(Args)]
 struct Held {
+    /// The resource
+    name: String,
     /// Which grant, as `acquire` has printed it [default: $PEERLOCK_GRANT]
     #[arg(long)]
     grant: Option<String>,
@@ -174,8 +176,6 @@ struct Held {
     json: bool,
     #[command(flatten)]
     agent: Where,
-    /// The resource
-    name: String,
 }
 
 impl Held {

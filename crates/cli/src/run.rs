@@ -48,6 +48,11 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
+    /// The resource: any name of up to 255 bytes, the same for all who share it
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     #[command(flatten)]
     request: Request,
     /// How long the slot stands without being renewed: others wait so long if this machine vanishes
@@ -73,11 +78,6 @@ pub struct Options {
     /// Be a peer, also if there is an agent on this machine
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
-    /// The resource: any name of up to 255 bytes, the same for all who share it
-    name: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
