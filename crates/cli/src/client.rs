@@ -64,6 +64,11 @@ pub struct Where {
 }
 
 impl Where {
+    /// Whether an agent was named on the command line.
+    pub fn is_named(&self) -> bool {
+        self.agent.is_some()
+    }
+
     /// The agent, which must be there.
     pub fn agent(&self) -> Result<Agent> {
         let endpoint = match self.named()? {
@@ -121,12 +126,15 @@ pub fn token(path: &Path) -> Result<Token> {
 #[derive(Args)]
 #[command(after_help = "\
 Example:
-  eval \"$(peerlock acquire --ttl 10m backup)\" || exit
+  grant=$(peerlock acquire --ttl 10m backup) || exit
+  eval \"$grant\"
   rsync -a /home backup: && peerlock renew backup && rsync -a /srv backup:
   peerlock release backup
 
 Exit codes: 75 not acquired in time, 69 no agent or nothing moves, 64 wrong options")]
 pub struct Acquire {
+    /// The resource
+    name: String,
     #[command(flatten)]
     request: Request,
     /// How long the slot stands without being renewed with `peerlock renew`
@@ -140,8 +148,6 @@ pub struct Acquire {
     json: bool,
     #[command(flatten)]
     agent: Where,
-    /// The resource
-    name: String,
 }
 
 /// Renew the lease of a slot that was acquired
@@ -161,6 +167,8 @@ pub struct Release {
 /// A slot that was acquired before.
 #[derive(Args)]
 struct Held {
+    /// The resource
+    name: String,
     /// Which grant, as `acquire` has printed it [default: $PEERLOCK_GRANT]
     #[arg(long)]
     grant: Option<String>,
@@ -169,8 +177,6 @@ struct Held {
     json: bool,
     #[command(flatten)]
     agent: Where,
-    /// The resource
-    name: String,
 }
 
 impl Held {

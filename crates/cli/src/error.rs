@@ -40,7 +40,7 @@ pub enum Error {
     Service(#[from] ServiceError),
     /// An agent did not do what it was asked for.
     #[error(transparent)]
-    Agent(#[from] client::Error),
+    Agent(Box<client::Error>),
     /// Others were first, and this code was wished for then.
     #[error("{0}")]
     Conflict(Box<Error>, u8),
@@ -77,13 +77,21 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
+impl From<client::Error> for Error {
+    fn from(error: client::Error) -> Self {
+        Self::Agent(Box::new(error))
+    }
+}
+
 impl Error {
     /// What a peer has said, be it our own or the agent's.
     pub fn service(&self) -> Option<&ServiceError> {
         match self {
-            Self::Service(error) | Self::Peer(StartError::Join(error)) | Self::Agent(client::Error::Service(error)) => {
-                Some(error)
-            }
+            Self::Service(error) | Self::Peer(StartError::Join(error)) => Some(error),
+            Self::Agent(error) => match &**error {
+                client::Error::Service(error) => Some(error),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -143,9 +151,11 @@ pub mod exit {
             },
             Error::Service(error) => of_service(error),
             Error::Peer(error) => of_start(error),
-            Error::Agent(client::Error::Service(error)) => of_service(error),
-            Error::Agent(client::Error::Refused(_)) => NOT_ALLOWED,
-            Error::Agent(client::Error::NoAgent { .. } | client::Error::Broken { .. }) => UNAVAILABLE,
+            Error::Agent(error) => match &**error {
+                client::Error::Service(error) => of_service(error),
+                client::Error::Refused(_) => NOT_ALLOWED,
+                client::Error::NoAgent { .. } | client::Error::Broken { .. } => UNAVAILABLE,
+            },
             Error::Conflict(_, code) => *code,
             Error::SecondAgent { .. } | Error::Clients(_) => UNAVAILABLE,
             Error::Folder { .. } => CANNOT_CREATE,

@@ -24,19 +24,19 @@ const LEAVING: Duration = Duration::from_secs(10);
 pub struct AsPeer {
     /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
     #[arg(long, value_name = "ADDR")]
-    pub listen: Option<SocketAddr>,
+    listen: Option<SocketAddr>,
     /// A peer to join the cluster of: HOST, HOST:PORT or quic://HOST:PORT. May be given several times; one that answers
     /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
     #[arg(long, value_name = "ADDR")]
-    pub join: Vec<String>,
+    join: Vec<String>,
     /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in the
     /// data folder, made at the first start]
     #[arg(long, value_name = "FILE")]
-    pub secret_file: Option<PathBuf>,
+    secret_file: Option<PathBuf>,
     /// The folder for secret and identity [default: $PEERLOCK_DATA_DIR, $XDG_DATA_HOME/peerlock or
     /// ~/.local/share/peerlock; /var/lib/peerlock for root]
     #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
 }
 
 /// A peer that has started.
@@ -50,6 +50,11 @@ pub struct Here {
 }
 
 impl AsPeer {
+    /// Whether something was said that only a peer can do.
+    pub fn is_asked_for(&self) -> bool {
+        !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some()
+    }
+
     pub fn data_dir(&self) -> Result<PathBuf> {
         match &self.data_dir {
             Some(folder) => Ok(folder.clone()),

@@ -35,10 +35,10 @@ pub struct Ls {
 #[derive(Args)]
 #[command(after_help = "Example:\n  peerlock show backup\n  peerlock show --json backup | jq '.queue | length'")]
 pub struct Show {
-    #[command(flatten)]
-    asked: Asked,
     /// The resource
     name: String,
+    #[command(flatten)]
+    asked: Asked,
 }
 
 /// List the peers that the agent knows, itself first
@@ -52,10 +52,10 @@ pub struct Peers {
 #[derive(Args)]
 #[command(after_help = "Example:\n  peerlock watch backup\n  peerlock watch --json | jq 'select(.event == \"lost\")'")]
 pub struct Watch {
-    #[command(flatten)]
-    asked: Asked,
     /// Only this resource
     name: Option<String>,
+    #[command(flatten)]
+    asked: Asked,
 }
 
 impl Asked {

@@ -43,11 +43,16 @@ Examples:
 /// Waits in line for a slot of NAME, runs the command while the slot is held, and gives the slot back. If the slot is
 /// lost, the command is stopped before anybody else can come in.
 ///
-/// With an agent on this machine (`peerlock agent`) the slot comes from it. Without one, or with --join or --no-agent, this
-/// process is a peer itself for as long as it runs.
+/// With an agent on this machine (`peerlock agent`) the slot comes from it. Without one, or with --join, --listen,
+/// --secret-file or --no-agent, this process is a peer itself for as long as it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
+    /// The resource: any name of up to 255 bytes, the same for all who share it
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
     #[command(flatten)]
     request: Request,
     /// How long the slot stands without being renewed: others wait so long if this machine vanishes
@@ -73,11 +78,6 @@ pub struct Options {
     /// Be a peer, also if there is an agent on this machine
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
-    /// The resource: any name of up to 255 bytes, the same for all who share it
-    name: String,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -108,9 +108,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         Ok(Run::Interrupted(signal)) => Ok(ExitCode::from(128 + signal)),
         Err(error) => {
-            show.failed(&error);
             let conflict = matches!(error.service(), Some(ServiceError::NotAcquired { .. }));
-            Err(if conflict { Error::Conflict(Box::new(error), options.conflict_exit_code) } else { error })
+            let error = if conflict { Error::Conflict(Box::new(error), options.conflict_exit_code) } else { error };
+            show.failed(error)
         }
     }
 }
@@ -151,7 +151,7 @@ async fn with(options: &Options, show: &Show, source: &Source, signals: &mut Sig
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        () = slot.keep(&lease, &renewed) => unreachable!("it keeps the slot until the command has ended"),
+        never = slot.keep(&lease, &renewed) => match never {},
     };
     slot.release().await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
@@ -159,7 +159,12 @@ async fn with(options: &Options, show: &Show, source: &Source, signals: &mut Sig
 
 impl Options {
     async fn source(&self, show: &Show) -> Result<Source> {
-        let is_peer = self.no_agent || !self.peer.join.is_empty();
+        let is_peer = self.no_agent || self.peer.is_asked_for();
+        if is_peer && self.agent.is_named() {
+            let contradiction =
+                "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
+            return Err(Error::Usage(format!("{contradiction}: leave one out")));
+        }
         if !is_peer && let Some(agent) = self.agent.find()? {
             return Ok(Source::Agent(agent));
         }

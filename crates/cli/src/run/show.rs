@@ -2,6 +2,7 @@
 //! otherwise only what is wrong.
 
 use std::io::{IsTerminal as _, stderr};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -9,10 +10,10 @@ use peerlock_http::{Granted, Waiting};
 use peerlock_supervise::Notice;
 use serde_json::json;
 
-use crate::Error;
 use crate::error::exit;
 use crate::here::{Here, on_this_machine};
 use crate::say::{say, tell};
+use crate::{Error, Result};
 
 /// To whom.
 pub enum Show {
@@ -80,11 +81,12 @@ impl Show {
         }
     }
 
-    /// No command was started. A machine hears it here, and a person from `main`.
-    pub fn failed(&self, error: &Error) {
-        if let Self::Machine = self {
-            tell(&json!({ "failed": { "code": exit::code(error), "message": error.to_string() } }));
-        }
+    /// No command was started. A person hears why from `main`.
+    pub fn failed(&self, error: Error) -> Result<ExitCode> {
+        let Self::Machine = self else { return Err(error) };
+        let code = exit::code(&error);
+        tell(&json!({ "failed": { "code": code, "message": error.to_string() } }));
+        Ok(ExitCode::from(code))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A slot for a command: from the agent of this machine, or from a peer that this process is itself.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::time::{Duration, Instant};
 
@@ -129,8 +130,8 @@ impl Slot {
         Ok(lease.end(asked, stands.min(lease.ttl)))
     }
 
-    /// Renews the lease every third of it, for as long as that is possible. Never returns.
-    pub async fn keep(&mut self, lease: &Lease, end: &watch::Sender<Moment>) {
+    /// Renews the lease every third of it, for as long as that is possible, and never ends.
+    pub async fn keep(&mut self, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
         let mut pause = lease.ttl / 3;
         let mut broken = false;
         loop {
@@ -189,7 +190,7 @@ impl Slot {
 }
 
 /// The slot is lost: the command has so long to stop, unless it has less already.
-async fn stop(end: &watch::Sender<Moment>, time_to_stop: Duration) {
+async fn stop(end: &watch::Sender<Moment>, time_to_stop: Duration) -> Infallible {
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
     pending().await
 }

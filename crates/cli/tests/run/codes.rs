@@ -66,16 +66,18 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("--ttl 10ms r -- touch run", "cannot be kept"),
         ("--ttl 10s --grace 5s r -- touch run", "cannot be kept"),
         ("--on-lost hope r -- touch run", "hope"),
-        ("--agent /a/b --no-agent r -- touch run", "cannot be used with"),
+        ("--agent /a/b r -- touch run", "cannot be used with"),
         ("-E 256 r -- touch run", "256"),
     ] {
-        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 {options}"));
-        if !options.contains("agent") {
-            command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
-        }
+        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
         let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
+    }
+    for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x"] {
+        let mut command = folder.peerlock(&format!("run --agent /a/b {option} r -- true"));
+        let (code, _, said) = Running::start(&mut command).ends();
+        assert_eq!(code, 64, "{option}: {said}");
     }
     assert!(!folder.path("run").exists());
 }

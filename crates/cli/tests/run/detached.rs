@@ -18,8 +18,9 @@ fn a_script_acquires_renews_and_releases() {
     let (_agent, _) = folder.agent("");
     let (code, out, said) = script(
         &folder,
-        "eval \"$(peerlock acquire --ttl 1h \"it's\")\" || exit 1\n\
-         echo $PEERLOCK_NAME $PEERLOCK_TOKEN $PEERLOCK_SLOT\n\
+        "grant=$(peerlock acquire --ttl 1h \"it's\") || exit\n\
+         eval \"$grant\"\n\
+         echo $PEERLOCK_NAME $PEERLOCK_SLOT; test $PEERLOCK_TOKEN -gt 0 || exit\n\
          peerlock acquire --try --ttl 1s \"it's\"; echo $?\n\
          peerlock renew --json \"it's\"\n\
          peerlock release \"it's\"; echo $?\n\
@@ -27,7 +28,7 @@ fn a_script_acquires_renews_and_releases() {
          peerlock acquire --try --ttl 1h --json \"it's\" | head -c 1",
     );
     assert_eq!(code, 0, "{said}");
-    let expected = ["it's 1 0", "75", "{\"ttl_ms\":3600000}", "0", "76", "{"];
+    let expected = ["it's 0", "75", "{\"ttl_ms\":3600000}", "0", "76", "{"];
     assert_eq!(out.lines().collect::<Vec<_>>(), expected, "{said}");
 }
 
@@ -35,10 +36,13 @@ fn a_script_acquires_renews_and_releases() {
 fn what_nobody_renews_goes_on_to_others() {
     let folder = Folder::new();
     let (_agent, _) = folder.agent("");
-    script(&folder, "peerlock acquire --ttl 200ms r");
-    let (code, out, said) = script(&folder, "peerlock acquire -n 1 --ttl 1h r");
-    assert_eq!(code, 0, "{said}");
-    assert!(out.contains("PEERLOCK_TOKEN=2"), "{out}");
+    let acquire = |ttl: &str| {
+        let (code, out, said) = script(&folder, &format!("peerlock acquire --json -n 1 --ttl {ttl} r"));
+        assert_eq!(code, 0, "{said}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["fencing"].as_u64().unwrap()
+    };
+    let first = acquire("200ms");
+    assert_eq!(acquire("1h"), first + 1);
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Nobody comes in before the command of who has lost its slot is dead.
 
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
 use nix::sys::signal::Signal;
 
 use crate::common::{Folder, eventually, is_gone};
@@ -107,4 +110,42 @@ fn what_to_do_with_a_command_that_lost_its_slot_can_be_said() {
             std::fs::remove_file(folder.path(file)).unwrap();
         }
     }
+}
+
+/// Carries bytes between clients and an agent, until it is told to cut them off. New ones come through all the same.
+fn go_between(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+    let known = Arc::clone(&open);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&agent).unwrap());
+            let clone = |stream: &TcpStream| stream.try_clone().unwrap();
+            known.lock().unwrap().extend([clone(&client), clone(&server)]);
+            for (mut from, mut to) in [(clone(&client), clone(&server)), (server, client)] {
+                std::thread::spawn(move || {
+                    let _cut = std::io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, open)
+}
+
+/// The agent frees a slot whose connection ends. The command must not have its grace then: somebody else is inside.
+#[test]
+fn a_command_whose_connection_breaks_is_killed_at_once() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("--http 127.0.0.1:0");
+    let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+    let (address, open) = go_between(http);
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", folder.path("pid").display());
+    let mut first = folder.run_on(&format!("--ttl 1h --agent {address} r"), &script);
+    let pid = folder.written("pid");
+    open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+    first.ends_with(76);
+    assert!(is_gone(&pid));
+    folder.run_on("--try r", "true").ends_with(0);
 }

@@ -53,7 +53,7 @@ fn runs_on_one_machine_find_each_other() {
     }
     let mut numbers: Vec<u64> = runs.iter().map(|run| run.tells("granted")["fencing"].as_u64().unwrap()).collect();
     numbers.sort_unstable();
-    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert!(numbers.is_sorted_by(|a, b| a + 1 == *b), "one cluster: {numbers:?}");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn who_does_not_wait_so_long() {
     for (options, code) in [("--try", 75), ("-w 0s", 75), ("-w 50ms", 75), ("--try -E 9", 9), ("--try -E 0", 0)] {
         let mut run = folder.run(&format!("{options} r"), "echo run");
         assert_eq!(run.ends_with(code), "", "{options}");
-        assert_eq!(run.tells("failed")["code"], 75, "{options}");
+        assert_eq!(run.tells("failed")["code"], code, "{options}");
     }
     // Two may be inside where two are asked for from the beginning, and nowhere else.
     let (code, _, said) = folder.run("-n 2 r", "true").ends();
