@@ -40,8 +40,8 @@ const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
 pub(crate) enum Outcome {
     /// It is the link with this peer.
     Linked(PeerId),
-    /// It never became a link with this peer.
-    Refused(PeerId, Refusal),
+    /// It never became a link with this peer, who is here.
+    Refused(PeerId, Refusal, Address),
     /// It was the link with this peer, and is over.
     Ended(PeerId),
 }
@@ -82,10 +82,10 @@ impl NetworkBehaviour for Behaviour {
         &mut self,
         connection: ConnectionId,
         _: &Multiaddr,
-        _: &Multiaddr,
+        remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
         if self.strangers.len() >= self.shared.config.max_strangers {
-            self.shared.table.refused(Refusal::Crowded);
+            self.shared.table.refused(Refusal::Crowded, readable(remote));
             return Err(ConnectionDenied::new(Refusal::Crowded));
         }
         self.strangers.insert(connection);
@@ -115,17 +115,17 @@ impl NetworkBehaviour for Behaviour {
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         // One that was denied for being too many is not among them, and has been counted.
-        if let FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) = event
+        if let FromSwarm::ListenFailure(ListenFailure { connection_id, send_back_addr, .. }) = event
             && self.strangers.remove(&connection_id)
         {
-            self.shared.table.refused(Refusal::Broken);
+            self.shared.table.refused(Refusal::Broken, readable(send_back_addr));
         }
     }
 
     fn on_connection_handler_event(&mut self, name: libp2p::PeerId, connection: ConnectionId, outcome: Outcome) {
         self.strangers.remove(&connection);
-        if let Outcome::Refused(_, refusal) = &outcome {
-            self.shared.table.refused(*refusal);
+        if let Outcome::Refused(_, refusal, address) = &outcome {
+            self.shared.table.refused(*refusal, address);
         }
         if !matches!(outcome, Outcome::Linked(_)) {
             self.act(ToSwarm::CloseConnection { peer_id: name, connection: CloseConnection::One(connection) });
@@ -142,6 +142,11 @@ impl NetworkBehaviour for Behaviour {
             }
         }
     }
+}
+
+/// An address for people: ours if it is one, else libp2p's way to write it.
+fn readable(address: &Multiaddr) -> String {
+    Address::from_multiaddr(address).map_or_else(|| address.to_string(), |address| address.to_string())
 }
 
 /// The life of a connection, from libp2p's handshake to its end.
@@ -193,17 +198,17 @@ impl Handler {
 
     /// Goes on as far as it can.
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let peer = self.remote.peer;
+        let Remote { peer, address, .. } = self.remote;
         let outcome = match &mut self.stage {
             Stage::Proving(proving) => match proving.as_mut().poll(cx) {
                 Poll::Ready(Ok(session)) => {
                     self.stage = Stage::Linked(Running(tokio::spawn(session.run())));
                     return Poll::Ready(Outcome::Linked(peer));
                 }
-                Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal),
+                Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal, address),
                 Poll::Pending => {
                     ready!(self.deadline.as_mut().poll(cx));
-                    Outcome::Refused(peer, Refusal::Timeout)
+                    Outcome::Refused(peer, Refusal::Timeout, address)
                 }
             },
             Stage::Linked(running) => {
@@ -213,7 +218,7 @@ impl Handler {
             }
             Stage::Asking | Stage::Waiting => {
                 ready!(self.deadline.as_mut().poll(cx));
-                Outcome::Refused(peer, Refusal::Timeout)
+                Outcome::Refused(peer, Refusal::Timeout, address)
             }
             Stage::Over => return Poll::Pending,
         };
@@ -256,7 +261,7 @@ impl ConnectionHandler for Handler {
             (Poll::Pending, Stage::Over) => Poll::Ready(None),
             (Poll::Pending, _) => {
                 self.stage = Stage::Over;
-                Poll::Ready(Some(Outcome::Refused(self.remote.peer, Refusal::Broken)))
+                Poll::Ready(Some(Outcome::Refused(self.remote.peer, Refusal::Broken, self.remote.address)))
             }
         }
     }

@@ -51,6 +51,27 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The secret could not be made.
+    #[error(
+        "cannot create a cluster secret in {path}: {source}. Create its directory and make it writable for this user"
+    )]
+    SecretUncreatable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than its owner can read or write the secret.
+    #[error(
+        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or give the whole cluster a \
+         new one if it leaked"
+    )]
+    SecretTooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The secret is too easy to guess.
     #[error("the cluster secret has {length} bytes and needs at least {least}: make one with `openssl rand -hex 32`")]
     SecretTooShort {
@@ -106,6 +127,8 @@ pub enum Why {
     Slow,
     /// The peer broke the framing.
     Malformed,
+    /// The application could make nothing of what the peer said ([`crate::Net::hang_up`]).
+    HungUp,
     /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
     Replaced,
 }
@@ -118,6 +141,7 @@ impl fmt::Display for Why {
             Self::Silent => "it fell silent",
             Self::Slow => "it did not read what it was sent",
             Self::Malformed => "it sent a malformed frame",
+            Self::HungUp => "what it said made no sense",
             Self::Replaced => "a newer connection took its place",
         })
     }

@@ -1,5 +1,3 @@
-use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use libp2p::identity::Keypair;
@@ -7,9 +5,8 @@ use peerlock_base::PeerId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
+use crate::key_file::{self, BYTES as KEY, Fault};
 use crate::random::random;
-
-const KEY: usize = 32;
 
 /// Who a peer is: an ed25519 key pair. Whoever holds the file is the peer, so never copy it to a second machine.
 #[derive(Clone)]
@@ -23,17 +20,15 @@ impl Identity {
 
     /// The identity kept in `path`; made there, readable by its owner only, if there is no such file.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
-        match Self::load(path) {
-            Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-            loaded => return loaded,
-        }
-        let key = random();
-        match create(path, &key) {
-            Ok(()) => Ok(Self::from_key(key)),
-            // Somebody was faster: theirs is whole, because it appears at once.
-            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
-            Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
-        }
+        let digits = key_file::read_or_create(path).map_err(|fault| {
+            let path = path.to_owned();
+            match fault {
+                Fault::Unreadable(source) => Error::IdentityUnreadable { path, source },
+                Fault::Uncreatable(source) => Error::IdentityUncreatable { path, source },
+                Fault::TooOpen(mode) => Error::IdentityTooOpen { path, mode },
+            }
+        })?;
+        from_hex(&digits).map(Self::from_key).ok_or_else(|| Error::IdentityMalformed { path: path.to_owned() })
     }
 
     /// The number that the rest of peerlock knows this peer by.
@@ -47,17 +42,6 @@ impl Identity {
 
     pub(crate) fn keypair(&self) -> &Keypair {
         &self.0
-    }
-
-    fn load(path: &Path) -> Result<Self, Error> {
-        let unreadable = |source| Error::IdentityUnreadable { path: path.to_owned(), source };
-        let mode = mode(&fs::metadata(path).map_err(unreadable)?);
-        if mode & 0o077 != 0 {
-            return Err(Error::IdentityTooOpen { path: path.to_owned(), mode });
-        }
-        let bytes = fs::read(path).map_err(unreadable)?;
-        let key = from_hex(bytes.trim_ascii_end()).ok_or_else(|| Error::IdentityMalformed { path: path.to_owned() })?;
-        Ok(Self::from_key(key))
     }
 
     fn from_key(mut key: [u8; KEY]) -> Self {
@@ -74,32 +58,6 @@ pub(crate) fn number(name: &libp2p::PeerId) -> PeerId {
     PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Writes the whole file beside `path` first and then gives it its name, unless the name is taken.
-fn create(path: &Path, key: &[u8; KEY]) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".identity").tempfile_in(directory)?;
-    writeln!(file, "{}", to_hex(key))?;
-    file.as_file().sync_all()?;
-    file.persist_noclobber(path)?;
-    Ok(())
-}
-
-#[cfg(unix)]
-fn mode(metadata: &fs::Metadata) -> u32 {
-    use std::os::unix::fs::PermissionsExt as _;
-    metadata.permissions().mode() & 0o777
-}
-
-/// Elsewhere than on Unix there are no such bits, and files of a user are private by default.
-#[cfg(not(unix))]
-fn mode(_: &fs::Metadata) -> u32 {
-    0o600
-}
-
-fn to_hex(key: &[u8; KEY]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let (pairs, []) = digits.as_chunks::<2>() else { return None };
@@ -110,9 +68,11 @@ fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::key_file::mode;
 
     fn write(path: &Path, text: &[u8], mode: u32) {
         fs::write(path, text).unwrap();

@@ -37,6 +37,8 @@ mod error;
 mod frame;
 mod hub;
 mod identity;
+mod key_file;
+mod log;
 mod metrics;
 mod net;
 mod proof;

@@ -9,6 +9,7 @@
 //! the one it has, unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use peerlock_base::PeerId;
 use tokio::sync::Notify;
 
 use crate::frame::Hello;
+use crate::log::Log;
 use crate::random::random;
 use crate::{Address, Config, Epoch, Event, Metrics, Refusal, Unreached, Unsent, Why};
 
@@ -55,6 +57,7 @@ pub(crate) struct Table {
     pub news: Notify,
     /// A link is over.
     pub ended: Notify,
+    log: Log,
 }
 
 #[derive(Default)]
@@ -122,12 +125,23 @@ impl Table {
             state: Mutex::default(),
             news: Notify::new(),
             ended: Notify::new(),
+            log: Log::default(),
         }
     }
 
     /// Whether we are the one who decides between connections with this peer.
     pub fn decides(&self, peer: PeerId) -> bool {
         self.me < peer
+    }
+
+    /// Where others are told to find us.
+    pub fn advertised(&self) -> SocketAddr {
+        let listen = self.listen.get().copied().unwrap_or(self.config.listen);
+        match self.config.advertise {
+            Some(socket) if socket.port() == 0 => SocketAddr::new(socket.ip(), listen.port()),
+            Some(socket) => socket,
+            None => listen,
+        }
     }
 
     /// What we tell this peer of ourselves; or why there can be no link with it.
@@ -137,7 +151,7 @@ impl Table {
         Ok(Hello {
             incarnation: self.incarnation,
             over: state.past.get(&peer).map_or((0, 0), |(over, _)| *over),
-            listen: self.listen.get().copied().unwrap_or(self.config.listen),
+            listen: self.advertised(),
             quic: self.config.quic,
         })
     }
@@ -216,11 +230,11 @@ impl Table {
         Seat { table: Arc::clone(self), peer, epoch, number, signals }
     }
 
-    fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
+    /// Ends a link, unless it is over already.
+    pub fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Ends a link, unless it is over already.
     fn end_locked(&self, state: &mut State, peer: PeerId, epoch: Epoch, why: Why) {
         let Some(link) = state.link(peer, epoch) else { return };
         let decider = if self.decides(peer) { self.incarnation } else { link.newcomer.hello.incarnation };
@@ -297,9 +311,10 @@ impl Table {
         }
     }
 
-    /// Counts a connection that did not become a link.
-    pub fn refused(&self, refusal: Refusal) {
+    /// Counts and logs a connection that did not become a link.
+    pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
+        self.log.refused(refusal, address);
     }
 
     /// Counts a dial.
@@ -393,6 +408,11 @@ impl Seat {
         drop(state);
         self.table.news.notify_one();
         Ok(true)
+    }
+
+    /// Whether the link was ended by somebody else: the application, or a newer connection.
+    pub fn is_over(&self) -> bool {
+        self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
     /// Returns when there may be room.
