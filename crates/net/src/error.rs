@@ -52,9 +52,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The secret could not be made.
-    #[error(
-        "cannot create a cluster secret in {path}: {source}. Create its directory and make it writable for this user"
-    )]
+    #[error("cannot create a cluster secret in {path}: {source}. Make its directory writable, or name another file")]
     SecretUncreatable {
         /// The file.
         path: PathBuf,
@@ -63,8 +61,7 @@ pub enum Error {
     },
     /// Others than its owner can read or write the secret.
     #[error(
-        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or give the whole cluster a \
-         new one if it leaked"
+        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
     )]
     SecretTooOpen {
         /// The file.

@@ -1,12 +1,15 @@
 use std::path::Path;
+use std::{fs, io};
 
 use libp2p::identity::Keypair;
 use peerlock_base::PeerId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
-use crate::key_file::{self, BYTES as KEY, Fault};
+use crate::private::{create, mode};
 use crate::random::random;
+
+const KEY: usize = 32;
 
 /// Who a peer is: an ed25519 key pair. Whoever holds the file is the peer, so never copy it to a second machine.
 #[derive(Clone)]
@@ -18,17 +21,19 @@ impl Identity {
         Self::from_key(random())
     }
 
-    /// The identity kept in `path`; made there, readable by its owner only, if there is no such file.
+    /// The identity kept in `path`; made there with its folder, readable by its owner only, if there is no such file.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
-        let digits = key_file::read_or_create(path).map_err(|fault| {
-            let path = path.to_owned();
-            match fault {
-                Fault::Unreadable(source) => Error::IdentityUnreadable { path, source },
-                Fault::Uncreatable(source) => Error::IdentityUncreatable { path, source },
-                Fault::TooOpen(mode) => Error::IdentityTooOpen { path, mode },
-            }
-        })?;
-        from_hex(&digits).map(Self::from_key).ok_or_else(|| Error::IdentityMalformed { path: path.to_owned() })
+        match Self::load(path) {
+            Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            loaded => return loaded,
+        }
+        let key = random();
+        match create(path, &key) {
+            Ok(()) => Ok(Self::from_key(key)),
+            // Somebody was faster: theirs is whole, because it appears at once.
+            Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(source) => Err(Error::IdentityUncreatable { path: path.to_owned(), source }),
+        }
     }
 
     /// The number that the rest of peerlock knows this peer by.
@@ -42,6 +47,17 @@ impl Identity {
 
     pub(crate) fn keypair(&self) -> &Keypair {
         &self.0
+    }
+
+    fn load(path: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::IdentityUnreadable { path: path.to_owned(), source };
+        let mode = mode(&fs::metadata(path).map_err(unreadable)?);
+        if mode & 0o077 != 0 {
+            return Err(Error::IdentityTooOpen { path: path.to_owned(), mode });
+        }
+        let bytes = fs::read(path).map_err(unreadable)?;
+        let key = from_hex(bytes.trim_ascii_end()).ok_or_else(|| Error::IdentityMalformed { path: path.to_owned() })?;
+        Ok(Self::from_key(key))
     }
 
     fn from_key(mut key: [u8; KEY]) -> Self {
@@ -68,11 +84,9 @@ fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::key_file::mode;
 
     fn write(path: &Path, text: &[u8], mode: u32) {
         fs::write(path, text).unwrap();
@@ -126,7 +140,8 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityUnreadable { .. })));
-        let nowhere = directory.path().join("no/such/directory");
+        let nowhere = directory.path().join("file/identity");
+        write(&directory.path().join("file"), b"", 0o600);
         assert!(matches!(Identity::load_or_create(&nowhere), Err(Error::IdentityUncreatable { .. })));
     }
 

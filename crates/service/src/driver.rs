@@ -96,6 +96,8 @@ pub struct Driver<T> {
     started: Option<oneshot::Sender<Result<(), Error>>>,
     leaving: Vec<oneshot::Sender<()>>,
     join: Vec<String>,
+    /// Why nobody was reached there, as far as that was heard.
+    unreached: BTreeMap<String, String>,
     /// All handles are gone: nobody can say anything to us any more.
     abandoned: bool,
     left: bool,
@@ -123,6 +125,7 @@ impl<T: Transport> Driver<T> {
             started: Some(started),
             leaving: Vec::new(),
             join,
+            unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
         }
@@ -175,7 +178,12 @@ impl<T: Transport> Driver<T> {
             transport::Event::Up { peer, epoch, address } => self.engine.on_up(peer, epoch, address, now),
             transport::Event::Down { peer, epoch, why } => self.engine.on_down(peer, epoch, why, now),
             transport::Event::Message { from, epoch, bytes } => self.engine.on_bytes(from, epoch, &bytes, now),
-            transport::Event::Unreached { address, why } => self.engine.on_unreached(address, why),
+            transport::Event::Unreached { address, why } => {
+                if self.started.is_some() {
+                    self.unreached.insert(address.clone(), why.clone());
+                }
+                self.engine.on_unreached(address, why);
+            }
         }
     }
 
@@ -279,7 +287,9 @@ impl<T: Transport> Driver<T> {
                 Out::Dial(address) => self.transport.dial(&address),
                 Out::Joined => self.report(Ok(())),
                 Out::NotJoined => {
-                    self.report(Err(Error::NoPeer { addresses: self.join.clone() }));
+                    let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
+                    let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
+                    self.report(Err(Error::NoPeer { tried }));
                     self.left = true;
                 }
                 Out::Granted(ticket, deadline) => {
