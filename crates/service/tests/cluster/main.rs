@@ -6,5 +6,6 @@
 mod basics;
 mod clients;
 mod leaving;
+mod nonsense;
 mod trouble;
 mod world;
