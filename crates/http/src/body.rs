@@ -229,6 +229,11 @@ pub(crate) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn since_1970(at: SystemTime) -> u64 {
+    ms(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}
+
 impl From<service::Progress> for Waiting {
     fn from(progress: service::Progress) -> Self {
         Self { ahead: progress.ahead, expected_ms: progress.expected.map(ms) }
@@ -278,8 +283,7 @@ impl From<service::PeerView> for Peer {
 
 impl From<service::Happening> for Happening {
     fn from(happening: service::Happening) -> Self {
-        let at_ms = ms(happening.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
-        Self { at_ms, event: happening.event.into() }
+        Self { at_ms: since_1970(happening.at), event: happening.event.into() }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::contacts;
 use crate::engine::{Engine, Out, SessionId, TicketId, Wanted};
 use crate::grant::{Grant, Lease};
 use crate::transport::{self, Transport};
-use crate::{Counters, Error, Happening, Name, PeerView, Progress, ResourceDetails, ResourceView};
+use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
 
 /// What clients want.
 pub enum Command {
@@ -55,6 +55,9 @@ pub enum Command {
     },
     Counters {
         reply: oneshot::Sender<Counters>,
+    },
+    Inspect {
+        reply: oneshot::Sender<Inspection>,
     },
     Dial {
         address: String,
@@ -223,6 +226,7 @@ impl<T: Transport> Driver<T> {
             Command::Resources { reply } => _ = reply.send(self.engine.resources()),
             Command::Peers { reply } => _ = reply.send(self.engine.peers()),
             Command::Counters { reply } => _ = reply.send(self.engine.counters()),
+            Command::Inspect { reply } => _ = reply.send(self.engine.inspect(now)),
             Command::Dial { address } => self.transport.dial(&address),
             Command::Leave { reply } => {
                 self.leaving.push(reply);

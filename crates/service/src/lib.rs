@@ -30,9 +30,10 @@ pub use grant::{Grant, GrantId};
 pub use name::{MOST_SLOTS, Name};
 pub use net::RealNetwork;
 pub use peer::{PORT, Peer, PeerBuilder, StartError};
-pub use peerlock_base::{PeerId, Span};
+pub use peerlock_base::{Key, PeerId, Span};
 pub use peerlock_net::{Identity, Secret};
 pub use service::{Acquire, Builder, Resource, Service, Session};
 pub use view::{
-    ClientView, Counters, Event, Happening, PeerView, Progress, ResourceDetails, ResourceView, SlotView, WaiterView,
+    ClientView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails,
+    ResourceView, SlotView, TicketView, TokenView, WaiterView,
 };
