@@ -37,6 +37,10 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
             Err(_) => return Err(bad(format!("the request did not come within {PATIENCE:?}. Send it again"))),
         };
         let json = if body.is_empty() { b"{}" } else { &body[..] };
+        // serde would take a list for the fields in their order.
+        if !json.trim_ascii_start().starts_with(b"{") {
+            return Err(bad("the body is no JSON object. GET /openapi.json tells what this takes".to_owned()));
+        }
         let parsed = serde_json::from_slice(json);
         parsed.map(Self).map_err(|error| {
             bad(format!("the body is not what this takes: {error}. GET /openapi.json tells what it takes"))

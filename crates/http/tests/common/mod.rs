@@ -8,6 +8,8 @@ use peerlock_http::{App, Details, Endpoint, Listener, Want, serve};
 use peerlock_service::memory::Network;
 use peerlock_service::{PeerId, Service};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -78,4 +80,39 @@ impl Stand {
 
 pub fn want(label: &str) -> Want {
     Want { label: Some(label.into()), ..Want::default() }
+}
+
+/// An answer, as it came.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}\n\n{}", self.head, self.body))
+    }
+}
+
+impl Stand {
+    /// Asks at the port without any client, so that everything can be wrong with it.
+    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            lines.push("Host: localhost".to_owned());
+        }
+        lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+        if !body.is_empty() {
+            lines.push(format!("Content-Length: {}", body.len()));
+        }
+        let mut stream = TcpStream::connect(self.address()).await.unwrap();
+        stream.write_all(format!("{}\r\n\r\n{body}", lines.join("\r\n")).as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("an answer").unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
 }
