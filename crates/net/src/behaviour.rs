@@ -9,6 +9,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use tokio::time::{Sleep, sleep};
 use crate::Refusal;
 use crate::address::Address;
 use crate::identity::number;
+use crate::log::Log;
 use crate::proof::Role;
 use crate::session::{Remote, Session, Shared};
 
@@ -51,19 +53,26 @@ pub(crate) struct Behaviour {
     shared: Arc<Shared>,
     /// Connections that somebody else has made and that have proved nothing yet.
     strangers: HashSet<ConnectionId>,
+    log: Log,
     actions: VecDeque<ToSwarm<(ConnectionId, Outcome), Infallible>>,
     waker: Option<Waker>,
 }
 
 impl Behaviour {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, strangers: HashSet::new(), actions: VecDeque::new(), waker: None }
+        Self { shared, strangers: HashSet::new(), log: Log::default(), actions: VecDeque::new(), waker: None }
     }
 
     fn handler(&self, name: libp2p::PeerId, address: &Multiaddr, role: Role) -> Result<Handler, ConnectionDenied> {
         let address = Address::from_multiaddr(address)
             .ok_or_else(|| ConnectionDenied::new(format!("{address} is no address of ours")))?;
         Ok(Handler::new(Remote { peer: number(&name), name, address, role }, Arc::clone(&self.shared)))
+    }
+
+    /// Somebody who came to us did not become a link.
+    fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
+        self.shared.table.refused(refusal);
+        self.log.refused(refusal, address);
     }
 
     fn act(&mut self, action: ToSwarm<(ConnectionId, Outcome), Infallible>) {
@@ -85,7 +94,7 @@ impl NetworkBehaviour for Behaviour {
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
         if self.strangers.len() >= self.shared.config.max_strangers {
-            self.shared.table.refused(Refusal::Crowded, readable(remote));
+            self.refused(Refusal::Crowded, readable(remote));
             return Err(ConnectionDenied::new(Refusal::Crowded));
         }
         self.strangers.insert(connection);
@@ -118,14 +127,17 @@ impl NetworkBehaviour for Behaviour {
         if let FromSwarm::ListenFailure(ListenFailure { connection_id, send_back_addr, .. }) = event
             && self.strangers.remove(&connection_id)
         {
-            self.shared.table.refused(Refusal::Broken, readable(send_back_addr));
+            self.refused(Refusal::Broken, readable(send_back_addr));
         }
     }
 
     fn on_connection_handler_event(&mut self, name: libp2p::PeerId, connection: ConnectionId, outcome: Outcome) {
-        self.strangers.remove(&connection);
-        if let Outcome::Refused(_, refusal, address) = &outcome {
-            self.shared.table.refused(*refusal, address);
+        let came_to_us = self.strangers.remove(&connection);
+        match &outcome {
+            Outcome::Refused(_, refusal, address) if came_to_us => self.refused(*refusal, address),
+            // Whoever dialled is told.
+            Outcome::Refused(_, refusal, _) => self.shared.table.refused(*refusal),
+            Outcome::Linked(_) | Outcome::Ended(_) => {}
         }
         if !matches!(outcome, Outcome::Linked(_)) {
             self.act(ToSwarm::CloseConnection { peer_id: name, connection: CloseConnection::One(connection) });

@@ -32,7 +32,7 @@ pub(crate) fn event(event: &Event) {
 pub(crate) struct Log(Mutex<Tap>);
 
 impl Log {
-    /// A connection did not become a link.
+    /// A connection that somebody made to us did not become a link.
     pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
         // These happen in every healthy cluster.
         if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {

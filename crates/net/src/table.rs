@@ -9,7 +9,6 @@
 //! the one it has, unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,7 +18,6 @@ use peerlock_base::PeerId;
 use tokio::sync::Notify;
 
 use crate::frame::Hello;
-use crate::log::Log;
 use crate::random::random;
 use crate::{Address, Config, Epoch, Event, Metrics, Refusal, Unreached, Unsent, Why};
 
@@ -57,7 +55,6 @@ pub(crate) struct Table {
     pub news: Notify,
     /// A link is over.
     pub ended: Notify,
-    log: Log,
 }
 
 #[derive(Default)]
@@ -125,7 +122,6 @@ impl Table {
             state: Mutex::default(),
             news: Notify::new(),
             ended: Notify::new(),
-            log: Log::default(),
         }
     }
 
@@ -311,10 +307,9 @@ impl Table {
         }
     }
 
-    /// Counts and logs a connection that did not become a link.
-    pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
+    /// Counts a connection that did not become a link.
+    pub fn refused(&self, refusal: Refusal) {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
-        self.log.refused(refusal, address);
     }
 
     /// Counts a dial.
