@@ -9,6 +9,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use tokio::time::{Sleep, sleep};
 use crate::Refusal;
 use crate::address::Address;
 use crate::identity::number;
+use crate::log::Log;
 use crate::proof::Role;
 use crate::session::{Remote, Session, Shared};
 
@@ -40,8 +42,8 @@ const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
 pub(crate) enum Outcome {
     /// It is the link with this peer.
     Linked(PeerId),
-    /// It never became a link with this peer.
-    Refused(PeerId, Refusal),
+    /// It never became a link with this peer, who is here.
+    Refused(PeerId, Refusal, Address),
     /// It was the link with this peer, and is over.
     Ended(PeerId),
 }
@@ -51,19 +53,26 @@ pub(crate) struct Behaviour {
     shared: Arc<Shared>,
     /// Connections that somebody else has made and that have proved nothing yet.
     strangers: HashSet<ConnectionId>,
+    log: Log,
     actions: VecDeque<ToSwarm<(ConnectionId, Outcome), Infallible>>,
     waker: Option<Waker>,
 }
 
 impl Behaviour {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, strangers: HashSet::new(), actions: VecDeque::new(), waker: None }
+        Self { shared, strangers: HashSet::new(), log: Log::default(), actions: VecDeque::new(), waker: None }
     }
 
     fn handler(&self, name: libp2p::PeerId, address: &Multiaddr, role: Role) -> Result<Handler, ConnectionDenied> {
         let address = Address::from_multiaddr(address)
             .ok_or_else(|| ConnectionDenied::new(format!("{address} is no address of ours")))?;
         Ok(Handler::new(Remote { peer: number(&name), name, address, role }, Arc::clone(&self.shared)))
+    }
+
+    /// Somebody who came to us did not become a link.
+    fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
+        self.shared.table.refused(refusal);
+        self.log.refused(refusal, address);
     }
 
     fn act(&mut self, action: ToSwarm<(ConnectionId, Outcome), Infallible>) {
@@ -82,10 +91,10 @@ impl NetworkBehaviour for Behaviour {
         &mut self,
         connection: ConnectionId,
         _: &Multiaddr,
-        _: &Multiaddr,
+        remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
         if self.strangers.len() >= self.shared.config.max_strangers {
-            self.shared.table.refused(Refusal::Crowded);
+            self.refused(Refusal::Crowded, readable(remote));
             return Err(ConnectionDenied::new(Refusal::Crowded));
         }
         self.strangers.insert(connection);
@@ -115,17 +124,20 @@ impl NetworkBehaviour for Behaviour {
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         // One that was denied for being too many is not among them, and has been counted.
-        if let FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) = event
+        if let FromSwarm::ListenFailure(ListenFailure { connection_id, send_back_addr, .. }) = event
             && self.strangers.remove(&connection_id)
         {
-            self.shared.table.refused(Refusal::Broken);
+            self.refused(Refusal::Broken, readable(send_back_addr));
         }
     }
 
     fn on_connection_handler_event(&mut self, name: libp2p::PeerId, connection: ConnectionId, outcome: Outcome) {
-        self.strangers.remove(&connection);
-        if let Outcome::Refused(_, refusal) = &outcome {
-            self.shared.table.refused(*refusal);
+        let came_to_us = self.strangers.remove(&connection);
+        match &outcome {
+            Outcome::Refused(_, refusal, address) if came_to_us => self.refused(*refusal, address),
+            // Whoever dialled is told.
+            Outcome::Refused(_, refusal, _) => self.shared.table.refused(*refusal),
+            Outcome::Linked(_) | Outcome::Ended(_) => {}
         }
         if !matches!(outcome, Outcome::Linked(_)) {
             self.act(ToSwarm::CloseConnection { peer_id: name, connection: CloseConnection::One(connection) });
@@ -142,6 +154,11 @@ impl NetworkBehaviour for Behaviour {
             }
         }
     }
+}
+
+/// An address for people: ours if it is one, else libp2p's way to write it.
+fn readable(address: &Multiaddr) -> String {
+    Address::from_multiaddr(address).map_or_else(|| address.to_string(), |address| address.to_string())
 }
 
 /// The life of a connection, from libp2p's handshake to its end.
@@ -193,17 +210,17 @@ impl Handler {
 
     /// Goes on as far as it can.
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let peer = self.remote.peer;
+        let Remote { peer, address, .. } = self.remote;
         let outcome = match &mut self.stage {
             Stage::Proving(proving) => match proving.as_mut().poll(cx) {
                 Poll::Ready(Ok(session)) => {
                     self.stage = Stage::Linked(Running(tokio::spawn(session.run())));
                     return Poll::Ready(Outcome::Linked(peer));
                 }
-                Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal),
+                Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal, address),
                 Poll::Pending => {
                     ready!(self.deadline.as_mut().poll(cx));
-                    Outcome::Refused(peer, Refusal::Timeout)
+                    Outcome::Refused(peer, Refusal::Timeout, address)
                 }
             },
             Stage::Linked(running) => {
@@ -213,7 +230,7 @@ impl Handler {
             }
             Stage::Asking | Stage::Waiting => {
                 ready!(self.deadline.as_mut().poll(cx));
-                Outcome::Refused(peer, Refusal::Timeout)
+                Outcome::Refused(peer, Refusal::Timeout, address)
             }
             Stage::Over => return Poll::Pending,
         };
@@ -256,7 +273,7 @@ impl ConnectionHandler for Handler {
             (Poll::Pending, Stage::Over) => Poll::Ready(None),
             (Poll::Pending, _) => {
                 self.stage = Stage::Over;
-                Poll::Ready(Some(Outcome::Refused(self.remote.peer, Refusal::Broken)))
+                Poll::Ready(Some(Outcome::Refused(self.remote.peer, Refusal::Broken, self.remote.address)))
             }
         }
     }

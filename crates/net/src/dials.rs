@@ -21,7 +21,7 @@ pub(crate) struct Dials {
 
 struct Wanted {
     keep: bool,
-    /// Attempts since the last link.
+    /// Attempts since the last link that lasted.
     failures: u32,
     state: State,
 }
@@ -30,8 +30,8 @@ struct Wanted {
 enum State {
     Due(Instant),
     Dialling(ConnectionId),
-    /// The peer that was found there is up; or was, when we last looked.
-    Linked(PeerId),
+    /// The peer that was found there is up, since then; or was, when we last looked.
+    Linked(PeerId, Instant),
 }
 
 impl Dials {
@@ -87,13 +87,10 @@ impl Dials {
     }
 
     /// The dial has found this peer, which is up.
-    pub fn found(&mut self, connection: ConnectionId, peer: PeerId) {
+    pub fn found(&mut self, connection: ConnectionId, peer: PeerId, now: Instant) {
         let Some(address) = self.dialled(connection) else { return };
         match self.wanted.get_mut(&address) {
-            Some(wanted) if wanted.keep => {
-                wanted.failures = 0;
-                wanted.state = State::Linked(peer);
-            }
+            Some(wanted) if wanted.keep => wanted.state = State::Linked(peer, now),
             _ => self.forget(address),
         }
     }
@@ -112,11 +109,20 @@ impl Dials {
         Some(address)
     }
 
-    /// This peer is down: those that led to it are dialled again after the shortest wait.
+    /// This peer is down: those that led to it are dialled again. That is soon if the link had lasted; one that breaks again
+    /// and again, or whose peer makes no sense, is waited for longer every time.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
-        for wanted in self.wanted.values_mut().filter(|wanted| wanted.state == State::Linked(peer)) {
-            wanted.state = State::Due(now + backoff(self.least, self.most, 0, &mut self.rng));
-            wanted.failures = 1;
+        for wanted in self.wanted.values_mut() {
+            let State::Linked(linked, since) = wanted.state else { continue };
+            if linked != peer {
+                continue;
+            }
+            if now.duration_since(since) >= self.most {
+                wanted.failures = 0;
+            }
+            let wait = backoff(self.least, self.most, wanted.failures, &mut self.rng);
+            wanted.failures += 1;
+            wanted.state = State::Due(now + wait);
         }
     }
 
@@ -183,12 +189,12 @@ mod tests {
         assert_eq!(dials.due(now), None);
         assert_eq!(dials.due(due), Some((address, true)));
         dials.dialling(address, connection(2));
-        dials.found(connection(2), PeerId::new(9));
+        dials.found(connection(2), PeerId::new(9), now);
         assert_eq!(dials.next(), None, "linked");
         dials.down(PeerId::new(8), now);
         assert_eq!(dials.next(), None, "somebody else");
         dials.down(PeerId::new(9), now);
-        assert!(dials.next().unwrap() <= now + LEAST);
+        assert!(dials.next().is_some());
         dials.want(address, false, now);
         assert_eq!(dials.due(now), Some((address, true)), "asked for now");
         dials.dialling(address, connection(3));
@@ -197,6 +203,25 @@ mod tests {
         dials.want(address, true, now);
         dials.forget(address);
         assert_eq!(dials.next(), None, "forgotten");
+    }
+
+    #[test]
+    fn a_link_that_does_not_last_is_waited_for_longer_every_time() {
+        let (mut dials, address, mut now) = dials();
+        dials.want(address, true, now);
+        let mut wait_after = |lasted: Duration| {
+            dials.dialling(address, connection(1));
+            dials.found(connection(1), PeerId::new(9), now);
+            now += lasted;
+            dials.down(PeerId::new(9), now);
+            dials.next().unwrap() - now
+        };
+        for failures in 0..12 {
+            let full = (LEAST * (1 << failures)).min(MOST_WAIT);
+            let wait = wait_after(Duration::from_secs(1));
+            assert!((full / 2..=full).contains(&wait), "{failures}: {wait:?}");
+        }
+        assert!(wait_after(MOST_WAIT) <= LEAST, "it lasted");
     }
 
     #[test]

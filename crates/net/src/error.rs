@@ -124,6 +124,8 @@ pub enum Why {
     Slow,
     /// The peer broke the framing.
     Malformed,
+    /// The application could make nothing of what the peer said ([`crate::Net::hang_up`]).
+    HungUp,
     /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
     Replaced,
 }
@@ -136,6 +138,7 @@ impl fmt::Display for Why {
             Self::Silent => "it fell silent",
             Self::Slow => "it did not read what it was sent",
             Self::Malformed => "it sent a malformed frame",
+            Self::HungUp => "what it said made no sense",
             Self::Replaced => "a newer connection took its place",
         })
     }

@@ -140,11 +140,13 @@ fn dial(swarm: &mut Swarm<Behaviour>, dials: &mut Dials, table: &Table) {
 fn on_event(event: SwarmEvent<(ConnectionId, Outcome)>, dials: &mut Dials, table: &Table) {
     match event {
         SwarmEvent::Behaviour((connection, outcome)) => match outcome {
-            Outcome::Linked(peer) => dials.found(connection, peer),
+            Outcome::Linked(peer) => dials.found(connection, peer, Instant::now()),
             // Nothing is wrong. If the other link has not come up on this side yet, we look again later.
-            Outcome::Refused(peer, Refusal::Duplicate) if table.is_up(peer) => dials.found(connection, peer),
-            Outcome::Refused(_, Refusal::Duplicate) => drop(dials.failed(connection, false, Instant::now())),
-            Outcome::Refused(_, refusal) => failed(connection, refusal.into(), dials, table),
+            Outcome::Refused(peer, Refusal::Duplicate, _) if table.is_up(peer) => {
+                dials.found(connection, peer, Instant::now());
+            }
+            Outcome::Refused(_, Refusal::Duplicate, _) => drop(dials.failed(connection, false, Instant::now())),
+            Outcome::Refused(_, refusal, _) => failed(connection, refusal.into(), dials, table),
             // It may be up again already, by another connection.
             Outcome::Ended(peer) if !table.is_up(peer) => dials.down(peer, Instant::now()),
             Outcome::Ended(_) => {}

@@ -37,6 +37,7 @@ mod error;
 mod frame;
 mod hub;
 mod identity;
+mod log;
 mod metrics;
 mod net;
 mod private;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::behaviour::Behaviour;
 use crate::hub::{self, Command};
+use crate::log;
 use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::transport::transport;
@@ -25,6 +26,9 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Where to listen by TCP; port 0 is any free one.
     pub listen: SocketAddr,
+    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the address
+    /// they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
+    pub advertise: Option<SocketAddr>,
     /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
     pub quic: bool,
     /// How often a link without other traffic says that it is alive.
@@ -56,6 +60,7 @@ impl Config {
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
+            advertise: None,
             quic: true,
             beat: Duration::from_secs(1),
             missed: 4,
@@ -130,6 +135,7 @@ pub enum Event {
 pub struct Net {
     me: PeerId,
     address: Address,
+    advertised: Address,
     goodbye: Duration,
     table: Arc<Table>,
     commands: mpsc::Sender<Command>,
@@ -154,9 +160,10 @@ impl Net {
         );
         let swarm = hub::listen(swarm, &config, &table).await?;
         let listen = table.listen.get().copied().unwrap_or(config.listen);
+        let advertised = Address::tcp(table.advertised());
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let hub = tokio::spawn(hub::run(swarm, Arc::clone(&table), config, inbox));
-        Ok(Self { me, address: Address::tcp(listen), goodbye, table, commands, hub })
+        Ok(Self { me, address: Address::tcp(listen), advertised, goodbye, table, commands, hub })
     }
 
     /// Our own number.
@@ -167,6 +174,11 @@ impl Net {
     /// Where we listen by TCP, with the port that we got.
     pub fn address(&self) -> Address {
         self.address
+    }
+
+    /// Where the others are told to find us. If that is every address of this machine, each takes the one it sees.
+    pub fn advertised(&self) -> Address {
+        self.advertised
     }
 
     /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
@@ -196,6 +208,12 @@ impl Net {
         self.table.send(to, epoch, bytes)
     }
 
+    /// Ends the link with a peer who makes no sense, unless that epoch is over already. It may come back: with what it
+    /// says on the next link, it begins anew.
+    pub fn hang_up(&self, peer: PeerId, epoch: Epoch) {
+        self.table.end(peer, epoch, Why::HungUp);
+    }
+
     /// The next event. Nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Event {
         loop {
@@ -208,7 +226,9 @@ impl Net {
 
     /// The next event, if there is one now.
     pub fn try_next(&mut self) -> Option<Event> {
-        self.table.pop()
+        let event = self.table.pop()?;
+        log::event(&event);
+        Some(event)
     }
 
     /// Who is up, in which epoch and where, also if its `Up` has not been taken yet.

@@ -120,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             biased;
             why = read(&seat, &mut incoming, &pulse) => why,
             why = write(&seat, &mut writer, &shared.config) => why,
-            why = listen_for_silence(&pulse, &shared.config) => why,
+            why = listen_for_silence(&seat, &pulse, &shared.config) => why,
         };
         seat.end(why);
     }
@@ -253,11 +253,12 @@ where
     writer.flush().await.map_err(|_| Refusal::Broken)
 }
 
-/// Returns when too many heartbeats in a row are missing.
+/// Returns when too many heartbeats in a row are missing; or soon after somebody else has ended the link, for a writer
+/// whose peer does not read, and a reader whose peer says nothing, do not notice that.
 ///
 /// It counts ticks, not time: if this whole process was frozen, the tick after it comes together with what has piled up
 /// meanwhile, and nobody is suspected.
-async fn listen_for_silence(pulse: &Pulse, config: &Config) -> Why {
+async fn listen_for_silence(seat: &Seat, pulse: &Pulse, config: &Config) -> Why {
     let mut beat = ticks(config);
     let mut missed = 0;
     loop {
@@ -267,6 +268,9 @@ async fn listen_for_silence(pulse: &Pulse, config: &Config) -> Why {
         // The first tick comes before a first beat can.
         if missed > config.missed {
             return Why::Silent;
+        }
+        if seat.is_over() {
+            return Why::Lost;
         }
     }
 }

@@ -130,6 +130,16 @@ impl Table {
         self.me < peer
     }
 
+    /// Where others are told to find us.
+    pub fn advertised(&self) -> SocketAddr {
+        let listen = self.listen.get().copied().unwrap_or(self.config.listen);
+        match self.config.advertise {
+            Some(socket) if socket.port() == 0 => SocketAddr::new(socket.ip(), listen.port()),
+            Some(socket) => socket,
+            None => listen,
+        }
+    }
+
     /// What we tell this peer of ourselves; or why there can be no link with it.
     pub fn greet(&self, peer: PeerId, name: libp2p::PeerId) -> Result<Hello, Refusal> {
         let state = self.lock();
@@ -137,7 +147,7 @@ impl Table {
         Ok(Hello {
             incarnation: self.incarnation,
             over: state.past.get(&peer).map_or((0, 0), |(over, _)| *over),
-            listen: self.listen.get().copied().unwrap_or(self.config.listen),
+            listen: self.advertised(),
             quic: self.config.quic,
         })
     }
@@ -216,11 +226,11 @@ impl Table {
         Seat { table: Arc::clone(self), peer, epoch, number, signals }
     }
 
-    fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
+    /// Ends a link, unless it is over already.
+    pub fn end(&self, peer: PeerId, epoch: Epoch, why: Why) {
         self.end_locked(&mut self.lock(), peer, epoch, why);
     }
 
-    /// Ends a link, unless it is over already.
     fn end_locked(&self, state: &mut State, peer: PeerId, epoch: Epoch, why: Why) {
         let Some(link) = state.link(peer, epoch) else { return };
         let decider = if self.decides(peer) { self.incarnation } else { link.newcomer.hello.incarnation };
@@ -393,6 +403,11 @@ impl Seat {
         drop(state);
         self.table.news.notify_one();
         Ok(true)
+    }
+
+    /// Whether the link was ended by somebody else: the application, or a newer connection.
+    pub fn is_over(&self) -> bool {
+        self.table.lock().link(self.peer, self.epoch).is_none()
     }
 
     /// Returns when there may be room.

@@ -35,6 +35,7 @@ use self::tickets::Entry;
 pub use self::tickets::{SessionId, TicketId, Wait, Wanted};
 use crate::contacts::{self, Contacts, Host, News};
 use crate::health::Health;
+use crate::net::from_here;
 use crate::register::Memory;
 use crate::timers::Timers;
 use crate::wire::{Body, Overlay, Protocol, decode_body, encode_body};
@@ -406,7 +407,8 @@ impl Engine {
     }
 
     fn on_greeting(&mut self, from: PeerId, joined: bool, addresses: Vec<String>, departed: Vec<(PeerId, PeerId)>) {
-        addresses.into_iter().for_each(|address| self.dial(address));
+        let teller = self.contacts.of(from).map(|contact| contact.address.clone()).unwrap_or_default();
+        addresses.iter().for_each(|address| self.dial(from_here(address, &teller)));
         departed.into_iter().for_each(|(gone, heir)| self.contacts.depart(gone, heir, &mut self.news));
         if let Some(contact) = self.contacts.of(from) {
             contact.joined = joined;

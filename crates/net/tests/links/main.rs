@@ -1,6 +1,7 @@
 //! Real peers on loopback. Every wait is for an event and has a deadline; nothing measures time.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod nonsense;
 mod rogue;
 mod strangers;
 mod talk;

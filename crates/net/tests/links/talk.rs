@@ -203,3 +203,20 @@ async fn a_port_that_is_taken_is_named() {
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     drop(a);
 }
+
+#[tokio_test]
+async fn a_peer_is_told_to_others_as_it_wants_to_be_found() {
+    let mut a = start(config()).await;
+    for (advertise, expected) in [("192.0.2.9:7400", "192.0.2.9:7400"), ("192.0.2.9:0", "192.0.2.9:{port}")] {
+        let mut b = start(Config { advertise: Some(advertise.parse().unwrap()), ..config() }).await;
+        let expected = expected.replace("{port}", &b.address().socket.port().to_string());
+        assert_eq!(b.advertised().to_string(), expected);
+        b.dial(a.address()).unwrap();
+        let (peer, epoch, address) = up(&mut a).await;
+        assert_eq!(address.to_string(), expected);
+        assert_eq!(a.peers().get(&peer), Some(&(epoch, address)));
+        assert_eq!(up(&mut b).await.2, a.address(), "who says nothing is where it listens");
+        drop(b);
+        down(&mut a).await;
+    }
+}

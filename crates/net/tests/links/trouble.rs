@@ -180,3 +180,47 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     assert_eq!(down(&mut net).await, (peer, later, Why::Replaced));
     assert!(up(&mut net).await.1 > later);
 }
+
+/// The application hangs up: the link is over on both sides, and the next one begins anew.
+#[tokio_test]
+async fn a_peer_that_makes_no_sense_is_hung_up_on_and_may_come_back() {
+    let (mut a, mut b) = (start(config()).await, start(config()).await);
+    b.keep(a.address()).unwrap();
+    let (peer, epoch, _) = up(&mut a).await;
+    let (_, epoch_b, _) = up(&mut b).await;
+    b.send(a.me(), epoch_b, "nonsense".into()).unwrap();
+    assert_eq!(message(&mut a).await.2, b"nonsense");
+    a.hang_up(peer, epoch);
+    assert_eq!(a.send(peer, epoch, "more".into()), Err(Unsent::Down));
+    assert_eq!(down(&mut a).await, (peer, epoch, Why::HungUp));
+    assert_eq!(down(&mut b).await, (a.me(), epoch_b, Why::Lost));
+    let (again, later, _) = up(&mut a).await;
+    assert!(again == peer && later > epoch);
+    let (_, later_b, _) = up(&mut b).await;
+    a.hang_up(peer, epoch);
+    b.send(a.me(), later_b, "sense".into()).unwrap();
+    assert_eq!(message(&mut a).await, (peer, later, b"sense".to_vec()), "what is over cannot be hung up on");
+    assert_eq!(a.metrics().downs.get(&Why::HungUp), Some(&1));
+}
+
+/// Whoever reads nothing and says that it lives keeps neither the link nor the connection.
+#[tokio_test]
+async fn hanging_up_closes_the_connection_of_a_peer_that_does_not_read() {
+    let mut net = start(Config { missed: 1000, ..impatient() }).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(net.address()).await;
+    let (peer, epoch, _) = up(&mut net).await;
+    // More than the windows take, so that the writer is stuck.
+    for _ in 0..100 {
+        net.send(peer, epoch, vec![0; 60_000].into()).unwrap();
+    }
+    assert_eq!(hear(&mut stream).await.1.len(), 60_000, "it has begun");
+    net.hang_up(peer, epoch);
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::HungUp));
+    let closed = async {
+        while stream.write_all(&[0, 0, 0, 0, BEAT]).await.is_ok() && stream.flush().await.is_ok() {
+            tokio::time::sleep(impatient().beat / 4).await;
+        }
+    };
+    timeout(DEADLINE, closed).await.expect("the connection is closed");
+}

@@ -7,5 +7,6 @@ mod basics;
 mod clients;
 mod inspect;
 mod leaving;
+mod nonsense;
 mod trouble;
 mod world;

@@ -1,0 +1,168 @@
+//! The clients: this very test program, started once more with orders in its environment.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use peerlock_http::client::{Agent, Error};
+use peerlock_http::{Granted, Line, Want};
+
+/// Where a client finds its orders.
+pub const ORDERS: &str = "PEERLOCK_TEST_CLIENT";
+
+/// What a client does.
+#[derive(Debug, Clone)]
+pub struct Orders {
+    pub number: u64,
+    pub socket: String,
+    pub log: String,
+    pub slots: u32,
+    pub ttl: Duration,
+    /// How long it stays inside.
+    pub stay: Duration,
+    /// How often it goes in, unless there is a file `stop` beside the log.
+    pub entries: u64,
+    /// The slot is bound to the connection; else it is detached.
+    pub hold: bool,
+}
+
+impl Orders {
+    pub fn to_text(&self) -> String {
+        let Self { number, socket, log, slots, ttl, stay, entries, hold } = self;
+        format!("{number}\n{socket}\n{log}\n{slots}\n{}\n{}\n{entries}\n{hold}", ttl.as_millis(), stay.as_micros())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        Some(Self {
+            number: lines.next()?.parse().ok()?,
+            socket: lines.next()?.to_owned(),
+            log: lines.next()?.to_owned(),
+            slots: lines.next()?.parse().ok()?,
+            ttl: Duration::from_millis(lines.next()?.parse().ok()?),
+            stay: Duration::from_micros(lines.next()?.parse().ok()?),
+            entries: lines.next()?.parse().ok()?,
+            hold: lines.next()?.parse().ok()?,
+        })
+    }
+}
+
+/// The time on the clock that all processes of the machine read, and that goes on while they are frozen.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// Appends a line to the log, in one piece.
+pub fn append(log: &Path, line: &str) {
+    open(log).write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+fn open(log: &Path) -> File {
+    OpenOptions::new().append(true).create(true).open(log).unwrap()
+}
+
+/// Not a test: what a client runs.
+#[test]
+fn client() {
+    let Ok(orders) = std::env::var(ORDERS) else { return };
+    let mut client = Client::new(Orders::parse(&orders).expect("good orders"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcome = runtime.block_on(client.run());
+    if let Err(error) = outcome {
+        client.write(&format!("error {} {} {error}", now(), client.orders.number));
+        // Without the words of a failed test.
+        std::process::exit(1);
+    }
+}
+
+struct Client {
+    orders: Orders,
+    want: Want,
+    agent: Agent,
+    log: File,
+}
+
+/// The resource that they all want.
+pub const NAME: &str = "r";
+
+impl Client {
+    fn new(orders: Orders) -> Self {
+        let want = Want {
+            slots: Some(orders.slots),
+            ttl_ms: Some(orders.ttl.as_millis() as u64),
+            label: Some(orders.number.to_string()),
+            ..Want::default()
+        };
+        let agent = Agent::new(orders.socket.parse().unwrap(), None);
+        let log = open(Path::new(&orders.log));
+        Self { orders, want, agent, log }
+    }
+
+    fn write(&mut self, line: &str) {
+        self.log.write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    async fn run(&mut self) -> Result<(), Error> {
+        let stop = Path::new(&self.orders.log).with_file_name("stop");
+        let mut entries = 0;
+        while entries < self.orders.entries && !stop.exists() {
+            entries += u64::from(self.enter().await?);
+        }
+        Ok(())
+    }
+
+    /// Once in and out. False if the slot was lost before it was used.
+    async fn enter(&mut self) -> Result<bool, Error> {
+        let asked = now();
+        let (granted, held) = if self.orders.hold {
+            let mut hold = self.agent.hold(NAME, &self.want).await?;
+            loop {
+                match hold.next().await? {
+                    Line::Granted(granted) => break (granted, Some(hold)),
+                    Line::Waiting(_) => {}
+                    _ => return Ok(false),
+                }
+            }
+        } else {
+            (self.agent.acquire(NAME, &self.want).await?, None)
+        };
+        let inside = self.stay(asked, &granted).await?;
+        drop(held);
+        Ok(inside)
+    }
+
+    async fn stay(&mut self, asked: u64, Granted { grant, fencing, slot, .. }: &Granted) -> Result<bool, Error> {
+        let ttl = self.orders.ttl.as_nanos() as u64;
+        let mut until = asked + ttl;
+        if now() + ttl / 2 > until {
+            // It has waited for so long that it cannot tell when the lease began.
+            let before = now();
+            match self.agent.renew(NAME, grant).await {
+                Ok(ttl) => until = before + ttl.as_nanos() as u64,
+                Err(Error::Service(peerlock_service::Error::Lost)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        let (number, from) = (self.orders.number, now());
+        let inside = from < until;
+        if inside {
+            self.write(&format!("enter {from} {number} {fencing} {slot} {until}"));
+            if !self.orders.stay.is_zero() {
+                tokio::time::sleep(self.orders.stay).await;
+            }
+            self.write(&format!("leave {} {number} {fencing} {slot}", now()));
+        }
+        match self.agent.release(NAME, grant).await {
+            Ok(()) => {}
+            Err(Error::Service(peerlock_service::Error::Lost)) if inside => {
+                self.write(&format!("lost {} {number} {fencing} {slot}", now()));
+            }
+            Err(Error::Service(peerlock_service::Error::Lost)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(inside)
+    }
+}

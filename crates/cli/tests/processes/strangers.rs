@@ -1,0 +1,51 @@
+//! Whoever does not know the secret, at the port of a cluster at work.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use super::world::{World, free_port, meet, says};
+
+#[tokio::test]
+async fn strangers_are_refused_and_the_cluster_goes_on() {
+    let mut world = World::new(1, Duration::from_secs(60), Duration::from_millis(1));
+    let mut agents = world.cluster(2).await;
+    let mut clients: Vec<_> = (0..4).map(|n| world.client(&agents[n % 2], u64::MAX, true)).collect();
+    world.more(20).await;
+    let port = agents[0].address;
+
+    // An agent of another cluster.
+    let (command, _) = world.agent_command(free_port(), &[port], "theirs");
+    let mut stranger = world.spawn(command);
+    assert_eq!(stranger.ends().await.code(), Some(69));
+    says(&world.path(&format!("agent-{:02}.log", stranger.number)), "the cluster secrets differ").await;
+    world.more(20).await;
+
+    // Somebody who knocks at every port, somebody who talks nonsense, and somebody who says nothing and stays.
+    for _ in 0..50 {
+        drop(TcpStream::connect(port).unwrap());
+    }
+    for _ in 0..20 {
+        let noise: Vec<u8> = (0..2_000).map(|_| world.rng.bits() as u8).collect();
+        // It may be closed before all of it is said.
+        let _ = TcpStream::connect(port).unwrap().write_all(&noise);
+    }
+    let idle: Vec<_> = (0..100).map(|_| TcpStream::connect(port).unwrap()).collect();
+    world.more(50).await;
+
+    // A member that comes now finds that door crowded; it comes in by the other, and in time by this one.
+    let late = world.agent(&[port, agents[1].address]).await;
+    clients.push(world.client(&late, u64::MAX, true));
+    agents.push(late);
+    meet(&agents, 3).await;
+    world.more(20).await;
+    drop(idle);
+    world.stop();
+    for client in &mut clients {
+        assert!(client.ends().await.success());
+    }
+    let summary = world.check();
+    assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
+    assert!(clients.iter().all(|client| summary.of(client.number) > 0));
+    assert!(world.said(agents[0].process.number).contains("a connection was refused"));
+}

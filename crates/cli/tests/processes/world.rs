@@ -1,0 +1,282 @@
+//! Agents and clients as processes, and what becomes of them.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use peerlock_base::Rng;
+use peerlock_http::client::Agent as Talk;
+use tempfile::TempDir;
+
+use super::checker::{Summary, check, tally};
+use super::client::{ORDERS, Orders, append, now};
+
+/// Long enough for a machine with ten times the load; a test that waits for it has failed.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A process that does not outlive its test.
+pub struct Process {
+    child: Child,
+    pub number: u64,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Process {
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Stops it, and returns when it does nothing any more: the signal reaches its threads one after the other.
+    pub async fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        until("a frozen process", async || {
+            let mut threads = fs::read_dir(&tasks).unwrap().map(|task| {
+                // The state is the letter after the name, which is in parentheses.
+                let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+                stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+            });
+            threads.all(|stopped| stopped).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits for its end.
+    pub async fn ends(&mut self) -> ExitStatus {
+        let what = format!("the end of process {}", self.number);
+        until(&what, async || self.child.try_wait().unwrap()).await
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+/// An agent and how to reach it.
+pub struct Agent {
+    pub process: Process,
+    pub socket: PathBuf,
+    pub address: SocketAddr,
+    pub talk: Talk,
+}
+
+/// A place for everybody's files; it says what happened if the test fails.
+pub struct World {
+    dir: TempDir,
+    pub seed: u64,
+    pub rng: Rng,
+    pub slots: u32,
+    pub ttl: Duration,
+    pub stay: Duration,
+    clients: u64,
+    agents: u64,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {} (PEERLOCK_SEED)", self.seed);
+            let mut files: Vec<_> = fs::read_dir(self.dir.path()).unwrap().map(|file| file.unwrap().path()).collect();
+            files.sort();
+            for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "log")) {
+                let text = fs::read_to_string(file).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().collect();
+                let tail = &lines[lines.len().saturating_sub(15)..];
+                if !tail.is_empty() {
+                    eprintln!("--- {}\n{}", file.file_name().unwrap().display(), tail.join("\n"));
+                }
+            }
+        }
+    }
+}
+
+/// Waits until there is an answer.
+pub async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = answer().await {
+            return answer;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{what}: waited in vain");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl World {
+    pub fn new(slots: u32, ttl: Duration, stay: Duration) -> Self {
+        let seed = std::env::var("PEERLOCK_SEED").map_or(1, |seed| seed.parse().expect("PEERLOCK_SEED is a number"));
+        let dir = tempfile::Builder::new().prefix("peerlock-").tempdir().unwrap();
+        Self { dir, seed, rng: Rng::new(seed), slots, ttl, stay, clients: 0, agents: 0 }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path("clients.log")
+    }
+
+    /// A command that runs the agent; where it listens, whom it joins and with which secret.
+    pub fn agent_command(&mut self, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
+        self.agents += 1;
+        let socket = self.path(&format!("a{}.sock", self.agents));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+        command.arg("agent").arg("--listen").arg(address.to_string());
+        for join in join {
+            command.arg("--join").arg(join.to_string());
+        }
+        command.arg("--secret-file").arg(self.secret(secret));
+        command.arg("--data-dir").arg(self.path(&format!("a{}.data", self.agents)));
+        command.arg("--http").arg(&socket);
+        command
+            .stdin(Stdio::null())
+            .stdout(self.output("agent", self.agents))
+            .stderr(self.output("agent", self.agents));
+        (command, socket)
+    }
+
+    /// How many agents have been started.
+    pub fn agents(&self) -> u64 {
+        self.agents
+    }
+
+    pub fn output(&self, what: &str, number: u64) -> File {
+        let path = self.path(&format!("{what}-{number:02}.log"));
+        File::options().append(true).create(true).open(path).unwrap()
+    }
+
+    /// What an agent, by its number, has said so far.
+    pub fn said(&self, agent: u64) -> String {
+        fs::read_to_string(self.path(&format!("agent-{agent:02}.log"))).unwrap()
+    }
+
+    /// A file with a secret; the same name is the same secret.
+    fn secret(&self, name: &str) -> PathBuf {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let path = self.path(&format!("{name}.secret"));
+        if !path.exists() {
+            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+            std::io::Write::write_all(&mut file, format!("the secret named {name} of this test\n").as_bytes()).unwrap();
+        }
+        path
+    }
+
+    /// Starts an agent and waits until it answers.
+    pub async fn agent(&mut self, join: &[SocketAddr]) -> Agent {
+        let address = free_port();
+        let (command, socket) = self.agent_command(address, join, "ours");
+        self.start_agent(command, socket, address).await
+    }
+
+    pub async fn start_agent(&self, command: Command, socket: PathBuf, address: SocketAddr) -> Agent {
+        let mut process = self.spawn(command);
+        let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
+        until("an agent that answers", async || {
+            assert!(!process.has_ended(), "agent {} has ended", process.number);
+            talk.peers().await.ok()
+        })
+        .await;
+        Agent { process, socket, address, talk }
+    }
+
+    /// So many agents, all of whom know each other.
+    pub async fn cluster(&mut self, agents: usize) -> Vec<Agent> {
+        let mut all: Vec<Agent> = vec![self.agent(&[]).await];
+        while all.len() < agents {
+            let join = [all[0].address];
+            all.push(self.agent(&join).await);
+        }
+        meet(&all, agents).await;
+        all
+    }
+
+    /// Starts an agent that may not come to answer.
+    pub fn spawn(&self, mut command: Command) -> Process {
+        Process { child: command.spawn().unwrap(), number: self.agents }
+    }
+
+    /// A client of this agent.
+    pub fn client(&mut self, agent: &Agent, entries: u64, hold: bool) -> Process {
+        self.clients += 1;
+        let orders = Orders {
+            number: self.clients,
+            socket: agent.socket.to_str().unwrap().to_owned(),
+            log: self.log().to_str().unwrap().to_owned(),
+            slots: self.slots,
+            ttl: self.ttl,
+            stay: self.stay,
+            entries,
+            hold,
+        };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["client::client", "--exact", "--nocapture"]).env(ORDERS, orders.to_text());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.output("client", self.clients));
+        Process { child: command.spawn().unwrap(), number: self.clients }
+    }
+
+    /// Kills a client, and says so first.
+    pub fn kill(&self, client: &Process) {
+        append(&self.log(), &format!("killed {} {}", now(), client.number));
+        client.signal(Signal::SIGKILL);
+    }
+
+    /// Everybody goes out after the present entry.
+    pub fn stop(&self) {
+        fs::write(self.path("stop"), "").unwrap();
+    }
+
+    /// What the clients have done so far.
+    pub fn tally(&self) -> Summary {
+        let log = fs::read_to_string(self.log()).unwrap_or_default();
+        // The last line may be under way.
+        let whole = log.rfind('\n').map_or("", |end| &log[..=end]);
+        tally(whole).unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
+    /// What the clients did, all of whom have ended, if it is as it must be.
+    pub fn check(&self) -> Summary {
+        let log = fs::read_to_string(self.log()).unwrap();
+        check(&log, self.slots as usize).unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
+    /// Waits until there have been so many more entries.
+    pub async fn more(&self, entries: usize) {
+        let enough = self.tally().all() + entries;
+        until("more entries", async || (self.tally().all() >= enough).then_some(())).await;
+    }
+}
+
+/// Waits until each of them knows so many peers to be up, itself included.
+pub async fn meet(agents: &[Agent], up: usize) {
+    for agent in agents {
+        until("peers that know each other", async || {
+            let peers = agent.talk.peers().await.ok()?;
+            (peers.iter().filter(|peer| peer.up).count() == up).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A port that nobody has now.
+pub fn free_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Whether a file holds these words by now.
+pub async fn says(path: &Path, words: &str) {
+    until(&format!("{words:?} in {}", path.display()), async || {
+        fs::read_to_string(path).unwrap_or_default().contains(words).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,86 @@
+//! What a person who watches a peer is told. Never what is said on a link, and never the secret.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Event, Refusal, Unreached, Why};
+
+/// Anybody who can reach the port can cause a line, so there are few of them: this many in each [`WINDOW`].
+const LINES: u32 = 5;
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// What happens to links. Messages are not logged.
+pub(crate) fn event(event: &Event) {
+    match event {
+        Event::Up { peer, address, .. } => tracing::info!(%peer, %address, "a peer is linked with us"),
+        Event::Down { peer, why: why @ (Why::Malformed | Why::HungUp | Why::Slow), .. } => {
+            tracing::warn!(%peer, %why, "a link was given up");
+        }
+        Event::Down { peer, why, .. } => tracing::info!(%peer, %why, "a link is down"),
+        Event::Unreached { address, why: why @ Unreached::Refused(_) } => {
+            tracing::info!(%address, %why, "an address was reached, but no link came about");
+        }
+        // Dead addresses are dialled for ever.
+        Event::Unreached { address, why } => tracing::debug!(%address, %why, "an address was not reached"),
+        Event::Message { .. } => {}
+    }
+}
+
+/// Logs refusals, and not too many of them.
+#[derive(Default)]
+pub(crate) struct Log(Mutex<Tap>);
+
+impl Log {
+    /// A connection that somebody made to us did not become a link.
+    pub fn refused(&self, refusal: Refusal, address: impl fmt::Display) {
+        // These happen in every healthy cluster.
+        if matches!(refusal, Refusal::Duplicate | Refusal::Myself | Refusal::Leaving) {
+            tracing::debug!(%address, why = %refusal, "a connection is not needed");
+            return;
+        }
+        let held_back = self.0.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now());
+        if let Some(held_back) = held_back {
+            tracing::info!(%address, why = %refusal, held_back, "a connection was refused");
+        }
+    }
+}
+
+/// Lets few through.
+#[derive(Default)]
+struct Tap {
+    since: Option<Instant>,
+    through: u32,
+    held_back: u64,
+}
+
+impl Tap {
+    /// Whether one more may go through now; then how many were held back before it.
+    fn open(&mut self, now: Instant) -> Option<u64> {
+        if self.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
+            (self.since, self.through) = (Some(now), 0);
+        }
+        if self.through == LINES {
+            self.held_back += 1;
+            return None;
+        }
+        self.through += 1;
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_a_few_lines_and_a_number() {
+        let mut tap = Tap::default();
+        let begun = Instant::now();
+        let through = (0..1000).filter_map(|_| tap.open(begun)).count();
+        assert_eq!(through, LINES as usize);
+        assert_eq!(tap.open(begun + WINDOW / 2), None);
+        assert_eq!(tap.open(begun + WINDOW), Some(1001 - u64::from(LINES)), "the next line tells of the others");
+        assert_eq!(tap.open(begun + WINDOW), Some(0));
+    }
+}

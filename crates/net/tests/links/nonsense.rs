@@ -1,0 +1,96 @@
+//! Seeded fuzzing over real connections: whoever talks nonsense loses its link, and nobody else notices.
+
+use libp2p::futures::{AsyncReadExt as _, AsyncWriteExt as _};
+use peerlock_base::Rng;
+use peerlock_net::{Metrics, Refusal};
+use tokio::test as tokio_test;
+
+use super::rogue::Rogue;
+use super::*;
+
+fn bytes(rng: &mut Rng, most: u64) -> Vec<u8> {
+    (0..rng.below(most + 1)).map(|_| rng.bits() as u8).collect()
+}
+
+/// A frame as it should be, of any kind, or one that has been spoiled, or no frame at all.
+fn frame(rng: &mut Rng) -> Vec<u8> {
+    let body = match rng.below(3) {
+        0 => Vec::new(),
+        1 => bytes(rng, 50),
+        _ => bytes(rng, 2_000),
+    };
+    // Mostly data, which may come at any time.
+    let kind = if rng.below(20) == 0 { rng.below(9) as u8 } else { 4 };
+    let mut frame = [&(body.len() as u32).to_be_bytes()[..], &[kind], &body].concat();
+    let place = rng.below(frame.len() as u64) as usize;
+    match rng.below(80) {
+        0 => frame[place] ^= 1 << rng.below(8),
+        1 => frame.truncate(place),
+        2 => frame.extend_from_within(place..),
+        3 => frame = bytes(rng, 300),
+        _ => {}
+    }
+    frame
+}
+
+/// Thousands of frames from members: each link ends in one of the ways that there are, and the next peer is heard.
+#[tokio_test]
+async fn no_frames_of_a_member_do_harm() {
+    let mut net = start(Config { max_message: 4_000, ..config() }).await;
+    let mut friend = start(config()).await;
+    friend.dial(net.address()).unwrap();
+    let (to, epoch, _) = up(&mut friend).await;
+    up(&mut net).await;
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let transport = if seed % 3 == 0 { Transport::Quic } else { Transport::Tcp };
+        let mut rogue = Rogue::follower(&net).await;
+        let mut stream = rogue.link(at(&net, transport)).await;
+        let (peer, ..) = up(&mut net).await;
+        for _ in 0..40 {
+            // It may be closed by now.
+            if stream.write_all(&frame(&mut rng)).await.is_err() {
+                break;
+            }
+        }
+        let _ = stream.flush().await;
+        let _ = stream.close().await;
+        let why = loop {
+            match next(&mut net).await {
+                Event::Message { from, bytes, .. } if from == peer => assert!(bytes.len() <= 4_000, "seed {seed}"),
+                Event::Down { peer: gone, why, .. } if gone == peer => break why,
+                other => panic!("seed {seed}: {other:?}"),
+            }
+        };
+        assert!(matches!(why, Why::Malformed | Why::Left | Why::Lost), "seed {seed}: {why}");
+        friend.send(to, epoch, seed.to_be_bytes().to_vec().into()).unwrap();
+        assert_eq!(message(&mut net).await.2, seed.to_be_bytes(), "the others are heard");
+    }
+    let Metrics { downs, received, .. } = net.metrics();
+    assert!(downs.get(&Why::Malformed).is_some_and(|&malformed| malformed > 50), "they are counted: {downs:?}");
+    assert!(received > 1_000, "and most of what was sent was good: {received}");
+}
+
+/// Any bytes where the proof should be, on a connection that speaks libp2p as it should.
+#[tokio_test]
+async fn no_bytes_instead_of_a_proof_do_harm() {
+    let mut net = start(config()).await;
+    const ROGUES: u64 = 60;
+    for seed in 0..ROGUES {
+        let mut rng = Rng::new(seed);
+        let transport = if seed % 3 == 0 { Transport::Quic } else { Transport::Tcp };
+        let mut rogue = Rogue::anybody().await;
+        let (_, mut stream) = rogue.connect(at(&net, transport)).await;
+        let _ = stream.write_all(&bytes(&mut rng, 500)).await;
+        let _ = stream.flush().await;
+        let _ = stream.close().await;
+        let mut heard = Vec::new();
+        let _ = timeout(DEADLINE, stream.read_to_end(&mut heard)).await.unwrap();
+        assert!(heard.len() <= 32, "seed {seed}: a nonce at most");
+    }
+    let refused = |metrics: &Metrics| {
+        [Refusal::Secret, Refusal::Broken].iter().filter_map(|why| metrics.refused.get(why)).sum::<u64>()
+    };
+    until(&net, |metrics| refused(metrics) == ROGUES).await;
+    assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
+}
