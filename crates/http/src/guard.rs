@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -36,8 +36,7 @@ fn is_open(path: &str) -> bool {
 
 impl Door {
     fn check(&self, headers: &HeaderMap, is_open: bool) -> Result<(), Failure> {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let host = text(header::HOST).unwrap_or_default();
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if let Some(origin) = headers.get(header::ORIGIN) {
             let from = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, from)| from);
             if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
@@ -47,22 +46,16 @@ impl Door {
                 ));
             }
         }
+        let proof = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         match self {
             Self::Loopback if !is_loopback(host) => Err(Failure::new(
                 Kind::Forbidden,
                 format!("the agent is not called {host:?}: call it localhost or 127.0.0.1, or start it with a token"),
             )),
-            Self::Token(token)
-                if !is_open
-                    && !headers
-                        .get(header::AUTHORIZATION)
-                        .is_some_and(|given| token.is_proved_by(given.as_bytes())) =>
-            {
-                Err(Failure::new(
-                    Kind::Unauthorized,
-                    "the agent's token is missing or another: send it as `Authorization: Bearer …`",
-                ))
-            }
+            Self::Token(token) if !is_open && !token.is_proved_by(proof) => Err(Failure::new(
+                Kind::Unauthorized,
+                "the agent's token is missing or another: send it as `Authorization: Bearer …`",
+            )),
             Self::Unix | Self::Loopback | Self::Token(_) => Ok(()),
         }
     }

@@ -51,18 +51,16 @@ impl Hold {
     async fn next(&mut self) -> Option<Line> {
         match &mut self.stage {
             Stage::Waiting { acquire, progress, asked } => {
-                let (asked, acquired) = (
-                    *asked,
-                    tokio::select! {
-                        biased;
-                        acquired = acquire => acquired,
-                        Ok(()) = progress.changed() => {
-                            let waiting = *progress.borrow_and_update();
-                            return Some(Line::Waiting(waiting.into()));
-                        }
-                        () = self.app.closed() => Err(service::Error::Stopped),
-                    },
-                );
+                let asked = *asked;
+                let acquired = tokio::select! {
+                    biased;
+                    acquired = acquire => acquired,
+                    Ok(()) = progress.changed() => {
+                        let waiting = *progress.borrow_and_update();
+                        return Some(Line::Waiting(waiting.into()));
+                    }
+                    () = self.app.closed() => Err(service::Error::Stopped),
+                };
                 Some(self.on_acquired(acquired, asked))
             }
             Stage::Held(grant) => {
