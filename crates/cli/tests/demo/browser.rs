@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -22,26 +23,21 @@ impl Browser {
     /// Starts one, and installs it if that is missing and possible. Without one the test cannot be done: that is said, and
     /// on CI (`PEERLOCK_CI=1`) it fails.
     pub fn start() -> Option<Self> {
-        let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
-        if !there("chromedriver") || !there("chromium") {
-            // Fails where we are not root, or there is no apt-get.
-            _ = Command::new("apt-get").args(["install", "-qq", "-y", "chromium", "chromium-driver"]).output();
-        }
-        if !there("chromedriver") || !there("chromium") {
+        if !is_installed() {
             let missing = "there is no Chromium to show the page: apt-get install chromium chromium-driver";
             assert!(std::env::var_os("PEERLOCK_CI").is_none(), "{missing}");
             eprintln!("skipped: {missing}");
             return None;
         }
-        let mut driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let driver = Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).spawn().unwrap();
+        let (port, session, process) = (0, String::new(), String::new());
+        let mut browser = Self { driver, port, session, process, _profile: tempfile::tempdir().unwrap() };
+        let lines = BufReader::new(browser.driver.stdout.take().unwrap()).lines();
         let port = lines.map_while(Result::ok).find_map(|line| {
             let (_, port) = line.split_once("started successfully on port ")?;
             port.trim_end_matches('.').parse().ok()
         });
-        let profile = tempfile::tempdir().unwrap();
-        let (port, session, process) = (port.expect("it says its port"), String::new(), String::new());
-        let mut browser = Self { driver, port, session, process, _profile: profile };
+        browser.port = port.expect("it says its port");
         let folder = format!("--user-data-dir={}", browser._profile.path().display());
         let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
             --disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,800";
@@ -113,6 +109,19 @@ impl Browser {
         answer.take(length).read_to_string(&mut body)?;
         Ok(body)
     }
+}
+
+/// Whether the browser and its driver are there; they are installed if that is possible.
+fn is_installed() -> bool {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap();
+    let programs = ["chromium", "chromedriver"];
+    let is_there = || programs.iter().all(|program| Command::new(program).arg("--version").output().is_ok());
+    if !is_there() {
+        // Fails where we are not root, or there is no apt-get.
+        _ = Command::new("apt-get").args(["install", "-qq", "-y", "chromium", "chromium-driver"]).output();
+    }
+    is_there()
 }
 
 impl Drop for Browser {
