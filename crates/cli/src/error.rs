@@ -27,6 +27,9 @@ pub enum Error {
     /// The report was written, but numbers that we claim to reproduce are not: a sentence for each.
     #[error("{}", .0.join("\npeerlock: "))]
     Moved(Vec<String>),
+    /// There are no numbers.
+    #[error("{0}")]
+    Bench(#[from] peerlock_bench::Error),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] std::io::Error),
@@ -45,9 +48,12 @@ pub mod exit {
     const BROKEN: u8 = 1;
     const USAGE: u8 = 64;
     const NO_INPUT: u8 = 66;
+    const UNAVAILABLE: u8 = 69;
     const SOFTWARE: u8 = 70;
     const CANNOT_CREATE: u8 = 73;
     const IO: u8 = 74;
+    /// 128 and the number of SIGINT.
+    const INTERRUPTED: u8 = 130;
 
     /// Prints an error and says how to exit.
     pub fn after(error: &Error) -> ExitCode {
@@ -60,6 +66,12 @@ pub mod exit {
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
                 peerlock_figures::Error::Broken { .. } => BROKEN,
+            },
+            Error::Bench(error) => match error {
+                peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
+                peerlock_bench::Error::Child { .. } | peerlock_bench::Error::Io(_) => SOFTWARE,
+                peerlock_bench::Error::Broken { .. } => BROKEN,
+                peerlock_bench::Error::Interrupted => INTERRUPTED,
             },
             // The reader of a pipe has seen enough; nothing is wrong.
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
 mod error;
+mod progress;
 mod reproduce;
 mod simulate;
 
@@ -24,6 +26,10 @@ enum Command {
     Simulate(Box<simulate::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
     Reproduce(reproduce::Options),
+    /// Measure real peers on loopback: hand-over, fairness, entries per second, memory
+    Bench(bench::Options),
+    #[command(hide = true)]
+    BenchChild(bench::Child),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +40,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Simulate(options) => simulate::run(&options),
         Command::Reproduce(options) => reproduce::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::BenchChild(child) => bench::child(&child),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
