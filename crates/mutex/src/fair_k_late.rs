@@ -242,6 +242,11 @@ impl FairKLate {
         self.held.iter().map(|held| (held.token, held.user))
     }
 
+    /// Who comes after the client inside with a token that is here, as far as we were told.
+    pub fn next_of(&self, slot: u32) -> Option<Claim> {
+        self.held.iter().find(|held| held.token.slot == slot)?.next.map(|heir| heir.claim)
+    }
+
     /// Sends, or notes for ourselves.
     fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if to == self.me {

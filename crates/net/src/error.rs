@@ -51,6 +51,24 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The secret could not be made.
+    #[error("cannot create a cluster secret in {path}: {source}. Make its directory writable, or name another file")]
+    SecretUncreatable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than its owner can read or write the secret.
+    #[error(
+        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+    )]
+    SecretTooOpen {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The secret is too easy to guess.
     #[error("the cluster secret has {length} bytes and needs at least {least}: make one with `openssl rand -hex 32`")]
     SecretTooShort {

@@ -1,12 +1,12 @@
-use std::fs;
-use std::io::{self, Write as _};
 use std::path::Path;
+use std::{fs, io};
 
 use libp2p::identity::Keypair;
 use peerlock_base::PeerId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
+use crate::private::{create, mode};
 use crate::random::random;
 
 const KEY: usize = 32;
@@ -21,7 +21,7 @@ impl Identity {
         Self::from_key(random())
     }
 
-    /// The identity kept in `path`; made there, readable by its owner only, if there is no such file.
+    /// The identity kept in `path`; made there with its folder, readable by its owner only, if there is no such file.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::IdentityUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -72,32 +72,6 @@ impl Identity {
 pub(crate) fn number(name: &libp2p::PeerId) -> PeerId {
     let hash = Sha256::new_with_prefix(b"peerlock peer ").chain_update(name.to_bytes()).finalize();
     PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
-}
-
-/// Writes the whole file beside `path` first and then gives it its name, unless the name is taken.
-fn create(path: &Path, key: &[u8; KEY]) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".identity").tempfile_in(directory)?;
-    writeln!(file, "{}", to_hex(key))?;
-    file.as_file().sync_all()?;
-    file.persist_noclobber(path)?;
-    Ok(())
-}
-
-#[cfg(unix)]
-fn mode(metadata: &fs::Metadata) -> u32 {
-    use std::os::unix::fs::PermissionsExt as _;
-    metadata.permissions().mode() & 0o777
-}
-
-/// Elsewhere than on Unix there are no such bits, and files of a user are private by default.
-#[cfg(not(unix))]
-fn mode(_: &fs::Metadata) -> u32 {
-    0o600
-}
-
-fn to_hex(key: &[u8; KEY]) -> String {
-    key.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {
@@ -166,7 +140,8 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityUnreadable { .. })));
-        let nowhere = directory.path().join("no/such/directory");
+        let nowhere = directory.path().join("file/identity");
+        write(&directory.path().join("file"), b"", 0o600);
         assert!(matches!(Identity::load_or_create(&nowhere), Err(Error::IdentityUncreatable { .. })));
     }
 

@@ -39,6 +39,7 @@ mod hub;
 mod identity;
 mod metrics;
 mod net;
+mod private;
 mod proof;
 mod random;
 mod secret;

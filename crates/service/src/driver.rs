@@ -11,7 +11,7 @@ use crate::contacts;
 use crate::engine::{Engine, Out, SessionId, TicketId, Wanted};
 use crate::grant::{Grant, Lease};
 use crate::transport::{self, Transport};
-use crate::{Counters, Error, Happening, Name, PeerView, Progress, ResourceDetails, ResourceView};
+use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
 
 /// What clients want.
 pub enum Command {
@@ -56,6 +56,9 @@ pub enum Command {
     Counters {
         reply: oneshot::Sender<Counters>,
     },
+    Inspect {
+        reply: oneshot::Sender<Inspection>,
+    },
     Dial {
         address: String,
     },
@@ -96,6 +99,8 @@ pub struct Driver<T> {
     started: Option<oneshot::Sender<Result<(), Error>>>,
     leaving: Vec<oneshot::Sender<()>>,
     join: Vec<String>,
+    /// Why nobody was reached there, as far as that was heard.
+    unreached: BTreeMap<String, String>,
     /// All handles are gone: nobody can say anything to us any more.
     abandoned: bool,
     left: bool,
@@ -123,6 +128,7 @@ impl<T: Transport> Driver<T> {
             started: Some(started),
             leaving: Vec::new(),
             join,
+            unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
         }
@@ -175,7 +181,12 @@ impl<T: Transport> Driver<T> {
             transport::Event::Up { peer, epoch, address } => self.engine.on_up(peer, epoch, address, now),
             transport::Event::Down { peer, epoch, why } => self.engine.on_down(peer, epoch, why, now),
             transport::Event::Message { from, epoch, bytes } => self.engine.on_bytes(from, epoch, &bytes, now),
-            transport::Event::Unreached { address, why } => self.engine.on_unreached(address, why),
+            transport::Event::Unreached { address, why } => {
+                if self.started.is_some() {
+                    self.unreached.insert(address.clone(), why.clone());
+                }
+                self.engine.on_unreached(address, why);
+            }
         }
     }
 
@@ -215,6 +226,7 @@ impl<T: Transport> Driver<T> {
             Command::Resources { reply } => _ = reply.send(self.engine.resources()),
             Command::Peers { reply } => _ = reply.send(self.engine.peers()),
             Command::Counters { reply } => _ = reply.send(self.engine.counters()),
+            Command::Inspect { reply } => _ = reply.send(self.engine.inspect(now)),
             Command::Dial { address } => self.transport.dial(&address),
             Command::Leave { reply } => {
                 self.leaving.push(reply);
@@ -279,7 +291,9 @@ impl<T: Transport> Driver<T> {
                 Out::Dial(address) => self.transport.dial(&address),
                 Out::Joined => self.report(Ok(())),
                 Out::NotJoined => {
-                    self.report(Err(Error::NoPeer { addresses: self.join.clone() }));
+                    let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
+                    let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
+                    self.report(Err(Error::NoPeer { tried }));
                     self.left = true;
                 }
                 Out::Granted(ticket, deadline) => {

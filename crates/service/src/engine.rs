@@ -8,11 +8,13 @@
 //!   tickets.rs  the clients: tickets, sessions, leases
 //!   founding.rs which resources there are
 //!   ask.rs      who waits and where the tokens are: places in line, `show`, and what has come to a standstill
+//!   inspect.rs  what we know by ourselves, for whoever watches
 //!   here        the other peers, the overlay, leaving
 //! ```
 
 mod ask;
 mod founding;
+mod inspect;
 mod tickets;
 
 use std::collections::{BTreeMap, BTreeSet};

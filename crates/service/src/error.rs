@@ -79,10 +79,14 @@ pub enum Error {
         limit: usize,
     },
     /// No other peer was there to join.
-    #[error("no peer could be reached at {addresses:?}: check the addresses and the secret, or start without joining")]
+    #[error(
+        "no peer could be reached at {}: check that a peer runs there and that both have the same secret file, or start \
+         without joining",
+        .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
+    )]
     NoPeer {
-        /// Where we tried.
-        addresses: Vec<String>,
+        /// Where we tried, and what came of it.
+        tried: Vec<(String, String)>,
     },
     /// The peer has been stopped.
     #[error("this peer has stopped")]

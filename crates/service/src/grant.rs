@@ -81,6 +81,12 @@ impl Grant {
         _ = lease.wait_for(|lease| lease.lost).await;
     }
 
+    /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside. Cancel-safe.
+    pub async fn ended(&self) {
+        let mut lease = self.lease.clone();
+        while lease.changed().await.is_ok() {}
+    }
+
     /// Gives it back, and tells whether it stood until then. Dropping the future does not take that back.
     ///
     /// # Errors

@@ -15,6 +15,8 @@ mod link;
 pub mod memory;
 mod name;
 mod net;
+mod peer;
+pub mod places;
 mod register;
 mod service;
 mod timers;
@@ -27,8 +29,11 @@ pub use error::Error;
 pub use grant::{Grant, GrantId};
 pub use name::{MOST_SLOTS, Name};
 pub use net::RealNetwork;
-pub use peerlock_base::{PeerId, Span};
+pub use peer::{PORT, Peer, PeerBuilder, StartError};
+pub use peerlock_base::{Key, PeerId, Span};
+pub use peerlock_net::{Identity, Secret};
 pub use service::{Acquire, Builder, Resource, Service, Session};
 pub use view::{
-    ClientView, Counters, Event, Happening, PeerView, Progress, ResourceDetails, ResourceView, SlotView, WaiterView,
+    ClientView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails,
+    ResourceView, SlotView, TicketView, TokenView, WaiterView,
 };

@@ -14,7 +14,8 @@ use crate::engine::{Engine, SessionId, Wait, Wanted};
 use crate::name::check_slots;
 use crate::transport::Transport;
 use crate::{
-    Config, Counters, Error, Grant, GrantId, Happening, Name, PeerView, Progress, ResourceDetails, ResourceView,
+    Config, Counters, Error, Grant, GrantId, Happening, Inspection, Name, PeerView, Progress, ResourceDetails,
+    ResourceView,
 };
 
 /// So many events are kept for a watcher that is slow.
@@ -168,6 +169,14 @@ impl Service {
         self.call(|reply| Command::Counters { reply }).await
     }
 
+    /// This peer from the inside. Nobody is asked, and nothing is changed by looking.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub async fn inspect(&self) -> Result<Inspection, Error> {
+        self.call(|reply| Command::Inspect { reply }).await
+    }
+
     /// What happens at this peer from now on. Who is too slow misses the oldest, and is told how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
@@ -230,6 +239,7 @@ pub struct Resource {
     is_try: bool,
     label: String,
     request: Option<String>,
+    kept: bool,
 }
 
 impl Resource {
@@ -245,6 +255,7 @@ impl Resource {
             is_try: false,
             label: String::new(),
             request: None,
+            kept: true,
         }
     }
 
@@ -292,6 +303,12 @@ impl Resource {
         self
     }
 
+    /// The lease is renewed by its client with [`Service::renew`], and not by this peer: one that is frozen shall lose it.
+    pub fn renewed_by_client(mut self) -> Self {
+        self.kept = false;
+        self
+    }
+
     /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was granted meanwhile.
     ///
     /// # Errors
@@ -320,8 +337,8 @@ impl Resource {
             None => Wait::Forever,
             Some(wait) => Wait::For(span(wait)),
         };
-        let (slots, label, session, request) = (self.slots, self.label, self.session, self.request);
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept: true, wait, label, session, request })
+        let (slots, label, session, request, kept) = (self.slots, self.label, self.session, self.request, self.kept);
+        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, wait, label, session, request })
     }
 }
 

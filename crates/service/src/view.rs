@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::PeerId;
+use peerlock_base::{Key, PeerId};
 
 use crate::Name;
 
@@ -80,6 +80,72 @@ pub struct PeerView {
     pub since: Duration,
     /// It is this peer itself.
     pub is_me: bool,
+}
+
+/// One peer from the inside, at one moment: what it knows by itself, without asking anybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspection {
+    /// Who.
+    pub peer: PeerId,
+    /// Where it lies on the ring.
+    pub place: Key,
+    /// The next on the ring clockwise, if it is not alone.
+    pub successor: Option<PeerId>,
+    /// The next on the ring the other way.
+    pub predecessor: Option<PeerId>,
+    /// The other peers that it has met, and where they lie.
+    pub others: Vec<(PeerId, Key)>,
+    /// Its part in every resource that it knows of, by name.
+    pub parts: Vec<Part>,
+}
+
+/// A peer's part in one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which resource.
+    pub name: Name,
+    /// How many may be inside at a time; `None` while it is being founded.
+    pub slots: Option<u32>,
+    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while the
+    /// resource is being founded.
+    pub keeper: Option<PeerId>,
+    /// The line, the next first, if this peer keeps it.
+    pub line: Option<Vec<TicketView>>,
+    /// The tokens that are here, by slot.
+    pub tokens: Vec<TokenView>,
+    /// The clients of this peer: those inside, then those who wait.
+    pub clients: Vec<PartClient>,
+}
+
+/// A place in line: a ticket, and the peer where its client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TicketView {
+    /// The peer.
+    pub peer: PeerId,
+    /// Which ticket of that peer's; it is another one if the peer had to ask again.
+    pub ticket: u64,
+}
+
+/// A token that is at a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenView {
+    /// The slot that it stands for.
+    pub slot: u32,
+    /// Nobody is inside with it.
+    pub free: bool,
+    /// To whom it goes from here, as far as this peer was told.
+    pub next: Option<TicketView>,
+}
+
+/// A client of a peer, as [`Part`] has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartClient {
+    /// Its ticket, by which it stands in line.
+    pub ticket: u64,
+    /// The slot, if it is inside.
+    pub slot: Option<u32>,
+    /// More of it.
+    pub client: ClientView,
 }
 
 /// How far a client has come in line.

@@ -79,7 +79,7 @@ impl Engine {
     }
 
     /// The host of a member, by which people know it.
-    fn name_of(&self, member: PeerId) -> PeerId {
+    pub(super) fn name_of(&self, member: PeerId) -> PeerId {
         if member == self.contacts.me() { self.me.0 } else { self.contacts.host(member).map_or(member, |host| host.0) }
     }
 
@@ -138,17 +138,21 @@ impl Engine {
         let tokens = self
             .protocol(resource)
             .map_or(Vec::new(), |protocol| protocol.held().map(|(token, _)| token.slot).collect());
+        Answer::Here { tokens, clients: self.clients(resource, self.now).collect() }
+    }
+
+    /// The clients here that have asked the protocol: those inside, then those who wait.
+    pub(super) fn clients(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
         let tickets = self.resources.get(&resource).map(|known| known.holding.iter().chain(&known.waiting));
-        let clients = tickets.into_iter().flatten().filter_map(|ticket| {
+        tickets.into_iter().flatten().filter_map(move |ticket| {
             let entry = self.tickets.get(ticket)?;
             let (since, grant) = match entry.stage {
                 Stage::Held { grant, since, .. } => (since, Some((grant.slot, grant.fencing))),
                 Stage::Waiting { .. } => (entry.asked, None),
             };
-            let millis = self.now.since(since).as_nanos() / 1_000_000;
+            let millis = now.since(since).as_nanos() / 1_000_000;
             Some(Client { ticket: entry.claim?, label: entry.wanted.label.clone(), millis, grant })
-        });
-        Answer::Here { tokens, clients: clients.collect() }
+        })
     }
 
     pub(super) fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer) {

@@ -5,6 +5,7 @@
 
 mod basics;
 mod clients;
+mod inspect;
 mod leaving;
 mod trouble;
 mod world;

@@ -1,0 +1,142 @@
+//! What is served: the routes, and what they share.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{Method, Uri};
+use axum::{Json, Router};
+use peerlock_service::{GrantId, Name, Service};
+use tokio::sync::watch;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::metrics::Times;
+use crate::view::Watch;
+use crate::{Failure, Kind, events, metrics, page, resources, view};
+
+/// An agent's API. Copies are the same.
+#[derive(Clone, Debug)]
+pub struct App {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    service: Service,
+    watch: Arc<Watch>,
+    times: Times,
+    /// Keys for the names of grants.
+    keys: RandomState,
+    /// Whether the agent stops. Whoever has a receiver has something to end before.
+    closing: watch::Sender<bool>,
+}
+
+impl App {
+    /// The API of an agent's service.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime: waits are added up in the background from now on.
+    pub fn new(service: Service) -> Self {
+        Self::demo(service, Vec::new())
+    }
+
+    /// The same where all peers of a cluster are in this process: the live page shows all of them, and clients come in
+    /// at the first.
+    ///
+    /// # Panics
+    /// As [`App::new`].
+    pub fn demo(first: Service, others: Vec<Service>) -> Self {
+        let times = Times::collect(first.events());
+        let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
+        let (keys, closing) = (RandomState::new(), watch::Sender::new(false));
+        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing }) }
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.shared.service
+    }
+
+    pub(crate) fn times(&self) -> &Times {
+        &self.shared.times
+    }
+
+    pub(crate) fn closing(&self) -> &watch::Sender<bool> {
+        &self.shared.closing
+    }
+
+    /// Resolves when the agent stops.
+    pub(crate) async fn closed(&self) {
+        // We have the sender, so that there is no error.
+        _ = self.shared.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Ends everything, and waits until it has.
+    pub(crate) async fn close(&self) {
+        self.shared.closing.send_replace(true);
+        self.shared.closing.closed().await;
+    }
+
+    /// All routes.
+    pub(crate) fn router(&self) -> Router {
+        let (router, _) = self.routes().split_for_parts();
+        router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
+    }
+
+    /// All routes with their documentation.
+    fn routes(&self) -> OpenApiRouter {
+        let routes = resources::routes().merge(events::routes()).merge(metrics::routes()).routes(routes!(openapi));
+        let routes = routes.with_state(self.clone()).merge(view::routes(self.shared.watch.clone()));
+        OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
+    }
+
+    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept while
+    /// the agent was started again must not renew what is another's by now.
+    pub(crate) fn grant_name(&self, name: &Name, grant: GrantId) -> String {
+        format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant)))
+    }
+
+    /// The grant of such a name.
+    pub(crate) fn grant(&self, name: &Name, text: &str) -> Result<GrantId, Failure> {
+        let number = text.split_once('-').and_then(|(number, _)| number.parse().ok());
+        let grant = number.filter(|grant| self.grant_name(name, *grant) == text);
+        grant.ok_or_else(|| Failure::from(peerlock_service::Error::Lost))
+    }
+}
+
+/// What the document says besides the routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
+    security((), ("token" = [])),
+    modifiers(&Bearer)
+)]
+struct Document;
+
+/// Where the agent was given a token, clients must send it.
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
+async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
+    Json(app.routes().into_openapi())
+}
+
+async fn not_found(uri: Uri) -> Failure {
+    let message = format!("there is nothing at {}: GET /openapi.json tells what there is", uri.path());
+    Failure::new(Kind::NotFound, message)
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
+    let message = format!("{} cannot be asked to {method}: GET /openapi.json tells what it can", uri.path());
+    Failure::new(Kind::MethodNotAllowed, message)
+}

@@ -1,0 +1,340 @@
+//! A client of an agent: the same verbs as those of [`peerlock_service::Service`], over a socket.
+
+mod connection;
+mod lines;
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, header};
+use peerlock_service::Name;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::body::{Details, Granted, Happening, Line, Peer, Released, Renewed, Resource, Want, Which};
+use crate::{Endpoint, Failure, Token};
+use connection::Connection;
+use lines::Lines;
+
+/// An agent, as its clients see it. Copies share their connections, which are kept open between calls. Dropping a call's
+/// future closes the connection it was made on, and so withdraws what was asked.
+///
+/// ```no_run
+/// # async fn f() -> Result<(), peerlock_http::client::Error> {
+/// use peerlock_http::{Want, client::Agent};
+///
+/// let agent = Agent::new("/run/peerlock/agent.sock".parse().unwrap(), None);
+/// let granted = agent.acquire("nightly-backup", &Want { slots: Some(3), ..Want::default() }).await?;
+/// println!("inside with fencing number {}", granted.fencing);
+/// agent.release("nightly-backup", &granted.grant).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Agent {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    endpoint: Endpoint,
+    token: Option<Token>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// What can go wrong between a client and its agent.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing was asked for.
+    #[error("no agent answers at {endpoint}: {source}. Start one with `peerlock agent`, or say where it is")]
+    NoAgent {
+        /// Where it was looked for.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What the agent's service said.
+    #[error(transparent)]
+    Service(#[from] peerlock_service::Error),
+    /// The agent has refused it for another reason.
+    #[error(transparent)]
+    Refused(Failure),
+    /// It is not known what has become of the request. A hold ends with its connection, and an acquire may stand until
+    /// the end of its lease.
+    #[error("the connection to the agent at {endpoint} broke: {why}. Look whether it still runs, and try again")]
+    Broken {
+        /// Where the agent is.
+        endpoint: Endpoint,
+        /// Why, in words.
+        why: String,
+    },
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.service_error().map_or_else(|| Self::Refused(failure), Self::Service)
+    }
+}
+
+impl Agent {
+    /// The agent at an endpoint. Nothing is connected before the first call.
+    pub fn new(endpoint: Endpoint, token: Option<Token>) -> Self {
+        Self { shared: Arc::new(Shared { endpoint, token, idle: Mutex::default() }) }
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.shared.endpoint
+    }
+
+    /// Acquires a slot that stands until its lease ends, whatever becomes of this client.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn acquire(&self, name: &str, want: &Want) -> Result<Granted, Error> {
+        self.call(Method::POST, &resource(name, "/acquire")?, Some(want)).await
+    }
+
+    /// Acquires a slot for as long as the [`Hold`] is there and its lease is [renewed](Agent::renew).
+    ///
+    /// # Errors
+    /// See [`Error`]; most come with the hold's [lines](Hold::next).
+    pub async fn hold(&self, name: &str, want: &Want) -> Result<Hold, Error> {
+        let (response, connection) = self.send(Method::POST, &resource(name, "/hold")?, Some(want)).await?;
+        Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
+    }
+
+    /// Renews a lease: how long it stands, counted from before this was called.
+    ///
+    /// # Errors
+    /// [`peerlock_service::Error::Lost`] if it does not stand any more.
+    pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
+        let which = Which { grant: grant.to_owned() };
+        let renewed: Renewed = self.call(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
+        Ok(Duration::from_millis(renewed.ttl_ms))
+    }
+
+    /// Gives a slot back.
+    ///
+    /// # Errors
+    /// [`peerlock_service::Error::Lost`] if it did not stand any more.
+    pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
+        let which = Which { grant: grant.to_owned() };
+        let _: Released = self.call(Method::POST, &resource(name, "/release")?, Some(&which)).await?;
+        Ok(())
+    }
+
+    /// All resources that the agent knows of.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn resources(&self) -> Result<Vec<Resource>, Error> {
+        self.get("/v1/resources").await
+    }
+
+    /// Who waits for a resource and who is inside, in the whole cluster.
+    ///
+    /// # Errors
+    /// [`peerlock_service::Error::NoSuchResource`], [`peerlock_service::Error::Stalled`].
+    pub async fn show(&self, name: &str) -> Result<Details, Error> {
+        self.get(&resource(name, "")?).await
+    }
+
+    /// Everybody whom the agent knows, itself first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn peers(&self) -> Result<Vec<Peer>, Error> {
+        self.get("/v1/peers").await
+    }
+
+    /// What happens at the agent from now on, of one resource or of everything.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn events(&self, name: Option<&str>) -> Result<Events, Error> {
+        let name = name.map(|name| name.parse::<Name>().map(|name| format!("?name={}", encoded(name.as_str()))));
+        let path = format!("/v1/events{}", name.transpose()?.unwrap_or_default());
+        let (response, connection) = self.send(Method::GET, &path, None::<&()>).await?;
+        Ok(Events { lines: Lines::new(response, connection, self.endpoint().clone()) })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// One request with one answer, after which the connection is free for the next.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        let (response, connection) = self.send(method, path, body).await?;
+        let bytes = response.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
+        self.keep(connection);
+        serde_json::from_slice(&bytes).map_err(|error| self.broken(&error))
+    }
+
+    /// Sends a request and waits for the head of its answer, or all of it if it is a failure.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<(Response<Incoming>, Connection), Error> {
+        let request = self.request(method, path, body)?;
+        let (response, connection) = self.exchange(request).await?;
+        if response.status().is_success() {
+            return Ok((response, connection));
+        }
+        let bytes = response.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
+        self.keep(connection);
+        Err(serde_json::from_slice::<Failure>(&bytes).map_or_else(|error| self.broken(&error), Error::from))
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Request<Full<Bytes>>, Error> {
+        let host = match self.endpoint() {
+            Endpoint::Unix(_) => "localhost",
+            Endpoint::Tcp(address) => address,
+        };
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        if let Some(token) = &self.shared.token {
+            request = request.header(header::AUTHORIZATION, token.header());
+        }
+        let bytes = match body {
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body).map_err(|error| self.broken(&error))?
+            }
+            None => Vec::new(),
+        };
+        request.body(Full::from(bytes)).map_err(|error| self.broken(&error))
+    }
+
+    /// On a connection that is idle, or a new one. One that the agent has closed meanwhile gives the request back.
+    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Connection), Error> {
+        while let Some(mut connection) = self.idle() {
+            match connection.send(request).await {
+                Ok(response) => return Ok((response, connection)),
+                Err((_, Some(unsent))) => request = unsent,
+                Err((error, None)) => return Err(self.broken(&error)),
+            }
+        }
+        let endpoint = self.endpoint().clone();
+        let mut connection = Connection::open(&endpoint).await.map_err(|source| Error::NoAgent { endpoint, source })?;
+        match connection.send(request).await {
+            Ok(response) => Ok((response, connection)),
+            Err((error, _)) => Err(self.broken(&error)),
+        }
+    }
+
+    fn idle(&self) -> Option<Connection> {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(Connection::is_fresh);
+        idle.pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection.rested());
+    }
+
+    fn broken(&self, why: &dyn std::error::Error) -> Error {
+        Error::Broken { endpoint: self.endpoint().clone(), why: with_sources(why) }
+    }
+}
+
+/// A slot, or a place in line for one. Dropping it gives both back at once.
+#[derive(Debug)]
+pub struct Hold {
+    lines: Lines,
+}
+
+impl Hold {
+    /// What becomes of it next; nothing comes after [`Line::Lost`]. Cancel-safe.
+    ///
+    /// # Errors
+    /// Why it was not let in; or [`Error::Broken`] if the agent is gone, and the slot with it.
+    pub async fn next(&mut self) -> Result<Line, Error> {
+        let line = self.lines.next().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
+        match serde_json::from_slice(&line).map_err(|error| self.lines.broken(error))? {
+            Line::Failed(failure) => Err(failure.into()),
+            line => Ok(line),
+        }
+    }
+}
+
+/// What happens at an agent.
+#[derive(Debug)]
+pub struct Events {
+    lines: Lines,
+}
+
+impl Events {
+    /// The next event; `None` when the agent has stopped. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
+        while let Some(line) = self.lines.next().await? {
+            if let Some(data) = line.strip_prefix(b"data: ") {
+                return serde_json::from_slice(data).map(Some).map_err(|error| self.lines.broken(error));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The path of a resource, or of what can be done with it.
+fn resource(name: &str, verb: &str) -> Result<String, Error> {
+    let name: Name = name.parse()?;
+    Ok(format!("/v1/resources/{}{verb}", encoded(name.as_str())))
+}
+
+/// As one segment of a path, or a value of a query.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// hyper says what happened, and its source why.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_paths() {
+        for (name, path) in [
+            ("a-b_c.d~1", "/v1/resources/a-b_c.d~1/x"),
+            ("a/b c?d#e%", "/v1/resources/a%2Fb%20c%3Fd%23e%25/x"),
+            ("Köln", "/v1/resources/K%C3%B6ln/x"),
+        ] {
+            assert_eq!(resource(name, "/x").unwrap(), path);
+        }
+        assert!(matches!(resource("", "/x"), Err(Error::Service(peerlock_service::Error::BadName { .. }))));
+    }
+}

@@ -1,0 +1,80 @@
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::Endpoint;
+
+/// An idle connection is used again for so long: well within the time after which the agent closes it.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// A connection to an agent. It is closed when this is dropped.
+#[derive(Debug)]
+pub struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    task: AbortHandle,
+    rests_since: Instant,
+}
+
+impl Connection {
+    pub async fn open(endpoint: &Endpoint) -> io::Result<Self> {
+        match endpoint {
+            Endpoint::Unix(path) => Self::on(UnixStream::connect(path).await?).await,
+            Endpoint::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Self::on(stream).await
+            }
+        }
+    }
+
+    async fn on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<Self> {
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the agent ended");
+            }
+        });
+        Ok(Self { sender, task: task.abort_handle(), rests_since: Instant::now() })
+    }
+
+    /// Sends a request and waits for the head of the answer. If nothing was sent the request comes back.
+    pub async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, (hyper::Error, Option<Request<Full<Bytes>>>)> {
+        if let Err(error) = self.sender.ready().await {
+            return Err((error, Some(request)));
+        }
+        self.sender.try_send_request(request).await.map_err(|mut error| {
+            let unsent = error.take_message();
+            (error.into_error(), unsent)
+        })
+    }
+
+    /// Its last answer was read.
+    pub fn rested(self) -> Self {
+        let mut this = self;
+        this.rests_since = Instant::now();
+        this
+    }
+
+    pub fn is_fresh(&self) -> bool {
+        !self.sender.is_closed() && self.rests_since.elapsed() < FRESH
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,47 @@
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
+
+use super::connection::Connection;
+use super::{Error, with_sources};
+use crate::Endpoint;
+
+/// An answer that comes line by line, for as long as its connection stands.
+#[derive(Debug)]
+pub struct Lines {
+    body: Incoming,
+    unread: BytesMut,
+    endpoint: Endpoint,
+    /// Only to be closed with this.
+    _connection: Connection,
+}
+
+impl Lines {
+    pub fn new(response: Response<Incoming>, connection: Connection, endpoint: Endpoint) -> Self {
+        Self { body: response.into_body(), unread: BytesMut::new(), endpoint, _connection: connection }
+    }
+
+    /// The next line without its end; `None` when there are no more. Cancel-safe.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|&byte| byte == b'\n') {
+                let line = self.unread.split_to(end + 1).freeze();
+                return Ok(Some(line.slice(..end)));
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.unread.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => return Err(self.broken(with_sources(&error))),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    pub fn broken(&self, why: impl ToString) -> Error {
+        Error::Broken { endpoint: self.endpoint.clone(), why: why.to_string() }
+    }
+}

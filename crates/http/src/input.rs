@@ -1,0 +1,65 @@
+//! What comes in, or why it cannot.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use peerlock_service::Name;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::{Failure, Kind};
+
+/// The longest body. Our choice: everything that can be asked for fits many times.
+const MOST_BYTES: usize = 16 * 1024;
+/// A body has to come within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A body of JSON; an empty one is `{}`. Its content type does not matter: that curl says something else by itself is
+/// nobody's mistake.
+pub struct Input<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+        let bad = |why: String| Failure::new(Kind::BadRequest, why);
+        let read = timeout(PATIENCE, Limited::new(request.into_body(), MOST_BYTES).collect()).await;
+        let body = match read {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                let message =
+                    format!("the request is longer than {MOST_BYTES} bytes: send only the fields that it has");
+                return Err(Failure::new(Kind::TooLarge, message));
+            }
+            Ok(Err(error)) => return Err(bad(format!("the request broke off: {error}. Send it again"))),
+            Err(_) => return Err(bad(format!("the request did not come within {PATIENCE:?}. Send it again"))),
+        };
+        let json = if body.is_empty() { b"{}" } else { &body[..] };
+        // serde would take a list for the fields in their order.
+        if !json.trim_ascii_start().starts_with(b"{") {
+            return Err(bad("the body is no JSON object. GET /openapi.json tells what this takes".to_owned()));
+        }
+        let parsed = serde_json::from_slice(json);
+        parsed.map(Self).map_err(|error| {
+            bad(format!("the body is not what this takes: {error}. GET /openapi.json tells what it takes"))
+        })
+    }
+}
+
+/// The resource in the path.
+pub struct Named(pub Name);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let Path(name) = path.map_err(|error| {
+            let message = format!("the name is not one: {error}. Write it in UTF-8 and percent-encode it");
+            Failure::new(Kind::BadName, message)
+        })?;
+        Ok(Self(name.parse::<Name>()?))
+    }
+}

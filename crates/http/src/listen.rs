@@ -1,0 +1,154 @@
+//! Where the agent can be reached, and by whom.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, UnixListener, lookup_host};
+
+use crate::guard::Door;
+use crate::{Endpoint, Token};
+
+/// An open socket that [`serve`](crate::serve) takes connections from. A socket file is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    pub(crate) socket: Socket,
+    pub(crate) door: Door,
+    endpoint: Endpoint,
+    /// Last, so that it goes when nobody can connect any more.
+    _file: Option<SocketFile>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+/// Why it cannot be listened there. Nothing has been changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Everybody could release everything.
+    #[error(
+        "{address} can be reached from other machines, and there is no token: give one that clients must know, \
+         or listen on 127.0.0.1 or a Unix socket"
+    )]
+    NoToken {
+        /// Where it was to listen.
+        address: SocketAddr,
+    },
+    /// Another agent is there.
+    #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
+    InUse {
+        /// Where.
+        endpoint: Endpoint,
+    },
+    /// There is a file that is no socket.
+    #[error("{path} is there and is no socket: move it away, or choose another place")]
+    NoSocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system does not let us.
+    #[error("cannot listen at {endpoint}: {source}. Choose another place, or make this one usable for this user")]
+    Cannot {
+        /// Where.
+        endpoint: Endpoint,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Listener {
+    /// Listens at an endpoint. A token is needed where other machines come in, and asked for wherever it was given; but
+    /// not on a Unix socket, which only its owner can use.
+    ///
+    /// # Errors
+    /// See [`ListenError`].
+    pub async fn bind(endpoint: &Endpoint, token: Option<Token>) -> Result<Self, ListenError> {
+        let cannot = |source| ListenError::Cannot { endpoint: endpoint.clone(), source };
+        match endpoint {
+            Endpoint::Unix(path) => {
+                let (listener, file) = bind_unix(path)?;
+                let endpoint = endpoint.clone();
+                Ok(Self { socket: Socket::Unix(listener), door: Door::Unix, endpoint, _file: Some(file) })
+            }
+            Endpoint::Tcp(address) => {
+                let addresses: Vec<SocketAddr> = lookup_host(address).await.map_err(cannot)?.collect();
+                let open = addresses.iter().find(|address| !address.ip().is_loopback());
+                if let (Some(&address), None) = (open, &token) {
+                    return Err(ListenError::NoToken { address });
+                }
+                let listener = TcpListener::bind(&addresses[..]).await.map_err(|source| match source.kind() {
+                    io::ErrorKind::AddrInUse => ListenError::InUse { endpoint: endpoint.clone() },
+                    _ => cannot(source),
+                })?;
+                let endpoint = Endpoint::Tcp(listener.local_addr().map_err(cannot)?.to_string());
+                let door = token.map_or(Door::Loopback, Door::Token);
+                Ok(Self { socket: Socket::Tcp(listener), door, endpoint, _file: None })
+            }
+        }
+    }
+
+    /// Where it listens: with the port that it was given, if it asked for any.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+}
+
+/// A socket that only this user can connect to. It is made in a directory of its own, so that it has its mode before
+/// anybody can see it, and takes its place in one step, also that of one whose agent has died.
+fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
+    let cannot = |source| ListenError::Cannot { endpoint: Endpoint::Unix(path.to_owned()), source };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(cannot)?;
+    check_free(path)?;
+    let room = directory.join(format!(".{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&room).map_err(cannot)?;
+    let made = make_unix(&room.join("s"), path);
+    if made.is_err() {
+        _ = fs::remove_file(room.join("s"));
+    }
+    _ = fs::remove_dir(&room);
+    made.map_err(cannot)
+}
+
+fn make_unix(first: &Path, path: &Path) -> io::Result<(UnixListener, SocketFile)> {
+    let listener = UnixListener::bind(first)?;
+    fs::set_permissions(first, Permissions::from_mode(0o600))?;
+    let metadata = fs::symlink_metadata(first)?;
+    fs::rename(first, path)?;
+    Ok((listener, SocketFile { path: path.to_owned(), id: (metadata.dev(), metadata.ino()) }))
+}
+
+/// Whether there is nobody at a path: nothing at all, or a socket that nobody listens to.
+fn check_free(path: &Path) -> Result<(), ListenError> {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        return Err(ListenError::NoSocket { path: path.to_owned() });
+    }
+    let endpoint = Endpoint::Unix(path.to_owned());
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => Err(ListenError::InUse { endpoint }),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        Err(source) => Err(ListenError::Cannot { endpoint, source }),
+    }
+}
+
+/// A socket's name in the file system, as long as it is ours.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = |metadata: fs::Metadata| (metadata.dev(), metadata.ino()) == self.id;
+        if fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
+            _ = fs::remove_file(&self.path);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! The live page: a few files that are part of the program.
+
+use axum::Router;
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
+use axum::routing::get;
+
+/// Path, type and text of each file.
+const FILES: [(&str, &str, &str); 7] = [
+    ("/", "text/html; charset=utf-8", include_str!("../web/index.html")),
+    ("/assets/page.css", "text/css; charset=utf-8", include_str!("../web/page.css")),
+    ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../web/page.js")),
+    ("/assets/ring.js", "text/javascript; charset=utf-8", include_str!("../web/ring.js")),
+    ("/assets/chart.js", "text/javascript; charset=utf-8", include_str!("../web/chart.js")),
+    ("/assets/dom.js", "text/javascript; charset=utf-8", include_str!("../web/dom.js")),
+    ("/assets/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
+];
+
+/// Only what we serve ourselves, and in nobody's frame.
+const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
+
+/// The routes of the page and what it is made of.
+pub fn routes() -> Router {
+    FILES.iter().fold(Router::new(), |router, &(path, kind, text)| {
+        router.route(path, get(move || async move { (headers(kind), text) }))
+    })
+}
+
+/// The files change with the program, so that they are asked for each time.
+fn headers(kind: &'static str) -> [(HeaderName, &'static str); 4] {
+    [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-cache"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page asks for nothing from elsewhere, and everything that it asks for is there.
+    #[test]
+    fn the_files_name_each_other_and_nothing_else() {
+        for (path, _, text) in FILES {
+            for (place, _) in text.match_indices("://") {
+                let before = &text[..place];
+                assert!(
+                    before.ends_with("http") && text[place..].starts_with("://www.w3.org/"),
+                    "{path}: {}",
+                    &text[place..place + 40]
+                );
+            }
+            for quoted in text.split(['"', '\'']).filter(|part| part.starts_with("/assets/")) {
+                assert!(FILES.iter().any(|(path, ..)| *path == quoted), "{path} asks for {quoted}");
+            }
+            assert!(!text.contains("innerHTML") && !text.contains("insertAdjacentHTML"), "{path}: labels are text");
+        }
+    }
+}

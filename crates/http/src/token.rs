@@ -1,0 +1,79 @@
+//! What a client must know where the file system does not keep others away.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq;
+
+/// A bearer token.
+#[derive(Clone)]
+pub struct Token(String);
+
+/// Too easy to guess, or not fit for a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a token has at least {LEAST} characters, all of them visible ASCII: make one with `openssl rand -hex 32`")]
+pub struct BadToken;
+
+const LEAST: usize = 16;
+
+impl Token {
+    /// This token, without what is blank around it, as files and variables have it.
+    ///
+    /// # Errors
+    /// If it is too short, or cannot stand in a header.
+    pub fn new(text: &str) -> Result<Self, BadToken> {
+        let text = text.trim();
+        let good = text.len() >= LEAST && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if good { Ok(Self(text.to_owned())) } else { Err(BadToken) }
+    }
+
+    /// The value of the header that proves to know it.
+    pub(crate) fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    /// Whether a header's value proves to know it. Takes as long for a nearly right one as for any of its length.
+    pub(crate) fn is_proved_by(&self, header: &[u8]) -> bool {
+        let Some((scheme, given)) = header.split_at_checked("Bearer ".len()) else { return false };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && bool::from(given.ct_eq(self.0.as_bytes()))
+    }
+}
+
+/// Never the token itself.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens() {
+        for (text, good) in [("0123456789abcdef", true), (" 0123456789abcdef\n", true), ("short", false), ("", false)] {
+            assert_eq!(Token::new(text).is_ok(), good, "{text:?}");
+        }
+        assert!(Token::new("0123456789abcdef 0123").is_err());
+    }
+
+    #[test]
+    fn only_the_same_token_proves_anything() {
+        let token = Token::new("0123456789abcdef").unwrap();
+        for (header, good) in [
+            ("Bearer 0123456789abcdef", true),
+            ("bearer 0123456789abcdef", true),
+            ("Bearer 0123456789abcdeg", false),
+            ("Bearer 0123456789abcde", false),
+            ("Bearer 0123456789abcdef0", false),
+            ("Bearer ", false),
+            ("Basic 0123456789abcdef", false),
+            ("0123456789abcdef", false),
+            ("", false),
+        ] {
+            assert_eq!(token.is_proved_by(header.as_bytes()), good, "{header:?}");
+        }
+        assert_eq!(token.header(), "Bearer 0123456789abcdef");
+        assert_eq!(format!("{token:?}"), "Token(…)");
+    }
+}

@@ -1,0 +1,147 @@
+//! An agent's API with its own client, on real sockets.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Stand, want};
+use peerlock_http::client::Error;
+use peerlock_http::{Line, Want};
+use peerlock_service::Error as E;
+
+#[tokio::test]
+async fn a_slot_is_acquired_renewed_and_released() {
+    let stand = Stand::start().await;
+    for agent in [stand.unix(), stand.tcp()] {
+        let granted = agent.acquire("a/b ☂", &Want { slots: Some(1), ..want("me") }).await.unwrap();
+        assert_eq!((granted.name.as_str(), granted.slot), ("a/b ☂", 0));
+        assert!((1..=30_000).contains(&granted.ttl_ms), "{granted:?}");
+        assert!(agent.renew("a/b ☂", &granted.grant).await.unwrap() >= Duration::from_secs(30));
+
+        let shown = agent.show("a/b ☂").await.unwrap();
+        let client = shown.holders[0].client.clone().unwrap();
+        assert_eq!((client.label.as_str(), client.fencing), ("me", Some(granted.fencing)));
+        let listed = agent.resources().await.unwrap();
+        assert_eq!((listed[0].name.as_str(), listed[0].slots, listed[0].holding_here), ("a/b ☂", Some(1), 1));
+
+        agent.release("a/b ☂", &granted.grant).await.unwrap();
+        for lost in [
+            agent.release("a/b ☂", &granted.grant).await.map(|()| Duration::ZERO),
+            agent.renew("a/b ☂", &granted.grant).await,
+        ] {
+            assert!(matches!(lost, Err(Error::Service(E::Lost))), "{lost:?}");
+        }
+    }
+    let peers = stand.tcp().peers().await.unwrap();
+    assert_eq!((peers.len(), peers[0].is_me, peers[0].peer.as_str()), (1, true, "1"));
+}
+
+#[tokio::test]
+async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let granted = agent.acquire("a", &want("")).await.unwrap();
+    let other = Stand::start().await;
+    let elsewhere = other.unix().acquire("a", &want("")).await.unwrap();
+    let number = granted.grant.split('-').next().unwrap();
+    for (name, grant) in
+        [("b", granted.grant.as_str()), ("a", &elsewhere.grant), ("a", number), ("a", ""), ("a", "x-1")]
+    {
+        let lost = agent.release(name, grant).await;
+        assert!(matches!(lost, Err(Error::Service(E::Lost))), "{name} {grant:?} {lost:?}");
+    }
+    agent.release("a", &granted.grant).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_same_request_id_is_the_same_grant() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let same = Want { request_id: Some("1".into()), ..want("") };
+    let first = agent.acquire("a", &same).await.unwrap();
+    let again = agent.acquire("a", &same).await.unwrap();
+    assert_eq!((first.grant.as_str(), first.fencing), (again.grant.as_str(), again.fencing));
+    let other = agent.acquire("b", &same).await.unwrap();
+    assert_eq!(other.name, "b");
+    agent.release("a", &again.grant).await.unwrap();
+    assert_ne!(agent.acquire("a", &same).await.unwrap().fencing, first.fencing);
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_learns_why() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    agent.acquire("a", &Want { slots: Some(1), ..want("") }).await.unwrap();
+    let name = || "a".parse().unwrap();
+    for (want, error) in [
+        (Want { slots: Some(2), ..want("") }, E::SlotsMismatch { name: name(), has: 1, asked: 2 }),
+        (Want { slots: Some(0), ..want("") }, E::BadSlots { slots: 0 }),
+    ] {
+        let refused = agent.acquire("a", &want).await.unwrap_err();
+        assert!(matches!(&refused, Error::Service(e) if *e == error), "{refused:?}");
+        let refused = agent.hold("a", &want).await.unwrap().next().await.unwrap_err();
+        assert!(matches!(&refused, Error::Service(e) if *e == error), "{refused:?}");
+    }
+    for want in [Want { try_only: true, ..want("") }, Want { wait_ms: Some(1), ..want("") }] {
+        let refused = agent.acquire("a", &want).await;
+        assert!(matches!(refused, Err(Error::Service(E::NotAcquired { .. }))), "{refused:?}");
+    }
+    assert!(matches!(agent.show("b").await, Err(Error::Service(E::NoSuchResource { .. }))));
+    assert!(matches!(agent.acquire("", &want("")).await, Err(Error::Service(E::BadName { .. }))));
+    let lease = Want { ttl_ms: Some(1), ..want("") };
+    assert!(matches!(agent.acquire("b", &lease).await, Err(Error::Refused(_))));
+}
+
+#[tokio::test]
+async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let mut first = agent.hold("a", &want("first")).await.unwrap();
+    assert!(matches!(first.next().await.unwrap(), Line::Granted(_)));
+    let mut second = agent.hold("a", &want("second")).await.unwrap();
+    let Line::Waiting(waiting) = second.next().await.unwrap() else { panic!("a place in line comes first") };
+    assert_eq!(waiting.ahead, Some(0));
+    drop(first);
+    loop {
+        match second.next().await.unwrap() {
+            Line::Waiting(_) => {}
+            Line::Granted(granted) => break assert_eq!(granted.fencing, 2),
+            line => panic!("{line:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_is_dropped_while_waiting_is_out_of_the_line() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let granted = agent.acquire("a", &want("inside")).await.unwrap();
+    let hold = agent.hold("a", &want("one")).await.unwrap();
+    let other = stand.tcp();
+    let acquire = tokio::spawn(async move { other.acquire("a", &want("two")).await });
+    stand.until("both wait", |shown| shown.queue.len() == 2).await;
+    drop(hold);
+    stand.until("one is gone", |shown| shown.queue.len() == 1).await;
+    acquire.abort();
+    stand.until("nobody waits", |shown| shown.queue.is_empty()).await;
+    agent.release("a", &granted.grant).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let short = Want { ttl_ms: Some(1000), grace_ms: Some(100), ..want("") };
+    let mut idle = agent.hold("a", &short).await.unwrap();
+    assert!(matches!(idle.next().await.unwrap(), Line::Granted(_)));
+    assert!(matches!(idle.next().await.unwrap(), Line::Lost {}));
+    assert!(matches!(idle.next().await, Err(Error::Broken { .. })), "nothing comes after it");
+    assert!(stand.show().await.holders[0].free, "its lease is over");
+
+    let mut held = agent.hold("a", &Want { ttl_ms: Some(60_000), ..want("") }).await.unwrap();
+    let Line::Granted(granted) = held.next().await.unwrap() else { panic!("it is free") };
+    assert!(agent.renew("a", &granted.grant).await.unwrap() >= Duration::from_secs(60));
+    agent.release("a", &granted.grant).await.unwrap();
+    assert!(matches!(held.next().await.unwrap(), Line::Lost {}));
+}

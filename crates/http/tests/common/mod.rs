@@ -1,0 +1,118 @@
+//! An agent that is alone in its cluster, at a Unix socket and a port of its own.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::time::Duration;
+
+use peerlock_http::client::Agent;
+use peerlock_http::{App, Details, Endpoint, Listener, Want, serve};
+use peerlock_service::memory::Network;
+use peerlock_service::{PeerId, Service};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Nothing takes so long, however loaded the machine is.
+pub const LONG: Duration = Duration::from_secs(60);
+
+pub struct Stand {
+    pub directory: TempDir,
+    pub service: Service,
+    pub unix: Endpoint,
+    pub tcp: Endpoint,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<()>,
+}
+
+impl Stand {
+    pub async fn start() -> Self {
+        let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let unix = Endpoint::Unix(directory.path().join("run/agent.sock"));
+        let listeners = vec![
+            Listener::bind(&unix, None).await.unwrap(),
+            Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap(),
+        ];
+        let tcp = listeners[1].endpoint().clone();
+        let (stop, stopped) = oneshot::channel();
+        let app = App::new(service.clone());
+        let server = tokio::spawn(serve(listeners, app, async { _ = stopped.await }));
+        Self { directory, service, unix, tcp, stop: Some(stop), server }
+    }
+
+    /// A new client with connections of its own.
+    pub fn unix(&self) -> Agent {
+        Agent::new(self.unix.clone(), None)
+    }
+
+    pub fn tcp(&self) -> Agent {
+        Agent::new(self.tcp.clone(), None)
+    }
+
+    pub fn address(&self) -> &str {
+        let Endpoint::Tcp(address) = &self.tcp else { panic!("it is one") };
+        address
+    }
+
+    /// Stops the server and waits until it has.
+    pub async fn stop(&mut self) {
+        _ = self.stop.take().unwrap().send(());
+        timeout(LONG, &mut self.server).await.expect("it stops").unwrap();
+    }
+
+    /// What becomes of the resource `a`.
+    pub async fn show(&self) -> Details {
+        self.unix().show("a").await.unwrap()
+    }
+
+    /// Waits until the resource `a` is so.
+    pub async fn until(&self, what: &str, is: impl Fn(&Details) -> bool) {
+        let looked = timeout(LONG, async {
+            while !is(&self.show().await) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(looked.await.is_ok(), "not {what}: {:?}", self.show().await);
+    }
+}
+
+pub fn want(label: &str) -> Want {
+    Want { label: Some(label.into()), ..Want::default() }
+}
+
+/// An answer, as it came.
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}\n\n{}", self.head, self.body))
+    }
+}
+
+impl Stand {
+    /// Asks at the port without any client, so that everything can be wrong with it.
+    pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            lines.push("Host: localhost".to_owned());
+        }
+        lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
+        if !body.is_empty() {
+            lines.push(format!("Content-Length: {}", body.len()));
+        }
+        let mut stream = TcpStream::connect(self.address()).await.unwrap();
+        stream.write_all(format!("{}\r\n\r\n{body}", lines.join("\r\n")).as_bytes()).await.unwrap();
+        let mut bytes = Vec::new();
+        timeout(LONG, stream.read_to_end(&mut bytes)).await.expect("an answer").unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+}

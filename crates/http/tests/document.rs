@@ -1,0 +1,80 @@
+//! The OpenAPI document tells what there is, and there is nothing else.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Stand, want};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn every_route_answers_as_documented() {
+    let stand = Stand::start().await;
+    let document = stand.ask("GET", "/openapi.json", &[], "").await.json();
+    let granted = stand.unix().acquire("a", &want("me")).await.unwrap();
+    let which = json!({ "grant": granted.grant }).to_string();
+    let tried = r#"{"try":true}"#;
+    // Path, method, body, the statuses it must answer with. Streams are in `streams.rs`.
+    let cases = [
+        ("/v1/resources/{name}/renew", "post", which.as_str(), 200),
+        ("/v1/resources/{name}/acquire", "post", tried, 423),
+        ("/v1/resources/{name}/hold", "post", tried, 200),
+        ("/v1/resources/{name}", "get", "", 200),
+        ("/v1/resources", "get", "", 200),
+        ("/v1/resources/{name}/release", "post", which.as_str(), 200),
+        ("/v1/resources/{name}/acquire", "post", r#"{"request_id":"1"}"#, 200),
+        ("/v1/peers", "get", "", 200),
+        ("/v1/view", "get", "", 200),
+        ("/metrics", "get", "", 200),
+        ("/openapi.json", "get", "", 200),
+    ];
+    for (path, method, body, status) in cases {
+        let operation = &document["paths"][path][method];
+        assert!(operation.is_object(), "{method} {path} is not documented");
+        let answer = stand.ask(&method.to_uppercase(), &path.replace("{name}", "a"), &[], body).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        let responses = &operation["responses"];
+        let documented = responses.get(status.to_string()).or_else(|| responses.get("default")).unwrap();
+        let contents = documented["content"].as_object().unwrap();
+        let (kind, content) = contents.iter().next().unwrap();
+        assert!(answer.head.contains(&format!("content-type: {kind}")), "{path}: {}", answer.head);
+        if kind == "application/json" {
+            fits(&document, &content["schema"], &answer.json(), path);
+        }
+    }
+    let tried: BTreeSet<&str> = cases.iter().map(|case| case.0).chain(["/v1/events"]).collect();
+    let documented: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(tried, documented, "each documented route is tried");
+}
+
+/// Whether a value is what its schema says, as far as our schemas say anything.
+fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let schema = document.pointer(reference.trim_start_matches('#')).unwrap();
+        return fits(document, schema, value, reference);
+    }
+    if let Some(items) = schema.get("items") {
+        let list = value.as_array().unwrap_or_else(|| panic!("{place}: no list: {value}"));
+        return list.iter().for_each(|item| fits(document, items, item, place));
+    }
+    let Some(properties) = schema["properties"].as_object() else { return };
+    for name in schema["required"].as_array().into_iter().flatten() {
+        assert!(value.get(name.as_str().unwrap()).is_some(), "{place}: {name} is missing in {value}");
+    }
+    for (name, value) in value.as_object().unwrap_or_else(|| panic!("{place}: no object: {value}")) {
+        let schema = properties.get(name).unwrap_or_else(|| panic!("{place}: {name} is not documented"));
+        let is = match value {
+            Value::Number(_) => ["integer", "number"].as_slice(),
+            Value::String(_) => &["string"],
+            Value::Bool(_) => &["boolean"],
+            _ => &[],
+        };
+        let says = |kind: &str| {
+            schema["type"] == kind || schema["type"].as_array().is_some_and(|all| all.contains(&json!(kind)))
+        };
+        let typed = schema.get("type").is_some() && !is.is_empty();
+        assert!(!typed || is.iter().any(|kind| says(kind)), "{place}: {name} is {value}, not {}", schema["type"]);
+        fits(document, schema, value, &format!("{place}.{name}"));
+    }
+}

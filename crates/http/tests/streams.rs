@@ -1,0 +1,223 @@
+//! Events, and what happens to connections that end: the client's way or the agent's.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use common::{LONG, Stand, want};
+use peerlock_http::client::{Error, Events};
+use peerlock_http::{Endpoint, Event, Happening, Line, ListenError, Listener, Want};
+use peerlock_service::Error as E;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+async fn next(events: &mut Events) -> Option<Happening> {
+    timeout(LONG, events.next()).await.expect("an event").unwrap()
+}
+
+#[tokio::test]
+async fn events_come_as_they_happen_and_only_of_one_resource_if_asked() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let mut all = agent.events(None).await.unwrap();
+    let mut of_b = agent.events(Some("b/ü")).await.unwrap();
+    for name in ["a", "b/ü"] {
+        let granted = agent.acquire(name, &want("me")).await.unwrap();
+        agent.release(name, &granted.grant).await.unwrap();
+    }
+    let mut kinds = Vec::new();
+    while kinds.len() < 4 {
+        let event = next(&mut all).await.unwrap().event;
+        if !matches!(event, Event::Waiting { .. }) {
+            kinds.push((event.name().unwrap().to_owned(), event.kind()));
+        }
+    }
+    let expected = [("a", "granted"), ("a", "released"), ("b/ü", "granted"), ("b/ü", "released")];
+    assert_eq!(kinds, expected.map(|(name, kind)| (name.to_owned(), kind)));
+    loop {
+        let event = next(&mut of_b).await.unwrap().event;
+        assert_eq!(event.name(), Some("b/ü"));
+        if let Event::Granted { label, fencing, .. } = event {
+            break assert_eq!((label.as_str(), fencing), ("me", 1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_is_told_how_much_it_has_missed() {
+    let stand = Stand::start().await;
+    // Nobody reads this one until the socket and the queue behind it are full, and more.
+    let mut events = stand.unix().events(Some("a")).await.unwrap();
+    for _ in 0..20_000 {
+        drop(stand.service.resource("a").label("x".repeat(200)).acquire().await.unwrap());
+    }
+    let (mut seen, mut missed) = (0, 0);
+    while missed == 0 {
+        match next(&mut events).await.unwrap().event {
+            Event::Missed { count } => missed += count,
+            _ => seen += 1,
+        }
+    }
+    assert!(seen > 0 && missed > 1000, "{seen} {missed}");
+}
+
+/// A connection without any client of ours: what a process has when it is killed.
+async fn raw_hold(stand: &Stand, label: &str) -> BufReader<UnixStream> {
+    let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    let body = format!(r#"{{"label":"{label}"}}"#);
+    let head = "POST /v1/resources/a/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length:";
+    stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes()).await.unwrap();
+    BufReader::new(stream)
+}
+
+async fn read_until(stream: &mut BufReader<UnixStream>, what: &str) {
+    let mut line = String::new();
+    while !line.contains(what) {
+        line.clear();
+        let read = timeout(LONG, stream.read_line(&mut line)).await.expect("a line").unwrap();
+        assert!(read > 0, "it ended before {what}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_dies_gives_up_its_place_and_its_slot_at_once() {
+    let stand = Stand::start().await;
+    let mut inside = raw_hold(&stand, "inside").await;
+    read_until(&mut inside, "granted").await;
+    let mut first = raw_hold(&stand, "first").await;
+    read_until(&mut first, "waiting").await;
+    let mut second = raw_hold(&stand, "second").await;
+    read_until(&mut second, "waiting").await;
+
+    drop(first);
+    stand.until("out of the line", |shown| shown.queue.len() == 1).await;
+    drop(inside);
+    read_until(&mut second, "granted").await;
+    assert_eq!(stand.show().await.holders[0].client.as_ref().unwrap().label, "second");
+    drop(second);
+    stand.until("free", |shown| shown.holders[0].free).await;
+}
+
+#[tokio::test]
+async fn everything_ends_when_the_agent_stops() {
+    let mut stand = Stand::start().await;
+    let agent = stand.unix();
+    let mut events = stand.tcp().events(Some("none")).await.unwrap();
+    let mut inside = agent.hold("a", &want("")).await.unwrap();
+    assert!(matches!(inside.next().await.unwrap(), Line::Granted(_)));
+    let mut waits = agent.hold("a", &want("")).await.unwrap();
+    let other = stand.tcp();
+    let acquire = tokio::spawn(async move { other.acquire("a", &want("")).await });
+    stand.until("both wait", |shown| shown.queue.len() == 2).await;
+    let Endpoint::Unix(path) = stand.unix.clone() else { panic!("it is one") };
+    // One that has said nothing yet, and one that never reads.
+    let mut silent = UnixStream::connect(&path).await.unwrap();
+    let _deaf = raw_hold(&stand, "deaf").await;
+
+    stand.stop().await;
+    assert!(matches!(inside.next().await.unwrap(), Line::Lost {}));
+    let stopped = loop {
+        match waits.next().await {
+            Ok(Line::Waiting(_)) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(stopped, Err(Error::Service(E::Stopped))), "{stopped:?}");
+    let stopped = acquire.await.unwrap();
+    assert!(matches!(stopped, Err(Error::Service(E::Stopped))), "{stopped:?}");
+    assert_eq!(next(&mut events).await, None);
+    assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
+    assert!(!path.exists(), "the socket's file is gone");
+    assert!(matches!(agent.peers().await, Err(Error::NoAgent { .. })));
+
+    // Who was inside has been told to stop, and has its time to do so.
+    let hurried = stand.service.resource("a").try_only().acquire().await;
+    assert!(matches!(hurried, Err(E::NotAcquired { .. })), "{hurried:?}");
+}
+
+#[tokio::test]
+async fn a_client_finds_an_agent_that_was_started_again() {
+    let mut stand = Stand::start().await;
+    let agent = stand.unix();
+    let old = agent.acquire("a", &want("")).await.unwrap();
+    stand.stop().await;
+    let listener = Listener::bind(&stand.unix, None).await.unwrap();
+    let app = peerlock_http::App::new(stand.service.clone());
+    let server = tokio::spawn(peerlock_http::serve(vec![listener], app, std::future::pending()));
+    assert!(matches!(agent.renew("a", &old.grant).await, Err(Error::Service(E::Lost))));
+    server.abort();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn a_socket_is_its_owners_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/er/agent.sock");
+    let endpoint = Endpoint::Unix(path.clone());
+    let listener = Listener::bind(&endpoint, None).await.unwrap();
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    assert!(path.metadata().unwrap().file_type().is_socket());
+    let entries = path.parent().unwrap().read_dir().unwrap().count();
+    assert_eq!(entries, 1, "nothing else is left there");
+
+    let refused = Listener::bind(&endpoint, None).await.unwrap_err();
+    assert!(matches!(refused, ListenError::InUse { .. }), "{refused}");
+    drop(listener);
+    assert!(!path.exists());
+
+    // The socket of an agent that was killed.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    let listener = Listener::bind(&endpoint, None).await.unwrap();
+
+    // It is not ours any more: another has taken its place.
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "precious").unwrap();
+    drop(listener);
+    let refused = Listener::bind(&endpoint, None).await.unwrap_err();
+    assert!(matches!(refused, ListenError::NoSocket { .. }), "{refused}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn metrics_count() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let granted = agent.acquire("a", &want("")).await.unwrap();
+    agent.release("a", &granted.grant).await.unwrap();
+    agent.acquire("b", &want("")).await.unwrap();
+    agent.acquire("b", &Want { try_only: true, ..want("") }).await.unwrap_err();
+    let has = |text: &str, line: &str| text.lines().any(|given| given == line);
+    // The histograms follow the events.
+    let text = timeout(LONG, async {
+        loop {
+            let text = stand.ask("GET", "/metrics", &[], "").await.body;
+            if has(&text, "peerlock_wait_seconds_count 2") && has(&text, "peerlock_hold_seconds_count 1") {
+                break text;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let text = text.await.expect("they are counted");
+    for line in [
+        "peerlock_asked_total 3",
+        "peerlock_granted_total 2",
+        "peerlock_released_total 1",
+        "peerlock_refused_total 1",
+        "peerlock_holding 1",
+        "peerlock_waiting 0",
+        "peerlock_peers_up 1",
+        "peerlock_resources 2",
+        "# TYPE peerlock_wait_seconds histogram",
+        "# EOF",
+    ] {
+        assert!(has(&text, line), "{line} is not in\n{text}");
+    }
+}

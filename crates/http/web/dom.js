@@ -1,0 +1,47 @@
+// Elements without markup: whatever clients call themselves is text.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+export const html = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+
+// Sets a text only if it is another one, so that nothing is drawn or read out in vain.
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items.
+export function each(parent, items, key, make, update) {
+  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const name = String(key(item));
+    let child = before.get(name);
+    if (child) {
+      before.delete(name);
+    } else {
+      child = make(item);
+      child.dataset.key = name;
+    }
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+    update(child, item);
+  }
+  for (const gone of before.values()) gone.remove();
+}
+
+export function duration(ms) {
+  if (ms == null) return "–";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 99_950) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`;
+}
+
+const counted = new Intl.NumberFormat("en");
+export const count = (number) => counted.format(number);

@@ -1,0 +1,41 @@
+//! Files that only their owner may read.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// Writes a key as one line of hexadecimal digits: the whole file beside `path` first, which then gets its name, unless
+/// the name is taken. A folder that is missing is made.
+pub fn create(path: &Path, key: &[u8; 32]) -> io::Result<()> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_folder(folder)?;
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{digits}")?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(path)?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn create_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+#[cfg(not(unix))]
+fn create_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+#[cfg(unix)]
+pub fn mode(metadata: &fs::Metadata) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o777
+}
+
+/// Elsewhere than on Unix there are no such bits, and files of a user are private by default.
+#[cfg(not(unix))]
+pub fn mode(_: &fs::Metadata) -> u32 {
+    0o600
+}

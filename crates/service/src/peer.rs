@@ -1,0 +1,193 @@
+//! A peer on the real network, from what a person can say about it: addresses, a secret, an identity.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Deref;
+
+use peerlock_net::{self as net, Identity, Net, Secret};
+use tokio::net::lookup_host;
+
+use crate::{Error, RealNetwork, Service, places};
+
+/// Where peers listen unless somebody says otherwise.
+pub const PORT: u16 = 7400;
+
+/// A [`Service`] on the real network. It leaves when it and all copies of its service and all grants are gone, or when
+/// [told to](Service::leave).
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use peerlock_service::Peer;
+///
+/// let peer = Peer::builder().join("10.0.0.7:7400").start().await?;
+/// let grant = peer.resource("nightly-backup").slots(3).acquire().await?;
+/// grant.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Peer {
+    service: Service,
+    address: SocketAddr,
+}
+
+/// How a [`Peer`] is started.
+#[derive(Clone)]
+#[must_use = "nothing is started before `start`"]
+pub struct PeerBuilder {
+    listen: SocketAddr,
+    join: Vec<String>,
+    secret: Option<Secret>,
+    identity: Option<Identity>,
+}
+
+/// Why a peer could not be started. Nothing runs, and nothing is listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A file that it needs, or the address to listen on.
+    #[error(transparent)]
+    Network(#[from] net::Error),
+    /// The place for files of its own is not known.
+    #[error(transparent)]
+    Places(#[from] places::Homeless),
+    /// None of the names to join means an address.
+    #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
+    Unresolved {
+        /// What was to be joined.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nobody was there to join.
+    #[error(transparent)]
+    Join(#[from] Error),
+}
+
+impl Peer {
+    /// How to start one.
+    pub fn builder() -> PeerBuilder {
+        let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        PeerBuilder { listen, join: Vec::new(), secret: None, identity: None }
+    }
+
+    /// Where it listens, with the port that it got.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Deref for Peer {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        &self.service
+    }
+}
+
+impl PeerBuilder {
+    /// Where to listen, by TCP and QUIC; port 0 is any free one. All addresses of this machine and a free port if it is
+    /// not said.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address;
+        self
+    }
+
+    /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with names or IP
+    /// addresses. May be said several times: one that answers is enough. Without any a new cluster begins.
+    pub fn join(mut self, address: impl Into<String>) -> Self {
+        self.join.push(address.into());
+        self
+    }
+
+    /// What the members of the cluster have in common. That in the [data folder](places::data_dir) if it is not said,
+    /// made if there is none.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
+    /// Who this peer is. Somebody new if it is not said.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Starts the peer, and waits until it is in the cluster.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub async fn start(self) -> Result<Peer, StartError> {
+        let secret = match self.secret {
+            Some(secret) => secret,
+            None => Secret::load_or_create(&places::secret(&places::data_dir()?))?,
+        };
+        let join = resolve_all(&self.join).await?;
+        let net = Net::start(net::Config::new(self.listen), self.identity.unwrap_or_else(Identity::generate), secret);
+        let net = net.await?;
+        let address = net.address().socket;
+        let builder = join.into_iter().fold(Service::builder(), |builder, address| builder.join(address));
+        let service = builder.start(RealNetwork::new(net)).await?;
+        Ok(Peer { service, address })
+    }
+}
+
+/// Every address that the names stand for. A name that stands for none is passed over if others do.
+async fn resolve_all(names: &[String]) -> Result<Vec<String>, StartError> {
+    let (mut found, mut unresolved) = (Vec::new(), None);
+    for name in names {
+        match resolve(name).await {
+            Ok(addresses) => found.extend(addresses),
+            Err(source) => {
+                tracing::warn!(name, %source, "a name to join that stands for no address");
+                unresolved = Some(StartError::Unresolved { name: name.clone(), source });
+            }
+        }
+    }
+    match unresolved {
+        Some(error) if found.is_empty() => Err(error),
+        Some(_) | None => Ok(found),
+    }
+}
+
+async fn resolve(name: &str) -> io::Result<Vec<String>> {
+    let (scheme, host) = match name.strip_prefix("quic://") {
+        Some(host) => ("quic://", host),
+        None => ("", name),
+    };
+    let addresses = lookup_host(with_port(host)).await?.map(|address| format!("{scheme}{address}")).collect::<Vec<_>>();
+    if addresses.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
+}
+
+/// A host with our port if it has none.
+fn with_port(host: &str) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, PORT).to_string(),
+        Err(_) if host.contains(':') => host.to_owned(),
+        Err(_) => format!("{host}:{PORT}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_can_be_joined() {
+        for (name, address) in [
+            ("10.0.0.7:1", "10.0.0.7:1"),
+            ("10.0.0.7", "10.0.0.7:7400"),
+            ("::1", "[::1]:7400"),
+            ("[::1]:2", "[::1]:2"),
+            ("quic://10.0.0.7:3", "quic://10.0.0.7:3"),
+        ] {
+            assert_eq!(resolve(name).await.unwrap(), [address], "{name}");
+        }
+        assert!(resolve("localhost").await.unwrap().iter().all(|address| address.ends_with(":7400")));
+        for name in ["", "10.0.0.7:port", "10.0.0.7:70000", "no such name.invalid:1"] {
+            let error = resolve_all(&[name.to_owned()]).await.unwrap_err();
+            assert!(matches!(error, StartError::Unresolved { .. }), "{name}: {error}");
+        }
+        // One that is known is enough.
+        let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];
+        assert_eq!(resolve_all(&names).await.unwrap(), ["127.0.0.1:9"]);
+    }
+}

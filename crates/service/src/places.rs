@@ -1,0 +1,99 @@
+//! Where peers and agents of this user keep what they need, unless somebody says otherwise.
+
+use std::env;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// There is neither a home nor anything that says where to put things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no HOME to keep files in: set PEERLOCK_DATA_DIR, or give --data-dir")]
+pub struct Homeless;
+
+/// The folder for identity and secret: `$PEERLOCK_DATA_DIR`; else `/var/lib/peerlock` for root, and for others
+/// `$XDG_DATA_HOME/peerlock` or `~/.local/share/peerlock`.
+///
+/// # Errors
+/// [`Homeless`] if none of them is set.
+pub fn data_dir() -> Result<PathBuf, Homeless> {
+    data_dir_of(is_root(), |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+}
+
+/// The cluster secret in a data folder.
+pub fn secret(data_dir: &Path) -> PathBuf {
+    data_dir.join("secret")
+}
+
+/// An agent's identity in a data folder.
+pub fn identity(data_dir: &Path) -> PathBuf {
+    data_dir.join("identity")
+}
+
+/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where
+/// there is no such folder, `agent.sock` in the data folder.
+///
+/// # Errors
+/// [`Homeless`] if there is none of either.
+pub fn agent_socket() -> Result<PathBuf, Homeless> {
+    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    agent_socket_of(is_root(), variable)
+}
+
+fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
+    if let Some(folder) = variable("PEERLOCK_DATA_DIR") {
+        return Ok(folder);
+    }
+    if root {
+        return Ok("/var/lib/peerlock".into());
+    }
+    let home = || variable("HOME").map(|home| home.join(".local/share"));
+    variable("XDG_DATA_HOME").or_else(home).map(|folder| folder.join("peerlock")).ok_or(Homeless)
+}
+
+fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
+    if root {
+        return Ok("/run/peerlock/agent.sock".into());
+    }
+    match variable("XDG_RUNTIME_DIR") {
+        Some(folder) => Ok(folder.join("peerlock/agent.sock")),
+        None => Ok(data_dir_of(root, variable)?.join("agent.sock")),
+    }
+}
+
+/// Whoever owns this process, according to the system.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_things_are() {
+        type Set<'a> = &'a [(&'a str, &'a str)];
+        let home = ("HOME", "/home/ada");
+        let table: [(bool, Set, Option<&str>, Option<&str>); 6] = [
+            (
+                false,
+                &[home],
+                Some("/home/ada/.local/share/peerlock"),
+                Some("/home/ada/.local/share/peerlock/agent.sock"),
+            ),
+            (false, &[home, ("XDG_DATA_HOME", "/d")], Some("/d/peerlock"), Some("/d/peerlock/agent.sock")),
+            (
+                false,
+                &[home, ("PEERLOCK_DATA_DIR", "/p"), ("XDG_RUNTIME_DIR", "/run/user/1")],
+                Some("/p"),
+                Some("/run/user/1/peerlock/agent.sock"),
+            ),
+            (true, &[("HOME", "/root")], Some("/var/lib/peerlock"), Some("/run/peerlock/agent.sock")),
+            (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/run/peerlock/agent.sock")),
+            (false, &[], None, None),
+        ];
+        for (root, set, data, socket) in table {
+            let variable = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+            assert_eq!(data_dir_of(root, variable).ok(), data.map(PathBuf::from), "{set:?}");
+            assert_eq!(agent_socket_of(root, variable).ok(), socket.map(PathBuf::from), "{set:?}");
+        }
+    }
+}
