@@ -3,7 +3,7 @@
 //!
 //! | told | answer |
 //! | --- | --- |
-//! | `ping ROUNDS` | nanoseconds of each round trip |
+//! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after so many nanoseconds of rest each |
 //! | `found NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
@@ -18,14 +18,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use peerlock_net::{Config, Identity, Net, Secret};
-use peerlock_service::{RealNetwork, Service};
+use peerlock_http::{App, Endpoint, Listener, serve};
+use peerlock_net::Secret;
+use peerlock_service::Peer;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::clock;
-use crate::door::{Failure, Place};
+use crate::door::{Door, Failure, Pass, Place};
 
 /// Where a child finds the secret of the bench's cluster. Not among its arguments, which everybody can see.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
@@ -43,12 +45,17 @@ pub const STAGGER: Duration = Duration::from_millis(1);
 pub fn main(arguments: &[String]) -> Result<(), Failure> {
     // Whatever becomes of the parent, nothing of it stays behind.
     set_pdeathsig(Signal::SIGKILL)?;
+    // Many shells allow 1024 open files, and every client of an agent has a connection.
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["server", program, ref rest @ ..] => Err(Command::new(program).args(rest).exec().into()),
         ["echo"] => echo(),
         ["ping", address] => ping(address.parse()?),
-        ["peer", ref join @ ..] => in_tasks(async || Ok(Place::Peer(peer(join).await?))),
+        ["peer", ref join @ ..] => in_tasks(async || Ok(Place::Peer((*peer(join).await?).clone()))),
+        ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer((*agent(socket, join).await?).clone()))),
+        ["client", socket] => in_tasks(async || Ok(Place::Agent(Endpoint::Unix(socket.into())))),
         ["etcd", address] => in_tasks(async || Ok(Place::Etcd(address.parse()?))),
         ["redis", address] => in_tasks(async || Ok(Place::Redis(address.parse()?))),
         _ => Err("there is no such part in a bench".into()),
@@ -75,9 +82,13 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
     let mut buffer = [0; MESSAGE];
     for line in std::io::stdin().lines() {
         let line = line?;
-        let rounds: usize = line.strip_prefix("ping ").ok_or("told what it does not know")?.parse()?;
+        let ["ping", rounds, pause] = line.split(' ').collect::<Vec<_>>()[..] else { return Err(unknown(&line)) };
+        let pause = Duration::from_nanos(pause.parse()?);
         let mut answer = String::new();
-        for _ in 0..rounds {
+        for _ in 0..rounds.parse()? {
+            if !pause.is_zero() {
+                std::thread::sleep(pause);
+            }
             let begun = clock::now();
             stream.write_all(&buffer)?;
             stream.read_exact(&mut buffer)?;
@@ -88,6 +99,10 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
+fn unknown(line: &str) -> Failure {
+    format!("told what it does not know: {line}").into()
+}
+
 fn say(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
@@ -95,12 +110,21 @@ fn say(text: &str) -> std::io::Result<()> {
 }
 
 /// A peer of its own, on a port of its own.
-async fn peer(join: &[&str]) -> Result<Service, Failure> {
+async fn peer(join: &[&str]) -> Result<Peer, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
-    let net = Net::start(Config::new("127.0.0.1:0".parse()?), Identity::generate(), secret).await?;
-    say(&net.address().to_string())?;
-    let builder = join.iter().fold(Service::builder(), |builder, address| builder.join(*address));
-    Ok(builder.start(RealNetwork::new(net)).await?)
+    let builder = Peer::builder().listen("127.0.0.1:0".parse()?).secret(secret);
+    let builder = join.iter().fold(builder, |builder, address| builder.join(*address));
+    let peer = builder.start().await?;
+    say(&peer.address().to_string())?;
+    Ok(peer)
+}
+
+/// The same, with an agent's API on a Unix socket.
+async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
+    let peer = peer(join).await?;
+    let listener = Listener::bind(&Endpoint::Unix(socket.into()), None).await?;
+    tokio::spawn(serve(vec![listener], App::new((*peer).clone()), std::future::pending()));
+    Ok(peer)
 }
 
 /// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
@@ -128,8 +152,8 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
 /// What stays until the child ends.
 #[derive(Default)]
 struct Kept {
-    grants: Vec<peerlock_service::Grant>,
-    waiting: JoinSet<()>,
+    inside: Vec<Door>,
+    waiting: JoinSet<Result<Pass, Failure>>,
 }
 
 async fn on_told(place: &Place, line: &str, kept: &mut Kept) -> Result<String, Failure> {
@@ -145,16 +169,16 @@ async fn on_told(place: &Place, line: &str, kept: &mut Kept) -> Result<String, F
         }
         ["hold", name, resources] => {
             for number in 0..resources.parse::<usize>()? {
-                let Place::Peer(peer) = place else { return Err("only peers hold".into()) };
-                kept.grants.push(peer.resource(&format!("{name}-{number}")).acquire().await?);
+                let mut door = place.door(&format!("{name}-{number}"), 1).await?;
+                door.enter().await?;
+                kept.inside.push(door);
             }
             Ok(String::new())
         }
         ["wait", name, resources, clients] => {
-            let Place::Peer(peer) = place else { return Err("only peers wait".into()) };
-            wait(peer, name, resources.parse()?, clients.parse()?, &mut kept.waiting).await
+            wait(place, name, resources.parse()?, clients.parse()?, &mut kept.waiting).await
         }
-        _ => Err(format!("told what it does not know: {line}").into()),
+        _ => Err(unknown(line)),
     }
 }
 
@@ -227,21 +251,23 @@ async fn stay(hold: Duration) -> Result<(), Failure> {
 }
 
 async fn wait(
-    peer: &Service,
+    place: &Place,
     name: &str,
     resources: usize,
     clients: usize,
-    waiting: &mut JoinSet<()>,
+    waiting: &mut JoinSet<Result<Pass, Failure>>,
 ) -> Result<String, Failure> {
     for client in 0..clients {
-        let acquire = peer.resource(&format!("{name}-{}", client % resources)).acquire();
-        waiting.spawn(async move { drop(acquire.await) });
+        let mut door = place.door(&format!("{name}-{}", client % resources), 1).await?;
+        waiting.spawn(async move { door.enter().await });
     }
     loop {
-        let counters = peer.counters().await?;
-        if counters.waiting >= clients as u64 {
-            return Ok(format!("{}\n", counters.waiting));
+        if let Some(ended) = waiting.try_join_next() {
+            return Err(format!("somebody does not wait: {ended:?}").into());
         }
-        sleep(Duration::from_millis(10)).await;
+        match place.waiting().await? {
+            all if all >= clients => return Ok(format!("{all}\n")),
+            _ => sleep(Duration::from_millis(10)).await,
+        }
     }
 }

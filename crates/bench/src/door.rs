@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use peerlock_http::client::Agent;
+use peerlock_http::{Endpoint, Want};
 use peerlock_service::{Grant, Service};
 
 use crate::{etcd, redis};
@@ -15,6 +17,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 pub enum Place {
     /// This process is a peer.
     Peer(Service),
+    /// An agent is asked.
+    Agent(Endpoint),
     Etcd(SocketAddr),
     Redis(SocketAddr),
 }
@@ -22,6 +26,7 @@ pub enum Place {
 /// One client at the door of one resource.
 pub enum Door {
     Peer { peer: Service, name: String, slots: u32, grant: Option<Grant> },
+    Agent { agent: Agent, name: String, want: Want, grant: String },
     Etcd(etcd::Client),
     Redis(redis::Client),
 }
@@ -37,9 +42,27 @@ impl Place {
     pub async fn door(&self, name: &str, slots: u32) -> Result<Door, Failure> {
         Ok(match self {
             Self::Peer(peer) => Door::Peer { peer: peer.clone(), name: name.to_owned(), slots, grant: None },
+            Self::Agent(endpoint) => {
+                let ttl_ms = u64::try_from(LEASE.as_millis()).ok();
+                let (agent, want) =
+                    (Agent::new(endpoint.clone(), None), Want { slots: Some(slots), ttl_ms, ..Want::default() });
+                Door::Agent { agent, name: name.to_owned(), want, grant: String::new() }
+            }
             Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name).await?),
             Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
         })
+    }
+
+    /// How many clients wait here.
+    pub async fn waiting(&self) -> Result<usize, Failure> {
+        match self {
+            Self::Peer(peer) => Ok(peer.counters().await?.waiting as usize),
+            Self::Agent(endpoint) => {
+                let resources = Agent::new(endpoint.clone(), None).resources().await?;
+                Ok(resources.iter().map(|resource| resource.waiting_here).sum())
+            }
+            Self::Etcd(_) | Self::Redis(_) => Err("a server does not say who waits".into()),
+        }
     }
 }
 
@@ -62,6 +85,11 @@ impl Door {
                 *grant = Some(granted);
                 Ok(pass)
             }
+            Self::Agent { agent, name, want, grant } => {
+                let granted = agent.acquire(name, want).await?;
+                *grant = granted.grant;
+                Ok((granted.slot, granted.fencing))
+            }
             Self::Etcd(client) => client.lock().await.map(|fencing| (0, fencing)),
             Self::Redis(client) => client.take().await.map(|()| (0, 0)),
         }
@@ -74,6 +102,7 @@ impl Door {
                 Some(grant) => Ok(grant.release().await?),
                 None => Ok(()),
             },
+            Self::Agent { agent, name, grant, .. } => Ok(agent.release(name, grant).await?),
             Self::Etcd(client) => client.unlock().await,
             Self::Redis(client) => client.give().await,
         }

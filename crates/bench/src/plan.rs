@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
@@ -61,6 +62,11 @@ const COMPARED: usize = 32;
 const SLOTS: u32 = 3;
 const SLOT_CLIENTS: usize = 100;
 const HOLD: Duration = Duration::from_millis(10);
+/// As long as a slot of the semaphore's case is quiet.
+const REST: Duration = Duration::from_millis(3);
+/// A lock whose holders stay long enough to know who comes next.
+const CALM_CLIENTS: usize = 8;
+const CALM_HOLD: Duration = Duration::from_millis(1);
 /// The memory's case.
 const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
@@ -140,18 +146,21 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     }
     let pace = Pace::new(options.quick);
     let crew = Crew { program: &options.program, secret: secret()? };
-    let cases = CLIENTS.len() + 1 + options.against.len();
+    let cases = CLIENTS.len() + 2 + options.against.len();
     progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1) as u64));
     progress(Progress::Step("starting peers".to_owned()));
 
     let (_echo, address) = crew.start(&["echo"]).await?;
-    let (mut ping, _) = crew.start(&["ping", address.first().map_or("", String::as_str)]).await?;
+    let mut floor = Floor::new(crew.start(&["ping", said(&address)]).await?.0, pace.pings);
     let mut crews = vec![peers(&crew, PEERS).await?];
+    let mut pair = Pair::start(&crew).await?;
     let mut settings: Vec<Setting> =
         CLIENTS.iter().map(|&clients| Setting::handover(0, "peerlock", "a lock between peers", clients)).collect();
     let mut semaphore = Setting::handover(0, "peerlock", "a semaphore between peers", SLOT_CLIENTS);
     (semaphore.slots, semaphore.hold) = (SLOTS, HOLD);
-    settings.push(semaphore);
+    let mut calm = Setting::handover(0, "peerlock", "a lock between peers", CALM_CLIENTS);
+    calm.hold = CALM_HOLD;
+    settings.extend([calm, semaphore]);
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
         let server = against.start(&crew).await?;
@@ -169,28 +178,30 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
         servers.push(server);
     }
 
-    let (mut floor, mut alone) = (Vec::new(), Vec::new());
+    let (mut library, mut socket) = (Vec::new(), Vec::new());
     for _ in 0..pace.rounds {
         progress(Progress::Step("one client alone".to_owned()));
-        floor.extend(one_message(&mut ping, pace.pings).await?);
-        let peer = &mut crews[0][0];
-        peer.ask("found bench-alone 1").await?;
-        let answer = peer.ask(&format!("alone bench-alone {}", pace.alone)).await?;
-        alone.extend(peer.numbers::<1>(&answer)?.concat());
+        for (worker, times) in [(&mut crews[0][0], &mut library), (&mut pair.client, &mut socket)] {
+            floor.measure().await?;
+            worker.ask("found bench-alone 1").await?;
+            let answer = worker.ask(&format!("alone bench-alone {}", pace.alone)).await?;
+            times.extend(worker.numbers::<1>(&answer)?.concat());
+        }
         for setting in &mut settings {
             progress(Progress::Step(format!("{}, {} clients", setting.who, setting.clients)));
-            floor.extend(one_message(&mut ping, pace.pings).await?);
+            floor.measure().await?;
             let length = if setting.hold.is_zero() { pace.turn } else { pace.long_turn };
             let turn = contend(&mut crews[setting.crew], setting, length).await?;
             setting.turns.push(turn);
         }
     }
     progress(Progress::Step("waiting clients".to_owned()));
-    let memory = memory(&crew).await?;
-    let floor = Times::of(floor);
-    let alone = Uncontended { through: "the library", times: Times::of(alone) };
+    let memory = pair.memory().await?;
+    let (floor, rested) = (Times::of(floor.times), Times::of(floor.rested));
+    let alone = [("the library", library), ("an agent's socket", socket)];
+    let alone = alone.map(|(through, times)| Uncontended { through, times: Times::of(times) }).into();
     let cases = settings.into_iter().map(|setting| case(setting, floor)).collect();
-    Ok(Report::new(pace.rounds, floor, vec![alone], cases, memory))
+    Ok(Report::new(pace.rounds, (floor, rested), alone, cases, memory))
 }
 
 fn secret() -> Result<String, Error> {
@@ -204,15 +215,38 @@ async fn peers(crew: &Crew<'_>, count: usize) -> Result<Vec<Worker>, Error> {
     let (first, address) = crew.start(&["peer"]).await?;
     let mut all = vec![first];
     for _ in 1..count {
-        all.push(crew.start(&["peer", address.first().map_or("", String::as_str)]).await?.0);
+        all.push(crew.start(&["peer", said(&address)]).await?.0);
     }
     Ok(all)
 }
 
-/// Half of each round trip.
-async fn one_message(ping: &mut Worker, rounds: usize) -> Result<Vec<u64>, Error> {
-    let answer = ping.ask(&format!("ping {rounds}")).await?;
-    Ok(ping.numbers::<1>(&answer)?.into_iter().map(|[round]| round / 2).collect())
+/// The first word.
+fn said(words: &[String]) -> &str {
+    words.first().map_or("", String::as_str)
+}
+
+/// What one message costs: half of each round trip.
+struct Floor {
+    ping: Worker,
+    pings: usize,
+    times: Vec<u64>,
+    /// The same where nothing was sent for a while: processes and processors have gone to sleep.
+    rested: Vec<u64>,
+}
+
+impl Floor {
+    fn new(ping: Worker, pings: usize) -> Self {
+        Self { ping, pings, times: Vec::new(), rested: Vec::new() }
+    }
+
+    async fn measure(&mut self) -> Result<(), Error> {
+        let Self { ping, pings, times, rested } = self;
+        for (rounds, pause, times) in [(*pings, Duration::ZERO, times), (*pings / 40, REST, rested)] {
+            let answer = ping.ask(&format!("ping {rounds} {}", clock::nanos(pause))).await?;
+            times.extend(ping.numbers::<1>(&answer)?.into_iter().map(|[round]| round / 2));
+        }
+        Ok(())
+    }
 }
 
 /// One turn of a case: all clients come in turns, and go in and out until the time is over.
@@ -268,19 +302,39 @@ fn case(setting: Setting, floor: Times) -> Case {
     }
 }
 
-/// How large a peer is with many who wait, on many resources that another peer holds.
-async fn memory(crew: &Crew<'_>) -> Result<Memory, Error> {
-    let mut pair = peers(crew, 2).await?;
-    let resident = |worker: &Worker| {
-        let process = worker.id().map_or_else(|| "self".to_owned(), |id| id.to_string());
-        let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-        let kilobytes: Option<f64> = kilobytes.and_then(|number| number.trim().parse().ok());
-        kilobytes.map(|kilobytes| kilobytes / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
-    };
-    let before_mb = resident(&pair[1])?;
-    pair[0].ask(&format!("hold bench-memory {RESOURCES}")).await?;
-    let answer = pair[1].ask(&format!("wait bench-memory {RESOURCES} {WAITING}")).await?;
-    let waiting = pair[1].numbers::<1>(&answer)?.concat().first().copied().unwrap_or(0) as usize;
-    Ok(Memory { through: "the library", waiting, resources: RESOURCES, before_mb, resident_mb: resident(&pair[1])? })
+/// A peer, and an agent with a client process of its own.
+struct Pair {
+    peer: Worker,
+    agent: Worker,
+    client: Worker,
+    _folder: TempDir,
+}
+
+impl Pair {
+    async fn start(crew: &Crew<'_>) -> Result<Self, Error> {
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("agent.sock").display().to_string();
+        let (peer, address) = crew.start(&["peer"]).await?;
+        let (agent, _) = crew.start(&["agent", &socket, said(&address)]).await?;
+        let (client, _) = crew.start(&["client", &socket]).await?;
+        Ok(Self { peer, agent, client, _folder: folder })
+    }
+
+    /// How large an agent is with many who wait, for many resources that another peer holds.
+    async fn memory(&mut self) -> Result<Memory, Error> {
+        let before_mb = resident_mb(&self.agent)?;
+        self.peer.ask(&format!("hold bench-memory {RESOURCES}")).await?;
+        let answer = self.client.ask(&format!("wait bench-memory {RESOURCES} {WAITING}")).await?;
+        let waiting = self.client.numbers::<1>(&answer)?.concat().first().copied().unwrap_or(0) as usize;
+        let resident_mb = resident_mb(&self.agent)?;
+        Ok(Memory { through: "an agent's socket", waiting, resources: RESOURCES, before_mb, resident_mb })
+    }
+}
+
+fn resident_mb(worker: &Worker) -> Result<f64, Error> {
+    let process = worker.id().map(|id| id.to_string()).unwrap_or_default();
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    let kilobytes: Option<f64> = kilobytes.and_then(|number| number.trim().parse().ok());
+    kilobytes.map(|kilobytes| kilobytes / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
 }
