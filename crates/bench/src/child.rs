@@ -38,6 +38,13 @@ const MESSAGE: usize = 128;
 /// So long after the one before it the next client comes, for clients of different processes to stand in line in turns.
 pub const STAGGER: Duration = Duration::from_millis(1);
 
+/// Longer than a sleeping thread takes to wake up and to wake the clients' own.
+const AWAKE: Duration = Duration::from_micros(300);
+
+/// After so many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here do so a dozen
+/// times before word of who waits elsewhere is read.
+const EVENT_INTERVAL: u32 = 8;
+
 /// Plays the part that the arguments name, until the parent is gone.
 ///
 /// # Errors
@@ -130,11 +137,14 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
 /// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
 /// kernel, and as many processes as there are cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().event_interval(EVENT_INTERVAL).build()?;
     runtime.block_on(async {
         let place = place().await?;
         let (lines, mut told) = tokio::sync::mpsc::unbounded_channel();
-        std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line)));
+        std::thread::spawn(move || {
+            std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+        });
         let mut kept = Kept::default();
         say("end")?;
         while let Some(line) = told.recv().await {
@@ -244,10 +254,16 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
     Ok(answer)
 }
 
-/// Stays for so long. tokio's own timers are a millisecond coarse, a tenth of the time inside; a thread's sleep is not.
+/// Stays for so long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond coarse, and
+/// the rest is waited for awake, without keeping anybody from working.
 async fn stay(hold: Duration) -> Result<(), Failure> {
     let end = clock::now() + clock::nanos(hold);
-    Ok(tokio::task::spawn_blocking(move || std::thread::sleep(clock::until(end))).await?)
+    let asleep = end - clock::nanos(hold.min(AWAKE));
+    tokio::task::spawn_blocking(move || std::thread::sleep(clock::until(asleep))).await?;
+    while clock::now() < end {
+        tokio::task::yield_now().await;
+    }
+    Ok(())
 }
 
 async fn wait(

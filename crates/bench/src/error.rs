@@ -6,7 +6,9 @@ use crate::Against;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A server to compare with is not there.
-    #[error("{program} cannot be started ({source}): install it ({package} in Debian), or do without --against {against}")]
+    #[error(
+        "{program} cannot be started ({source}): install it ({package} in Debian), or do without --against {against}"
+    )]
     NoServer {
         /// What was asked for.
         against: Against,

@@ -200,7 +200,7 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     let (floor, rested) = (Times::of(floor.times), Times::of(floor.rested));
     let alone = [("the library", library), ("an agent's socket", socket)];
     let alone = alone.map(|(through, times)| Uncontended { through, times: Times::of(times) }).into();
-    let cases = settings.into_iter().map(|setting| case(setting, floor)).collect();
+    let cases = settings.into_iter().map(|setting| case(setting, floor, rested)).collect();
     Ok(Report::new(pace.rounds, (floor, rested), alone, cases, memory))
 }
 
@@ -274,7 +274,7 @@ async fn contend(workers: &mut [Worker], setting: &Setting, length: Duration) ->
     turn(entries, start, end).map_err(|what| Error::Broken { who: setting.who.to_owned(), what })
 }
 
-fn case(setting: Setting, floor: Times) -> Case {
+fn case(setting: Setting, floor: Times, rested: Times) -> Case {
     let processes = setting.processes();
     let all = |part: fn(&Turn) -> &Vec<u64>| setting.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
     let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
@@ -291,6 +291,8 @@ fn case(setting: Setting, floor: Times) -> Case {
         hold_ms: setting.hold.as_secs_f64() * 1e3,
         gap,
         gap_in_messages: gap.p50_us / floor.p50_us,
+        gap_in_messages_after_rest: gap.p50_us / rested.p50_us,
+        gaps_per_second: gap.count as f64 / seconds,
         handed_over_within_a_process: setting.turns.iter().map(|turn| turn.gaps_within).sum(),
         entries: waits.len(),
         entries_per_second: per_second,

@@ -59,7 +59,11 @@ impl Against {
             Self::Redis => {
                 let address = free_ports(1)?[0];
                 let nodes: Vec<Vec<String>> = vec![redis_arguments(address, folder.path())];
-                (address, nodes, "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe")
+                (
+                    address,
+                    nodes,
+                    "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe",
+                )
             }
         };
         let mut running = Vec::new();

@@ -127,9 +127,9 @@ mod tests {
     fn a_gap_is_from_leaving_to_the_next_entering_the_same_slot() {
         let entries = vec![
             entry(0, 0, 1, 100, 110),
-            entry(1, 0, 4, 125, 130), // 15 after the first, in another process
-            entry(1, 0, 7, 131, 140), // in the same process
-            entry(0, 1, 2, 105, 135), // another slot
+            entry(1, 0, 4, 125, 130),  // 15 after the first, in another process
+            entry(1, 0, 7, 131, 140),  // in the same process
+            entry(0, 1, 2, 105, 135),  // another slot
             entry(2, 0, 10, 205, 206), // after the end
         ];
         let turn = turn(entries, 100, 200).unwrap();
