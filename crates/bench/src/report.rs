@@ -163,9 +163,11 @@ fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> Vec<
     if let Some(etcd) = cases.iter().find(|case| case.who == "etcd") {
         let ours = cases.iter().find(|case| case.who == "peerlock" && case.clients == etcd.clients && case.slots == 1);
         if let Some(ours) = ours {
-            // What a client does again while the token is still with it is not counted.
-            let times = ours.gaps_per_second / etcd.gaps_per_second;
-            targets.push(Target::at_least("hand-overs between processes, as a multiple of etcd's", times, 10.0));
+            let entries = ours.entries_per_second / etcd.entries_per_second;
+            targets.push(Target::at_least("entries per second, as a multiple of etcd's", entries, 10.0));
+            // The stricter reading: what a client does again while the token is still with it does not count.
+            let handed = ours.gaps_per_second / etcd.gaps_per_second;
+            targets.push(Target::at_least("hand-overs between processes, as a multiple of etcd's", handed, 10.0));
             targets.push(Target::at_most("spread of waits in ms, beside etcd's", ours.spread_ms, etcd.spread_ms));
         }
     }
