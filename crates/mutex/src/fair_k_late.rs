@@ -227,6 +227,14 @@ impl FairKLate {
         }
     }
 
+    /// The same with all fencing numbers above this one. To be said alike to all peers, and before the first request.
+    pub fn numbered_above(mut self, above: u64) -> Self {
+        for held in &mut self.held {
+            held.token.fencing += above;
+        }
+        self
+    }
+
     /// The latest coordinator that we know.
     pub fn coordinator(&self) -> PeerId {
         self.role.peer

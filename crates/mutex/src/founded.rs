@@ -31,6 +31,9 @@ pub struct Charter {
     pub slots: u32,
     /// The peer that has all tokens at first.
     pub home: PeerId,
+    /// All fencing numbers are above this. A resource that everybody has forgotten can be founded again: if this is the
+    /// time, its numbers go on from where they were.
+    pub above: u64,
 }
 
 /// A protocol that can begin from a charter.
@@ -40,9 +43,9 @@ pub trait Found: Protocol {
 }
 
 impl Found for FairKLate {
-    fn found(me: PeerId, Charter { slots, home }: Charter) -> Self {
+    fn found(me: PeerId, Charter { slots, home, above }: Charter) -> Self {
         let layout = Layout { root: home, tokens: vec![home; slots as usize] };
-        Self::new(me, &layout, fair_k_late::Config::default())
+        Self::new(me, &layout, fair_k_late::Config::default()).numbered_above(above)
     }
 }
 
@@ -181,7 +184,7 @@ impl<M: fmt::Debug> fmt::Debug for Message<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inner(message) => message.fmt(f),
-            Self::Known(Charter { slots, home }) => write!(f, "known(home {home}, {slots} slots)"),
+            Self::Known(Charter { slots, home, .. }) => write!(f, "known(home {home}, {slots} slots)"),
         }
     }
 }
@@ -211,7 +214,7 @@ mod tests {
     }
 
     fn known(home: PeerId) -> Input<Message<fair_k_late::Message>, crate::Never> {
-        Input::Message { from: HOME, message: Message::Known(Charter { slots: 3, home }) }
+        Input::Message { from: HOME, message: Message::Known(Charter { slots: 3, home, above: 100 }) }
     }
 
     #[test]
@@ -253,12 +256,20 @@ mod tests {
     }
 
     #[test]
+    fn fencing_numbers_begin_where_the_charter_says() {
+        let mut home = Peer::default();
+        hear(&mut home, known(ME));
+        let numbers: Vec<u64> = home.protocol().unwrap().held().map(|(token, _)| token.fencing).collect();
+        assert_eq!(numbers, [101, 102, 103]);
+    }
+
+    #[test]
     fn a_charter_is_for_good() {
         let mut home = Peer::default();
         hear(&mut home, known(ME));
         assert_eq!(hear(&mut home, known(ME)), []);
         assert!(matches!(hear(&mut home, known(HOME))[..], [Effect::Strange { .. }]));
-        let grant = Grant { slot: 0, fencing: 1 };
+        let grant = Grant { slot: 0, fencing: 101 };
         assert_eq!(hear(&mut home, Input::Request(TICKET)), [Effect::Grant { ticket: TICKET, grant }]);
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::contacts;
-use crate::engine::{Engine, Out, SessionId, TicketId, Wanted};
+use crate::engine::{Birth, Engine, Out, SessionId, TicketId, Wanted};
 use crate::grant::{Grant, Lease};
 use crate::transport::{self, Transport};
 use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
@@ -360,10 +360,11 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// A number that no earlier process of this host has had: the wall clock, which is read only here.
-pub fn process_number(host: PeerId) -> u64 {
+/// This process, now: the wall clock is read only here.
+pub fn born(host: PeerId) -> Birth {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     // The address of something on the stack differs between processes that begin in the same nanosecond.
     let here = std::ptr::from_ref(&host).addr() as u64;
-    peerlock_base::mix(since.as_nanos() as u64 ^ peerlock_base::mix(here))
+    let process = peerlock_base::mix(since.as_nanos() as u64 ^ peerlock_base::mix(here));
+    Birth { process, micros: since.as_micros() as u64 }
 }

@@ -130,9 +130,21 @@ const ACK_AFTER: Span = Span::from_millis(20);
 /// How often we look whether all is handed over.
 const LEAVE_CHECK: Span = Span::from_millis(20);
 
+/// When and as which process a peer begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// A number that no earlier process of this host has had.
+    pub process: u64,
+    /// The wall clock at the engine's [`Time::ZERO`], in microseconds since 1970. Fencing numbers begin there: those of a
+    /// resource that is founded again, after everybody had stopped, are above all it ever had. That is true as long as
+    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a second.
+    pub micros: u64,
+}
+
 /// One peer with all its clients.
 pub struct Engine {
     config: Config,
+    birth: Birth,
     rng: Rng,
     now: Time,
     phase: Phase,
@@ -166,14 +178,15 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A peer that knows nobody. `process` is a number that no earlier process of this host has had.
-    pub fn new(host: PeerId, addresses: Vec<String>, process: u64, config: Config) -> Self {
+    /// A peer that knows nobody.
+    pub fn new(host: PeerId, addresses: Vec<String>, birth: Birth, config: Config) -> Self {
         let me = Host(host);
-        let contacts = Contacts::new(me, process);
+        let contacts = Contacts::new(me, birth.process);
         let chord = Overlay::new(Node::of(contacts.me()), overlay::Config::CHORD);
         Self {
             config,
-            rng: Rng::stream(host.get(), process),
+            birth,
+            rng: Rng::stream(host.get(), birth.process),
             now: Time::ZERO,
             phase: Phase::Joining(Time::ZERO, false),
             me,

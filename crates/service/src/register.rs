@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn charter(number: u64) -> Charter {
-        Charter { slots: 1, home: PeerId::new(number) }
+        Charter { slots: 1, home: PeerId::new(number), above: number }
     }
 
     #[test]

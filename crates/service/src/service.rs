@@ -9,8 +9,8 @@ use peerlock_base::{PeerId, Span};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::driver::{Command, Driver, process_number};
-use crate::engine::{Engine, SessionId, Wait, Wanted};
+use crate::driver::{Command, Driver, born};
+use crate::engine::{Birth, Engine, SessionId, Wait, Wanted};
 use crate::name::check_slots;
 use crate::transport::Transport;
 use crate::{
@@ -34,7 +34,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// let network = Network::new(1);
 /// let peer = Service::builder().start(network.endpoint(PeerId::new(1))).await?;
 /// let grant = peer.resource("nightly-backup").slots(3).acquire().await?;
-/// assert_eq!(grant.fencing(), 1);
+/// println!("inside with fencing number {}", grant.fencing());
 /// grant.release().await?;
 /// # Ok(()) }
 /// ```
@@ -73,8 +73,9 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way. If it is not
-    /// said it comes from the wall clock. The same number twice is two members in one, and breaks every promise.
+    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing numbers
+    /// begin as if it were 1970. If it is not said it comes from the wall clock. The same number twice is two members in
+    /// one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
@@ -86,8 +87,8 @@ impl Builder {
     /// [`Error::NoPeer`] if nobody was there to join.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
-        let process = self.process.unwrap_or_else(|| process_number(me));
-        let engine = Engine::new(me, transport.addresses(), process, self.config);
+        let birth = self.process.map_or_else(|| born(me), |process| Birth { process, micros: 0 });
+        let engine = Engine::new(me, transport.addresses(), birth, self.config);
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();

@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_message_comes_back_as_it_was() {
         let name: Name = "x".parse().unwrap();
-        let charter = founded::Charter { slots: 3, home: PeerId::new(u64::MAX) };
+        let charter = founded::Charter { slots: 3, home: PeerId::new(u64::MAX), above: u64::MAX };
         let known = Wire::Direct { resource: name.key(), message: founded::Message::Known(charter) };
         for body in [Body::Peer(known), Body::Charters(vec![(name, charter)]), Body::Bye { heir: None }] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };

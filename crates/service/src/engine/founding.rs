@@ -39,7 +39,8 @@ impl Engine {
     fn try_to_found(&mut self, resource: Key, name: Name, slots: u32) {
         let me = self.contacts.me();
         let round = self.memories.get(&resource).map_or(0, Memory::round) + 1;
-        let attempt = Attempt::new(Ballot { round, member: me }, Charter { slots, home: me });
+        let charter = Charter { slots, home: me, above: self.birth.micros + self.now.as_nanos() / 1000 };
+        let attempt = Attempt::new(Ballot { round, member: me }, charter);
         self.last_question += 1;
         let (number, question) = (self.last_question, attempt.question());
         self.founding.insert(resource, Founding { name, slots, number, attempt });

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use peerlock_service::Error;
+use peerlock_service::memory::Network;
+use peerlock_service::{Error, PeerId, Service};
 
 use crate::world::{Cluster, Log};
 
@@ -65,4 +66,20 @@ async fn another_number_of_slots_is_an_error_that_names_both() {
     assert!(matches!(error, Error::SlotsMismatch { has: 3, asked: 5, .. }), "{error}");
     assert_eq!(error.to_string(), "backup has 3 slots, not 5: ask for 3, or use another name");
     drop(cluster.peer(2).resource("backup").acquire().await.unwrap());
+}
+
+/// A job that runs once a night, alone, is a cluster of its own every time, and its numbers must still not go back.
+#[tokio::test]
+async fn fencing_numbers_go_on_when_everybody_has_been_away() {
+    let mut last = 0;
+    for _ in 0..3 {
+        let alone = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
+        for _ in 0..3 {
+            let grant = alone.resource("backup").slots(2).acquire().await.unwrap();
+            assert!(grant.fencing() > last, "{} after {last}", grant.fencing());
+            last = grant.fencing();
+            grant.release().await.unwrap();
+        }
+        alone.leave().await;
+    }
 }
