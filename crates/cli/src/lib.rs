@@ -2,11 +2,11 @@
 //!
 //! ```no_run
 //! # struct Storage;
-//! # impl Storage { fn write(&self, fencing: u64, data: &[u8]) -> std::io::Result<()> { Ok(()) } }
+//! # impl Storage { fn write(&self, fencing: u64, data: &str) -> std::io::Result<()> { Ok(()) } }
 //! # async fn example(storage: Storage) -> Result<(), Box<dyn std::error::Error>> {
 //! let peer = peerlock::Peer::builder().join("10.0.0.7:7400").start().await?;
 //! let grant = peer.resource("nightly-backup").slots(3).acquire().await?; // cancel-safe: dropping the future withdraws
-//! storage.write(grant.fencing(), b"…")?; // grant.lost().await resolves if it is lost
+//! storage.write(grant.fencing(), "…")?; // grant.lost().await resolves if it is lost
 //! grant.release().await?; // or drop it
 //! # Ok(()) }
 //! ```

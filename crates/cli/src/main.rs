@@ -1,13 +1,21 @@
 //! `peerlock`: at most k at a time, in fair order, across any number of machines, with no lock server.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use peerlock_sim::text::{SpanError, span};
 
+mod agent;
 mod bench;
+mod client;
 mod error;
+mod here;
+mod look;
 mod progress;
 mod reproduce;
+mod run;
+mod say;
 mod simulate;
 
 use error::{Error, exit};
@@ -22,6 +30,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(Box<run::Options>),
+    Agent(Box<agent::Options>),
+    Ls(look::Ls),
+    Show(look::Show),
+    Watch(look::Watch),
+    Peers(look::Peers),
+    Acquire(client::Acquire),
+    Renew(client::Renew),
+    Release(client::Release),
     /// Run a protocol in virtual time: waits, fairness, messages
     Simulate(Box<simulate::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
@@ -33,20 +50,40 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // The guard of a command, and the command itself before it is what it will be, are this program, too.
+    if let Some(code) = peerlock_supervise::errand() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::after_parsing(&error),
     };
     let done = match cli.command {
-        Command::Simulate(options) => simulate::run(&options),
-        Command::Reproduce(options) => reproduce::run(&options),
-        Command::Bench(options) => bench::run(&options),
-        Command::BenchChild(child) => bench::child(&child),
+        Command::Run(options) => run::run(&options),
+        Command::Agent(options) => agent::run(&options),
+        Command::Ls(options) => wait_for(look::ls(&options)),
+        Command::Show(options) => wait_for(look::show(&options)),
+        Command::Watch(options) => wait_for(look::watch(&options)),
+        Command::Peers(options) => wait_for(look::peers(&options)),
+        Command::Acquire(options) => wait_for(client::acquire(&options)),
+        Command::Renew(options) => wait_for(client::renew(&options)),
+        Command::Release(options) => wait_for(client::release(&options)),
+        Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::BenchChild(child) => bench::child(&child).map(|()| ExitCode::SUCCESS),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => exit::after(&error),
-    }
+    done.unwrap_or_else(|error| exit::after(&error))
+}
+
+/// Runs a command that asks an agent something.
+fn wait_for(asked: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?.block_on(asked)
+}
+
+/// A length of time as people write it.
+fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
+    span(text).map(|span| Duration::from_nanos(span.as_nanos()))
 }
 
 type Result<T> = std::result::Result<T, Error>;
@@ -56,4 +93,15 @@ fn threads(asked: Option<u16>) -> Result<rayon::ThreadPool> {
     let threads = usize::from(asked.unwrap_or(0)); // 0: rayon counts the cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// Names that clash, and the like: else only who uses the command in question finds out.
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
 }

@@ -21,7 +21,8 @@ pub struct Failure {
     pub message: String,
     /// The resource it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub name: Option<Box<str>>,
     /// `slots_mismatch`: how many slots it has …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub has: Option<u32>,
@@ -33,7 +34,8 @@ pub struct Failure {
     pub place: Option<u32>,
     /// `stalled`: the peer that is missing, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub who: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub who: Option<Box<str>>,
     /// `stalled`: for how long.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_ms: Option<u64>,
@@ -133,6 +135,11 @@ impl Failure {
     }
 }
 
+/// Short, because an error should not be larger than what it stands for.
+fn boxed(text: impl ToString) -> Option<Box<str>> {
+    Some(text.to_string().into())
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let message = error.to_string();
@@ -142,16 +149,13 @@ impl From<Error> for Failure {
             Error::BadSlots { slots } => Self { asked: Some(slots), ..plain(Kind::BadSlots) },
             Error::BadLease { .. } => plain(Kind::BadLease),
             Error::SlotsMismatch { name, has, asked } => {
-                Self { name: Some(name.into()), has: Some(has), asked: Some(asked), ..plain(Kind::SlotsMismatch) }
+                Self { name: boxed(name), has: Some(has), asked: Some(asked), ..plain(Kind::SlotsMismatch) }
             }
-            Error::NoSuchResource { name } => Self { name: Some(name.into()), ..plain(Kind::NoSuchResource) },
-            Error::NotAcquired { name, place } => Self { name: Some(name.into()), place, ..plain(Kind::NotAcquired) },
-            Error::Stalled { name, who, since } => Self {
-                name: Some(name.into()),
-                who: who.map(|peer| peer.to_string()),
-                since_ms: Some(ms(since)),
-                ..plain(Kind::Stalled)
-            },
+            Error::NoSuchResource { name } => Self { name: boxed(name), ..plain(Kind::NoSuchResource) },
+            Error::NotAcquired { name, place } => Self { name: boxed(name), place, ..plain(Kind::NotAcquired) },
+            Error::Stalled { name, who, since } => {
+                Self { name: boxed(name), who: who.and_then(boxed), since_ms: Some(ms(since)), ..plain(Kind::Stalled) }
+            }
             Error::Lost | Error::SessionEnded => plain(Kind::Lost),
             Error::Busy { limit } => Self { limit: Some(limit), ..plain(Kind::Busy) },
             // A service that could not join was never started, so that nobody can ask it.

@@ -5,10 +5,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Stand, want};
-use peerlock_http::client::Error;
-use peerlock_http::{Line, Want};
+use common::{LONG, Stand, want};
+use peerlock_http::client::{Error, Hold};
+use peerlock_http::{Event, Line, Want};
 use peerlock_service::Error as E;
+use tokio::time::timeout;
+
+async fn line(hold: &mut Hold) -> Result<Line, Error> {
+    timeout(LONG, hold.next()).await.expect("a line")
+}
 
 #[tokio::test]
 async fn a_slot_is_acquired_renewed_and_released() {
@@ -98,13 +103,13 @@ async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut first = agent.hold("a", &want("first")).await.unwrap();
-    assert!(matches!(first.next().await.unwrap(), Line::Granted(_)));
+    assert!(matches!(line(&mut first).await.unwrap(), Line::Granted(_)));
     let mut second = agent.hold("a", &want("second")).await.unwrap();
-    let Line::Waiting(waiting) = second.next().await.unwrap() else { panic!("a place in line comes first") };
+    let Line::Waiting(waiting) = line(&mut second).await.unwrap() else { panic!("a place in line comes first") };
     assert_eq!(waiting.ahead, Some(0));
     drop(first);
     loop {
-        match second.next().await.unwrap() {
+        match line(&mut second).await.unwrap() {
             Line::Waiting(_) => {}
             Line::Granted(granted) => break assert_eq!(granted.fencing, 2),
             line => panic!("{line:?}"),
@@ -132,16 +137,23 @@ async fn who_is_dropped_while_waiting_is_out_of_the_line() {
 async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let short = Want { ttl_ms: Some(1000), grace_ms: Some(100), ..want("") };
+    let mut events = agent.events(Some("a")).await.unwrap();
+    let short = Want { ttl_ms: Some(1000), grace_ms: Some(400), ..want("") };
     let mut idle = agent.hold("a", &short).await.unwrap();
-    assert!(matches!(idle.next().await.unwrap(), Line::Granted(_)));
-    assert!(matches!(idle.next().await.unwrap(), Line::Lost {}));
-    assert!(matches!(idle.next().await, Err(Error::Broken { .. })), "nothing comes after it");
+    assert!(matches!(line(&mut idle).await.unwrap(), Line::Granted(_)));
+    assert!(matches!(line(&mut idle).await.unwrap(), Line::Lost {}));
+    assert!(matches!(line(&mut idle).await, Err(Error::Broken { .. })), "nothing comes after it");
     assert!(stand.show().await.holders[0].free, "its lease is over");
+    loop {
+        let happening = timeout(LONG, events.next()).await.expect("an event").unwrap().unwrap();
+        if let Event::Released { held_ms, .. } = happening.event {
+            break assert!(held_ms >= 1000, "who is told to stop has until the end of its lease to do so: {held_ms}");
+        }
+    }
 
     let mut held = agent.hold("a", &Want { ttl_ms: Some(60_000), ..want("") }).await.unwrap();
-    let Line::Granted(granted) = held.next().await.unwrap() else { panic!("it is free") };
+    let Line::Granted(granted) = line(&mut held).await.unwrap() else { panic!("it is free") };
     assert!(agent.renew("a", &granted.grant).await.unwrap() >= Duration::from_secs(60));
     agent.release("a", &granted.grant).await.unwrap();
-    assert!(matches!(held.next().await.unwrap(), Line::Lost {}));
+    assert!(matches!(line(&mut held).await.unwrap(), Line::Lost {}));
 }

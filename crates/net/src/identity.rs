@@ -140,9 +140,9 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(Identity::load_or_create(&path), Err(Error::IdentityUnreadable { .. })));
-        let nowhere = directory.path().join("file/identity");
-        write(&directory.path().join("file"), b"", 0o600);
-        assert!(matches!(Identity::load_or_create(&nowhere), Err(Error::IdentityUncreatable { .. })));
+        // Not even root makes folders there.
+        let nowhere = Path::new("/proc/no/such/identity");
+        assert!(matches!(Identity::load_or_create(nowhere), Err(Error::IdentityUncreatable { .. })));
     }
 
     /// Pinned, because peers must agree on it.

@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use hmac::{Hmac, KeyInit as _};
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::Error;
@@ -52,6 +52,12 @@ impl Secret {
         }
     }
 
+    /// The same number for the same secret, from which nobody can tell the secret.
+    pub fn fingerprint(&self) -> u64 {
+        let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
+        hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+
     /// A fresh computation under this secret.
     pub(crate) fn mac(&self) -> Hmac<Sha256> {
         self.0.clone()
@@ -60,8 +66,6 @@ impl Secret {
 
 #[cfg(test)]
 mod tests {
-    use hmac::Mac as _;
-
     use super::*;
 
     fn write(path: &Path, text: &[u8], mode: u32) {
@@ -101,6 +105,7 @@ mod tests {
         assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), tag(&made));
         let other = Secret::load_or_create(&directory.path().join("other")).unwrap();
         assert_ne!(tag(&other), tag(&made));
+        assert_ne!(other.fingerprint(), made.fingerprint());
         let under_a_file = Secret::load_or_create(&path.join("secret"));
         assert!(matches!(under_a_file, Err(Error::SecretUnreadable { .. } | Error::SecretUncreatable { .. })));
     }

@@ -63,6 +63,9 @@ pub enum Command {
     Dial {
         address: String,
     },
+    Drain {
+        reply: oneshot::Sender<()>,
+    },
     Leave {
         reply: oneshot::Sender<()>,
     },
@@ -98,6 +101,7 @@ pub struct Driver<T> {
     waiters: BTreeMap<u64, TicketId>,
     shows: BTreeMap<u64, oneshot::Sender<Result<ResourceDetails, Error>>>,
     started: Option<oneshot::Sender<Result<(), Error>>>,
+    draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<()>>,
     join: Vec<String>,
     /// Why nobody was reached there, as far as that was heard.
@@ -127,6 +131,7 @@ impl<T: Transport> Driver<T> {
             waiters: BTreeMap::new(),
             shows: BTreeMap::new(),
             started: Some(started),
+            draining: Vec::new(),
             leaving: Vec::new(),
             join,
             unreached: BTreeMap::new(),
@@ -238,6 +243,10 @@ impl<T: Transport> Driver<T> {
             Command::Counters { reply } => _ = reply.send(self.engine.counters()),
             Command::Inspect { reply } => _ = reply.send(self.engine.inspect(now)),
             Command::Dial { address } => self.transport.dial(&address),
+            Command::Drain { reply } => {
+                self.draining.push(reply);
+                self.engine.drain(now);
+            }
             Command::Leave { reply } => {
                 self.leaving.push(reply);
                 self.engine.leave(now);
@@ -335,6 +344,9 @@ impl<T: Transport> Driver<T> {
                 Out::Event(event) => _ = self.events.send(Happening { at: SystemTime::now(), event }),
                 Out::Left => self.left = true,
             }
+        }
+        if self.engine.is_drained() {
+            self.draining.drain(..).for_each(|reply| _ = reply.send(()));
         }
     }
 

@@ -148,6 +148,8 @@ pub struct Engine {
     rng: Rng,
     now: Time,
     phase: Phase,
+    /// No more clients are taken.
+    draining: bool,
     me: Host,
     addresses: Vec<String>,
     dialled: BTreeSet<String>,
@@ -189,6 +191,7 @@ impl Engine {
             rng: Rng::stream(host.get(), birth.process),
             now: Time::ZERO,
             phase: Phase::Joining(Time::ZERO, false),
+            draining: false,
             me,
             dialled: addresses.iter().cloned().collect(),
             addresses,

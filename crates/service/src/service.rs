@@ -188,6 +188,13 @@ impl Service {
         _ = self.shared.commands.send(Command::Dial { address: address.into() });
     }
 
+    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more, those
+    /// who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped, or its
+    /// lease has ended.
+    pub async fn drain(&self) {
+        _ = self.call(|reply| Command::Drain { reply }).await;
+    }
+
     /// Leaves: clients here lose what they have, and the others get what this peer had for them.
     pub async fn leave(&self) {
         _ = self.call(|reply| Command::Leave { reply }).await;

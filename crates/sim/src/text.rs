@@ -10,7 +10,7 @@ const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpanError {
     /// Not a number with a unit.
-    #[error("{0:?} is not a duration: write a number and a unit (ns, us, ms or s), such as 200ms or 1.5s")]
+    #[error("{0:?} is not a duration: write numbers with units (ns, us, ms, s, m or h), such as 200ms, 1.5s or 1h30m")]
     Malformed(String),
     /// Below zero.
     #[error("the duration {0:?} is negative: it must be 0s or more")]
@@ -20,12 +20,14 @@ pub enum SpanError {
     TooLong(String),
 }
 
-/// Reads a duration: a decimal number followed, without a space, by `ns`, `us`, `ms` or `s`.
+/// Reads a duration: a decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the
+/// longest unit first.
 ///
 /// ```
 /// use peerlock_base::Span;
 /// use peerlock_sim::text::span;
 /// assert_eq!(span("1.5s"), Ok(Span::from_millis(1500)));
+/// assert_eq!(span("1h30m"), Ok(Span::from_secs(5400)));
 /// assert!(span("1.5").is_err());
 /// ```
 pub fn span(text: &str) -> Result<Span, SpanError> {
@@ -34,20 +36,30 @@ pub fn span(text: &str) -> Result<Span, SpanError> {
         Some(rest) => (-1.0, rest),
         None => (1.0, text),
     };
-    let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
-    let (number, unit) = rest.split_at(unit_at);
-    let unit_nanos = match unit {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(malformed()),
-    };
-    if number.starts_with('.') || number.ends_with('.') {
-        return Err(malformed());
+    let (mut rest, mut nanos, mut last) = (rest, 0.0, f64::INFINITY);
+    loop {
+        let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(malformed)?;
+        let (number, tail) = rest.split_at(unit_at);
+        let (unit, next) = tail.split_at(tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len()));
+        let unit_nanos = match unit {
+            "ns" => 1.0,
+            "us" => 1e3,
+            "ms" => 1e6,
+            "s" => 1e9,
+            "m" => 60e9,
+            "h" => 3600e9,
+            _ => return Err(malformed()),
+        };
+        if number.starts_with('.') || number.ends_with('.') || unit_nanos >= last {
+            return Err(malformed());
+        }
+        // Only digits and points are left, so that the words and exponents which Rust reads as numbers cannot get here.
+        nanos += number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
+        (rest, last) = (next, unit_nanos);
+        if rest.is_empty() {
+            break;
+        }
     }
-    // Only digits and points are left, so that the words and exponents which Rust reads as numbers cannot get here.
-    let nanos = number.parse::<f64>().map_err(|_| malformed())? * unit_nanos;
     match nanos.round() {
         nanos if nanos > 0.0 && sign < 0.0 => Err(SpanError::Negative(text.into())),
         nanos if nanos >= LONGEST_NANOS => Err(SpanError::TooLong(text.into())),
@@ -70,6 +82,9 @@ mod tests {
             ("0.1us", 100),
             ("7ns", 7),
             ("0s", 0),
+            ("5m", 300_000_000_000),
+            ("1h30m", 5_400_000_000_000),
+            ("1m0.5s", 60_500_000_000),
             ("-0s", 0),
             ("123456.789012345s", 123_456_789_012_345),
             ("9000000000s", 9_000_000_000_000_000_000),
@@ -82,7 +97,7 @@ mod tests {
     fn durations_that_are_refused_and_why() {
         for text in [
             "", "s", "1", "1.5", ".s", ".5s", "1.s", "1.2.3s", "NaN", "NaNs", "infs", "1e3s", "+1s", "1 s", " 1s",
-            "1m", "1ß", "--1s",
+            "1ß", "--1s", "1d", "1h30", "30m1h", "1s1s", "1hm", "1h-1m",
         ] {
             assert_eq!(span(text), Err(SpanError::Malformed(text.into())), "{text}");
         }

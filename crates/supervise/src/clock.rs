@@ -28,6 +28,11 @@ impl Moment {
         Self(now.expect("every Linux since 2.6.39 has this clock").into())
     }
 
+    /// How long after `earlier` this is; nothing if it is not.
+    pub fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Whole nanoseconds since the machine was started: enough for 584 years.
     pub(crate) fn nanos(self) -> u64 {
         u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX)
@@ -122,6 +127,8 @@ mod tests {
         let now = Moment::now();
         assert_eq!(Moment::from_nanos(now.nanos()), now);
         assert_eq!(now + Duration::from_secs(1) - Duration::from_secs(1), now);
+        assert_eq!((now + Duration::from_secs(1)).since(now), Duration::from_secs(1));
+        assert_eq!(now.since(now + Duration::from_secs(1)), Duration::ZERO);
         assert_eq!(now - Duration::MAX, Moment::from_nanos(0), "grace may be longer than the machine runs");
         assert_eq!((now + Duration::MAX).nanos(), u64::MAX);
     }

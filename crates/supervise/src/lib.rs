@@ -43,4 +43,5 @@ mod terminal;
 pub use clock::Moment;
 pub use errand::errand;
 pub use lease::OnLost;
+pub use signals::Signals;
 pub use supervise::{Job, Notice, Outcome, supervise};

@@ -28,24 +28,44 @@ const FORWARDED: [Signal; 15] = [
     Signal::SIGCONT,
 ];
 
+/// Those of them by which a person or a system asks a process to end.
+const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+
 /// Our own ears for them.
 pub struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// From here on these signals no longer end this process.
-    ///
-    /// What was ignored when we were started stays ignored, for us and for the command: `nohup peerlock run …` and jobs
-    /// that a script starts with `&` rely on it, and a handler of ours would become the default action in the command.
-    pub fn listen() -> io::Result<Self> {
+    /// All that go on to the command. From here on they no longer end this process.
+    pub(crate) fn listen() -> io::Result<Self> {
         // An exception: whoever ignores the end of its children never hears how they ended.
         drop(signal(SignalKind::child())?);
+        Self::listen_to(&FORWARDED)
+    }
+
+    /// Those that ask a process to end, for who has something to do before: before there is a command, or without one.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub fn ending() -> io::Result<Self> {
+        Self::listen_to(&ENDING)
+    }
+
+    /// What was ignored when we were started stays ignored, for us and for the command: `nohup peerlock run …` and jobs
+    /// that a script starts with `&` rely on it, and a handler of ours would become the default action in the command.
+    fn listen_to(signals: &[Signal]) -> io::Result<Self> {
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status")?);
-        let heard = FORWARDED.into_iter().filter(|&name| ignored & mask(name) == 0);
+        let heard = signals.iter().copied().filter(|&name| ignored & mask(name) == 0);
         heard.map(|name| Ok((name, signal(SignalKind::from_raw(name as i32))?))).collect::<io::Result<_>>().map(Self)
     }
 
+    /// The number of the next signal that came. Cancel-safe.
+    pub async fn number(&mut self) -> u8 {
+        // They are below 65.
+        self.next().await as u8
+    }
+
     /// The next signal that came.
-    pub async fn next(&mut self) -> Signal {
+    pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|cx| {
             let mut came =
                 self.0.iter_mut().filter_map(|(name, stream)| stream.poll_recv(cx).is_ready().then_some(*name));

@@ -98,7 +98,7 @@ impl Engine {
     /// If nothing was asked for.
     pub fn acquire(&mut self, wanted: Wanted, now: Time) -> Result<TicketId, Error> {
         self.now = now;
-        if matches!(self.phase, Phase::Leaving(..) | Phase::Left) {
+        if self.draining || matches!(self.phase, Phase::Leaving(..) | Phase::Left) {
             return Err(Error::Stopped);
         }
         let request = wanted.request.clone().map(|request| (wanted.session, request));
@@ -241,11 +241,7 @@ impl Engine {
         match verdict {
             Verdict::Stands => {}
             Verdict::Renewed => self.out.push(Out::Renewed(ticket, deadline)),
-            Verdict::Lost => {
-                self.counters.lost += 1;
-                self.out.push(Out::Lost(ticket));
-                self.out.push(Out::Event(Event::Lost { name, ticket: ticket.0 }));
-            }
+            Verdict::Lost => self.on_lost(ticket, name),
             Verdict::Over => return self.finish(ticket),
         }
         self.timers.set(Alarm::Ticket(ticket), next);
@@ -305,6 +301,38 @@ impl Engine {
         let tickets: Vec<TicketId> = of_session.map(|(id, _)| *id).collect();
         tickets.into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
         self.settle();
+    }
+
+    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
+    /// all the same, for those who do not hear of it.
+    pub fn drain(&mut self, now: Time) {
+        self.now = now;
+        self.draining = true;
+        let tickets: Vec<TicketId> = self.tickets.keys().copied().collect();
+        for ticket in tickets {
+            let Some(entry) = self.tickets.get_mut(&ticket) else { continue };
+            let Stage::Held { lease, .. } = &mut entry.stage else {
+                self.end(ticket, Error::Stopped);
+                continue;
+            };
+            if !std::mem::replace(&mut lease.lost, true) {
+                let (deadline, name) = (lease.deadline(), entry.wanted.name.clone());
+                self.timers.set(Alarm::Ticket(ticket), deadline);
+                self.on_lost(ticket, name);
+            }
+        }
+        self.settle();
+    }
+
+    /// Whether nobody is here any more after [`drain`](Self::drain).
+    pub fn is_drained(&self) -> bool {
+        self.draining && self.tickets.is_empty()
+    }
+
+    fn on_lost(&mut self, ticket: TicketId, name: Name) {
+        self.counters.lost += 1;
+        self.out.push(Out::Lost(ticket));
+        self.out.push(Out::Event(Event::Lost { name, ticket: ticket.0 }));
     }
 
     /// Ends a ticket that its client has not ended.

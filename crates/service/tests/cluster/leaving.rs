@@ -56,6 +56,31 @@ async fn those_who_wait_keep_their_places_when_the_holder_leaves() {
     assert_eq!(log.entries(), [0, 1, 2, 3, 4]);
 }
 
+/// An agent that is told to stop: its clients need time to stop, and nobody comes in meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_drains_first_lets_nobody_in_beside_those_who_are_inside() {
+    let cluster = Cluster::of(2, 24).await;
+    let leaving = cluster.peer(1);
+    let held = leaving.resource("r").acquire().await.unwrap();
+    let detached = leaving.resource("detached").ttl(10 * SECOND).acquire().await.unwrap();
+    detached.detach();
+    let waiting = tokio::spawn(leaving.resource("r").acquire());
+    let other = cluster.peer(2).clone();
+    let mut others = Box::pin(async move { other.resource("r").acquire().await.unwrap() });
+    assert!(timeout(SECOND, &mut others).await.is_err(), "it waits");
+
+    let mut drained = Box::pin(leaving.drain());
+    assert!(timeout(SECOND, &mut drained).await.is_err(), "two are inside");
+    assert!(held.is_lost());
+    assert_eq!(waiting.await.unwrap().unwrap_err(), Error::Stopped);
+    assert_eq!(leaving.resource("r").acquire().await.unwrap_err(), Error::Stopped);
+    assert!(timeout(SECOND, &mut others).await.is_err(), "nobody comes in while the holder stops");
+    assert_eq!(held.release().await, Err(Error::Lost));
+    drop(timeout(SECOND, others).await.expect("the slot is free"));
+    timeout(10 * SECOND, drained).await.expect("the lease of the other ends");
+    leaving.leave().await;
+}
+
 /// Peers come, work and go, the way `peerlock run` does without an agent.
 #[tokio::test(start_paused = true)]
 async fn guests_come_and_go_in_the_middle_of_everything() {

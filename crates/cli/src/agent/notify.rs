@@ -1,0 +1,51 @@
+//! Word to systemd, if it has started us: `sd_notify(3)`, a datagram to the socket in `NOTIFY_SOCKET`.
+
+use std::env;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+/// The agent answers.
+pub const READY: &str = "READY=1";
+/// The agent is leaving.
+pub const STOPPING: &str = "STOPPING=1";
+
+/// Tells it, and does not mind if nobody listens.
+pub fn notify(state: &str) {
+    if let Some(socket) = env::var_os("NOTIFY_SOCKET")
+        && let Err(error) = send(socket.as_bytes(), state)
+    {
+        tracing::warn!(%error, state, "systemd could not be told");
+    }
+}
+
+fn send(socket: &[u8], state: &str) -> std::io::Result<()> {
+    let address = match socket.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(socket))?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_hears_it_at_both_kinds_of_sockets() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let name = format!("peerlock-test-{}", std::process::id());
+        let file = UnixDatagram::bind(&path).unwrap();
+        let hidden = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        for (socket, address) in [(file, path.to_str().unwrap().to_owned()), (hidden, format!("@{name}"))] {
+            send(address.as_bytes(), READY).unwrap();
+            let mut heard = [0; 64];
+            let length = socket.recv(&mut heard).unwrap();
+            assert_eq!(&heard[..length], READY.as_bytes(), "{address}");
+        }
+        assert!(send(b"/no/such/socket", READY).is_err());
+    }
+}

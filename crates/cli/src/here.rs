@@ -1,0 +1,150 @@
+//! Being a peer: where to listen, whom to join, with which secret.
+
+mod neighbours;
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use peerlock_net as net;
+use peerlock_service::{Error as ServiceError, Identity, PORT, Peer, Secret, StartError, places};
+use tokio::time::timeout;
+
+use crate::{Error, Result};
+use neighbours::{Entry, Turn};
+
+/// Longer than a peer waits when it leaves until others have confirmed what it gave them.
+const LEAVING: Duration = Duration::from_secs(10);
+
+/// How a process takes part as a peer.
+#[derive(Args)]
+#[command(next_help_heading = "As a peer")]
+pub struct AsPeer {
+    /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// A peer to join the cluster of: HOST, HOST:PORT or quic://HOST:PORT. May be given several times; one that answers
+    /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
+    #[arg(long, value_name = "ADDR")]
+    join: Vec<String>,
+    /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in the
+    /// data folder, made at the first start]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// The folder for secret and identity [default: $PEERLOCK_DATA_DIR, $XDG_DATA_HOME/peerlock or
+    /// ~/.local/share/peerlock; /var/lib/peerlock for root]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+/// A peer that has started.
+pub struct Here {
+    pub peer: Peer,
+    /// The secret's file.
+    pub secret: PathBuf,
+    /// Nobody was there to join.
+    pub is_first: bool,
+    entry: Entry,
+}
+
+impl AsPeer {
+    /// Whether something was said that only a peer can do.
+    pub fn is_asked_for(&self) -> bool {
+        !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some()
+    }
+
+    pub fn data_dir(&self) -> Result<PathBuf> {
+        match &self.data_dir {
+            Some(folder) => Ok(folder.clone()),
+            None => Ok(places::data_dir().map_err(StartError::from)?),
+        }
+    }
+
+    /// Starts the peer. `any_port`: rather on any port than not at all.
+    pub async fn start(&self, identity: Option<Identity>, any_port: bool) -> Result<Here> {
+        let data_dir = self.data_dir()?;
+        let (path, secret) = self.secret(&data_dir)?;
+        let uncreatable = |source| Error::Folder { path: data_dir.clone(), source };
+        let turn = Turn::take(&data_dir, &secret).await.map_err(uncreatable)?;
+        let address = self.address(any_port)?;
+        let builder = |join: &[String]| {
+            let builder = Peer::builder().listen(address).secret(secret.clone());
+            let builder = builder.identity(identity.clone().unwrap_or_else(Identity::generate));
+            join.iter().fold(builder, |builder, address| builder.join(address))
+        };
+        let mut join = self.join.clone();
+        let peer = loop {
+            if self.join.is_empty() {
+                join = turn.neighbours().map_err(uncreatable)?;
+            }
+            match builder(&join).start().await {
+                // A neighbour that was just leaving: whoever is left now counts.
+                Err(StartError::Join(ServiceError::NoPeer { .. }))
+                    if self.join.is_empty() && turn.neighbours().map_err(uncreatable)? != join => {}
+                peer => break peer?,
+            }
+        };
+        let entry = turn.enter(peer.address()).map_err(uncreatable)?;
+        Ok(Here { peer, secret: path, is_first: join.is_empty(), entry })
+    }
+
+    /// A secret that was named must be there; our own is made.
+    fn secret(&self, data_dir: &Path) -> Result<(PathBuf, Secret)> {
+        let own = || places::secret(data_dir);
+        let path = self.secret_file.clone().unwrap_or_else(own);
+        let secret = match self.secret_file {
+            Some(_) => Secret::load(&path),
+            None => Secret::load_or_create(&path),
+        };
+        Ok((path, secret.map_err(StartError::from)?))
+    }
+
+    fn address(&self, any_port: bool) -> Result<SocketAddr> {
+        let everywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+        let address = self.listen.unwrap_or(everywhere(PORT));
+        // Asked of the system directly: sockets of libp2p would share a port with others of the same user.
+        match TcpListener::bind(address) {
+            Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
+                None if any_port => Ok(everywhere(0)),
+                _ => Err(StartError::from(net::Error::Listen { address: net::Address::tcp(address), source }).into()),
+            },
+            Ok(_) | Err(_) => Ok(address),
+        }
+    }
+}
+
+impl Here {
+    /// Where other machines can dial it, as far as we can tell.
+    pub fn address(&self) -> SocketAddr {
+        let listens = self.peer.address();
+        if listens.ip().is_unspecified() { SocketAddr::new(own_ip(), listens.port()) } else { listens }
+    }
+
+    /// Says goodbye to the others, but not for ever.
+    pub async fn leave(self) {
+        drop(self.entry); // Nobody shall join us any more.
+        let _late = timeout(LEAVING, self.peer.leave()).await;
+    }
+}
+
+/// Where those on the same machine reach who listens here.
+pub fn on_this_machine(address: SocketAddr) -> SocketAddr {
+    let loopback = |ip: IpAddr| match ip {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    let ip = address.ip();
+    SocketAddr::new(if ip.is_unspecified() { loopback(ip) } else { ip }, address.port())
+}
+
+/// The address that this machine speaks from to the outside: asked of the routing table, nothing is sent.
+fn own_ip() -> IpAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+    let routed = socket.and_then(|socket| {
+        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+        socket.local_addr()
+    });
+    routed.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
+}

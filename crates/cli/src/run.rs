@@ -1,0 +1,201 @@
+//! `peerlock run`: a command while a slot is held.
+
+mod label;
+mod lease;
+mod show;
+mod slot;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use clap::{Args, ValueEnum};
+use peerlock_service::Error as ServiceError;
+use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
+use tokio::sync::watch;
+
+use crate::client::{Request, Where};
+use crate::error::exit;
+use crate::{Error, Result, duration, here};
+pub use label::of as label;
+use lease::Lease;
+use show::Show;
+pub use show::roughly;
+use slot::{Slot, Source};
+
+const EXAMPLES: &str = "\
+The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
+PEERLOCK_SLOT and PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) in its
+environment, and its exit code is ours.
+
+Own exit codes:
+  75 not acquired in time (or -E)    76 the slot was lost, and the command ended for it    69 no peer, no agent, or nothing moves
+  64 wrong options                   126, 127 as in a shell                                128+n after signal n
+
+Examples:
+  peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
+  peerlock run -n 3 -w 10m backup -- ./backup.sh         three at a time, and wait no longer than 10 minutes
+  peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
+  peerlock run --join 10.0.0.7 backup -- ./backup.sh     with the peers of another machine";
+
+/// Run a command while holding a slot of a resource
+///
+/// Waits in line for a slot of NAME, runs the command while the slot is held, and gives the slot back. If the slot is
+/// lost, the command is stopped before anybody else can come in.
+///
+/// With an agent on this machine (`peerlock agent`) the slot comes from it. Without one, or with --join, --listen,
+/// --secret-file or --no-agent, this process is a peer itself for as long as it runs.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// The resource: any name of up to 255 bytes, the same for all who share it
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+    #[command(flatten)]
+    request: Request,
+    /// How long the slot stands without being renewed: others wait so long if this machine vanishes
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    ttl: Duration,
+    /// What to do when the slot is lost: ask the command to end (SIGTERM) and kill it if it does not, kill it at once, or
+    /// let it run on beside others
+    #[arg(long, value_enum, default_value = "term")]
+    on_lost: WhenLost,
+    /// How long before the lease's end the command must begin to stop [default: a fifth of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    grace: Option<Duration>,
+    /// The exit code if the slot was not acquired in time
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = exit::NOT_ACQUIRED)]
+    conflict_exit_code: u8,
+    /// Say what happens on standard error, one JSON object per line: listening, waiting, granted, lost, ended, failed
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    peer: here::AsPeer,
+    #[command(flatten)]
+    agent: Where,
+    /// Be a peer, also if there is an agent on this machine
+    #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
+    no_agent: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum WhenLost {
+    Term,
+    Kill,
+    None,
+}
+
+/// How it went.
+enum Run {
+    /// The command has ended, or could not be started.
+    Ended(u8),
+    /// A signal came before there was a command.
+    Interrupted(u8),
+}
+
+/// Runs the command.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let show = Show::new(options.json);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
+    let outcome = runtime.block_on(go(options, &show));
+    show.clear();
+    match outcome {
+        Ok(Run::Ended(code)) => {
+            show.ended(code);
+            Ok(ExitCode::from(code))
+        }
+        Ok(Run::Interrupted(signal)) => Ok(ExitCode::from(128 + signal)),
+        Err(error) => {
+            let conflict = matches!(error.service(), Some(ServiceError::NotAcquired { .. }));
+            let error = if conflict { Error::Conflict(Box::new(error), options.conflict_exit_code) } else { error };
+            show.failed(error)
+        }
+    }
+}
+
+async fn go(options: &Options, show: &Show) -> Result<Run> {
+    let mut signals = Signals::ending().map_err(Error::Start)?;
+    let source = tokio::select! {
+        biased;
+        signal = signals.number() => return Ok(Run::Interrupted(signal)),
+        source = options.source(show) => source?,
+    };
+    let run = with(options, show, &source, &mut signals).await;
+    show.clear();
+    source.leave().await;
+    run
+}
+
+/// Waits for the slot, and runs the command with it.
+async fn with(options: &Options, show: &Show, source: &Source, signals: &mut Signals) -> Result<Run> {
+    let lease = Lease::new(options.ttl, options.grace);
+    let mut want = options.request.want(lease.ttl, label(&options.command));
+    want.grace_ms = Some(crate::client::ms(lease.grace));
+    let acquired = async {
+        let slot = source.acquire(&options.name, &want, |waiting| show.waiting(&options.name, waiting)).await?;
+        // What was said on the way here may be old.
+        let end = slot.renew(&lease).await?;
+        Ok::<_, Error>((slot, end))
+    };
+    let (mut slot, end) = tokio::select! {
+        biased;
+        signal = signals.number() => return Ok(Run::Interrupted(signal)),
+        acquired = acquired => acquired?,
+    };
+    show.clear();
+    show.granted(&slot.granted);
+    let job = options.job(&slot, &lease, end);
+    let (renewed, ends) = watch::channel(end);
+    let outcome = tokio::select! {
+        biased;
+        outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
+        never = slot.keep(&lease, &renewed) => match never {},
+    };
+    slot.release().await;
+    Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
+}
+
+impl Options {
+    async fn source(&self, show: &Show) -> Result<Source> {
+        let is_peer = self.no_agent || self.peer.is_asked_for();
+        if is_peer && self.agent.is_named() {
+            let contradiction =
+                "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
+            return Err(Error::Usage(format!("{contradiction}: leave one out")));
+        }
+        if !is_peer && let Some(agent) = self.agent.find()? {
+            return Ok(Source::Agent(agent));
+        }
+        let here = self.peer.start(None, true).await?;
+        show.listening(&here, &self.name);
+        Ok(Source::Own(Box::new(here)))
+    }
+
+    fn job(&self, slot: &Slot, lease: &Lease, end: Moment) -> Job {
+        let deadline = unix_seconds(end);
+        let variable = |name: &str, value: String| (OsString::from(name), OsString::from(value));
+        Job {
+            command: self.command.clone(),
+            env: vec![
+                variable("PEERLOCK_NAME", self.name.clone()),
+                variable("PEERLOCK_TOKEN", slot.granted.fencing.to_string()),
+                variable("PEERLOCK_SLOT", slot.granted.slot.to_string()),
+                variable("PEERLOCK_DEADLINE", format!("{deadline:.3}")),
+            ],
+            on_lost: match self.on_lost {
+                WhenLost::Term => OnLost::Term,
+                WhenLost::Kill => OnLost::Kill,
+                WhenLost::None => OnLost::Leave,
+            },
+            grace: lease.time_to_stop(),
+        }
+    }
+}
+
+/// On the clock of the wall, for scripts.
+fn unix_seconds(moment: Moment) -> f64 {
+    let at = SystemTime::now() + moment.since(Moment::now());
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

@@ -1,0 +1,62 @@
+//! When a command has to be over, from when its lease was renewed.
+//!
+//! ```text
+//!   renewal asked for        + ttl − grace         + ttl − margin     + ttl
+//!   ├──────────────────────────────┼─────────────────────┼──────────────┤
+//!              runs                  asked to end          killed         others may come in
+//! ```
+
+use std::time::Duration;
+
+use peerlock_supervise::Moment;
+
+/// How long a grant stands, and what of that is for stopping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// How long it stands without being renewed.
+    pub ttl: Duration,
+    /// How long before its end the command must begin to stop.
+    pub grace: Duration,
+    /// How long before its end the command is killed: a process that is killed takes a moment to go.
+    margin: Duration,
+}
+
+impl Lease {
+    /// A fifth of the lease to stop if nothing is said; a twentieth is for dying in any case.
+    pub fn new(ttl: Duration, grace: Option<Duration>) -> Self {
+        let margin = ttl / 20;
+        Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
+    }
+
+    /// By when nothing of the command may be alive, if the lease was asked for at `asked` and stands so long from then.
+    pub fn end(&self, asked: Moment, stands: Duration) -> Moment {
+        asked + stands.saturating_sub(self.margin)
+    }
+
+    /// How long the command has from when it is asked to end until it is killed.
+    pub fn time_to_stop(&self) -> Duration {
+        self.grace.saturating_sub(self.margin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_a_lease_is_for_dying() {
+        let ms = Duration::from_millis;
+        for (ttl, grace, granted, stopping) in [
+            (30_000, None, 6_000, 4_500),
+            (30_000, Some(10_000), 10_000, 8_500),
+            (30_000, Some(0), 1_500, 0),
+            (100, None, 20, 15),
+        ] {
+            let lease = Lease::new(ms(ttl), grace.map(ms));
+            assert_eq!((lease.grace, lease.time_to_stop()), (ms(granted), ms(stopping)), "{ttl} {grace:?}");
+            let now = Moment::now();
+            assert!(lease.end(now, lease.ttl) < now + lease.ttl);
+            assert_eq!(lease.end(now, lease.ttl) - lease.time_to_stop(), now + lease.ttl - lease.grace);
+        }
+    }
+}

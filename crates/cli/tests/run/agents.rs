@@ -1,0 +1,155 @@
+//! Agents: what they know, and how they go.
+
+use std::os::unix::net::UnixDatagram;
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Folder, Running, eventually};
+
+#[test]
+fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (mut first, address) = one.agent("");
+    let secret = one.path("data/secret").display().to_string();
+    let (_second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
+    // It has an hour, is asked to end, and takes its time.
+    let script = format!(
+        "trap 'sleep 0.3; echo ended > {0}; exit 0' TERM; echo > {1}; while :; do sleep 0.01; done",
+        one.path("ended").display(),
+        one.path("ready").display()
+    );
+    let mut holder = one.run_on("--ttl 1h r", &script);
+    one.written("ready");
+    let mut local = one.run_on("r", "true");
+    local.waits_behind(0);
+    let mut waiter = two.run_on("r", &format!("cat {}", one.path("ended").display()));
+    waiter.waits_behind(1);
+    first.send(Signal::SIGTERM);
+    holder.ends_with(76);
+    local.ends_with(69); // Its agent goes: it may ask another.
+    assert_eq!(waiter.ends_with(0), "ended\n");
+    first.ends_with(0);
+    assert!(!one.socket().exists());
+    two.run_on("--try r", "true").ends_with(0);
+}
+
+#[test]
+fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
+    let folder = Folder::new();
+    let (agent, address) = folder.agent("");
+    let (code, _, said) = Running::start(&mut folder.peerlock("agent --listen 127.0.0.1:0")).ends();
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("--data-dir"), "{said}");
+    let other = Folder::new();
+    let options = format!("agent --listen {address} --http unix:{}", other.socket().display());
+    let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
+    // A second signal does not wait for anybody.
+    let mut holder = folder.run_on("--ttl 1h r", "trap '' TERM; while :; do sleep 0.01; done");
+    holder.tells("granted");
+    agent.send(Signal::SIGTERM);
+    agent.line(|line| line.contains("leaving").then_some(()));
+    agent.send(Signal::SIGINT);
+    let mut agent = agent;
+    agent.ends_with(130);
+    holder.send(Signal::SIGKILL);
+    holder.ends();
+}
+
+#[test]
+fn an_agent_is_the_same_peer_when_it_starts_again() {
+    let folder = Folder::new();
+    let me = || {
+        let (mut agent, _) = folder.agent("");
+        let output = folder.peerlock("peers --json").output().unwrap();
+        agent.send(Signal::SIGINT);
+        agent.ends_with(0);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()[0]["peer"].clone()
+    };
+    assert_eq!(me(), me());
+}
+
+#[test]
+fn systemd_hears_when_it_is_ready_and_when_it_stops() {
+    let folder = Folder::new();
+    let socket = UnixDatagram::bind(folder.path("notify")).unwrap();
+    let http = format!("--http unix:{}", folder.socket().display());
+    let mut command = folder.peerlock(&format!("agent --listen 127.0.0.1:0 {http}"));
+    let mut agent = Running::start(command.env("NOTIFY_SOCKET", folder.path("notify")));
+    let hear = || {
+        let mut heard = [0; 64];
+        let length = socket.recv(&mut heard).unwrap();
+        String::from_utf8_lossy(&heard[..length]).into_owned()
+    };
+    assert_eq!(hear(), "READY=1");
+    agent.send(Signal::SIGTERM);
+    assert_eq!(hear(), "STOPPING=1");
+    agent.ends_with(0);
+}
+
+#[test]
+fn who_holds_who_waits_and_who_is_there_can_be_seen() {
+    let folder = Folder::new();
+    let (_agent, address) = folder.agent("");
+    let holder = folder.run_on("-n 1 r", "sleep 1000");
+    holder.tells("granted");
+    let waiter = folder.run_on("r", "true");
+    waiter.waits_behind(0);
+    let seen = eventually("holder and waiter", || {
+        let seen = folder.show("r");
+        (seen["queue"].as_array()?.len() == 1 && seen["holders"][0]["client"].is_object()).then_some(seen)
+    });
+    assert!(seen["holders"][0]["client"]["label"].as_str().unwrap().ends_with(": sh -c sleep 1000"), "{seen}");
+    let text = |arguments: &str| {
+        let output = folder.peerlock(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shown = text("show r");
+    assert!(shown.starts_with("r: 1 of 1 slots held, 1 waiting\n"), "{shown}");
+    assert!(shown.contains("slot 0") && shown.contains("wait 1"), "{shown}");
+    assert_eq!(text("ls").lines().count(), 2);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text("ls --json")).unwrap()[0]["waiting_here"], 1);
+    assert!(text("peers").contains(&address));
+    // Who waits no more is not in line any more.
+    waiter.send(Signal::SIGTERM);
+    eventually("an empty line", || folder.show("r")["queue"].as_array()?.is_empty().then_some(()));
+    let (code, _, said) = Running::start(&mut folder.peerlock("show other")).ends();
+    assert_eq!(code, 66, "{said}");
+}
+
+#[test]
+fn what_happens_can_be_watched() {
+    let folder = Folder::new();
+    let (mut agent, _) = folder.agent("");
+    let mut all = Running::start(&mut folder.peerlock("watch"));
+    let mut one = Running::start(&mut folder.peerlock("watch --json one"));
+    // They may not listen yet.
+    eventually("events", || {
+        folder.run_on("one", "true").ends_with(0);
+        folder.run_on("two", "true").ends_with(0);
+        (one.printed().contains("\"released\"") && all.printed().contains("released after")).then_some(())
+    });
+    agent.send(Signal::SIGTERM);
+    agent.ends_with(0);
+    let (_, out, _) = one.ends();
+    for line in out.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["name"], "one", "{line}");
+    }
+    let (_, out, _) = all.ends();
+    assert!(out.contains("two #") && out.contains("has slot 0 with token"), "{out}");
+}
+
+#[test]
+fn without_an_agent_it_is_said_how_to_start_one() {
+    let folder = Folder::new();
+    for arguments in
+        ["ls", "show r", "peers", "watch", "acquire --ttl 1s r", "renew --grant 1 r", "release --grant 1 r"]
+    {
+        let (code, _, said) = Running::start(&mut folder.peerlock(arguments)).ends();
+        assert_eq!(code, 69, "{arguments}: {said}");
+        assert!(said.contains("peerlock agent"), "{arguments}: {said}");
+    }
+}

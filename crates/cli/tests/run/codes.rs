@@ -1,0 +1,101 @@
+//! A command under `run` is as it would be without: code, environment, input, output.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::common::{Folder, Running};
+
+#[test]
+fn the_commands_code_is_ours() {
+    let folder = Folder::new();
+    for (script, code) in [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -KILL $$", 137), ("kill $$", 143)] {
+        let mut run = folder.run("r", script);
+        run.ends_with(code);
+        assert_eq!(run.tells("ended"), code, "{script}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_as_by_a_shell() {
+    let folder = Folder::new();
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let mut command = folder.peerlock("run --listen 127.0.0.1:0 --no-agent r --");
+        let mut run = Running::start(command.arg(program));
+        let (ended, _, said) = run.ends();
+        assert_eq!(ended, code, "{said}");
+        assert!(said.contains(program), "{said}");
+    }
+}
+
+#[test]
+fn the_command_knows_its_slot() {
+    let folder = Folder::new();
+    let mut run = folder.run("-n 2 two", "env | grep ^PEERLOCK_ | sort; date +%s");
+    let out = run.ends_with(0);
+    let value = |name: &str| out.lines().find_map(|line| line.strip_prefix(&format!("PEERLOCK_{name}="))).unwrap();
+    assert_eq!(value("NAME"), "two");
+    let granted = run.tells("granted");
+    assert_eq!(value("TOKEN"), granted["fencing"].to_string());
+    assert_eq!(value("SLOT"), granted["slot"].to_string());
+    // 30 seconds, less what is for dying.
+    let now: f64 = out.lines().last().unwrap().parse().unwrap();
+    let deadline: f64 = value("DEADLINE").parse().unwrap();
+    assert!(deadline > now && deadline < now + 30.0, "{deadline} at {now}");
+}
+
+#[test]
+fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
+    let folder = Folder::new();
+    let mut command = folder.peerlock("run --listen 127.0.0.1:0 --no-agent r -- cat");
+    let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
+    process.stdin.take().unwrap().write_all(b"one\ntwo").unwrap();
+    let output = process.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"one\ntwo");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "not a terminal");
+    assert!(output.status.success());
+}
+
+#[test]
+fn what_makes_no_sense_is_64_and_nothing_is_run() {
+    let folder = Folder::new();
+    for (options, words) in [
+        ("r", "COMMAND"),
+        ("-n 0 r -- touch run", "0 slots"),
+        ("-w soon r -- touch run", "not a duration"),
+        ("-w 1s --try r -- touch run", "cannot be used with"),
+        ("--ttl 10ms r -- touch run", "cannot be kept"),
+        ("--ttl 10s --grace 5s r -- touch run", "cannot be kept"),
+        ("--on-lost hope r -- touch run", "hope"),
+        ("--agent /a/b r -- touch run", "cannot be used with"),
+        ("-E 256 r -- touch run", "256"),
+    ] {
+        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
+        let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
+        assert_eq!(code, 64, "{options}: {said}");
+        assert!(said.contains(words), "{options}: {said}");
+    }
+    for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x"] {
+        let mut command = folder.peerlock(&format!("run --agent /a/b {option} r -- true"));
+        let (code, _, said) = Running::start(&mut command).ends();
+        assert_eq!(code, 64, "{option}: {said}");
+    }
+    assert!(!folder.path("run").exists());
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    let secret = folder.path("secret");
+    std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
+    for (mode, code, words) in [(0o644, 66, "chmod 600"), (0o600, 0, "")] {
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
+        let (ended, _, said) = folder.run(&format!("--secret-file {} r", secret.display()), "true").ends();
+        assert_eq!(ended, code, "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+    let (code, _, said) = folder.run("--secret-file /no/such/file r", "true").ends();
+    assert_eq!(code, 66, "{said}");
+    let (code, _, said) = folder.run("--data-dir /proc/no/such r", "true").ends();
+    assert_eq!(code, 73, "{said}");
+}

@@ -1,0 +1,191 @@
+//! Processes that the tests start, listen to, and end whatever happens.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a machine under load; only a failure takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something to happen.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(started.elapsed() < PATIENCE, "never seen: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A data folder, and room for what commands write.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The program with this folder, away from everything that the machine may have.
+    pub fn peerlock(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+        command.args(arguments.split_whitespace()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("PEERLOCK_DATA_DIR", self.0.path().join("data")).env("PEERLOCK_AGENT", self.socket());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// A run that is a peer itself, and tells what happens.
+    pub fn run(&self, options: &str, script: &str) -> Running {
+        self.run_on(&format!("--listen 127.0.0.1:0 --no-agent {options}"), script)
+    }
+
+    /// A run through the agent of this folder.
+    pub fn run_on(&self, options: &str, script: &str) -> Running {
+        Running::start(self.peerlock(&format!("run --json {options}")).args(["--", "sh", "-c", script]))
+    }
+
+    /// Where the agent of this folder has its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path("agent.sock")
+    }
+
+    /// An agent that has started, and where its peer listens.
+    pub fn agent(&self, options: &str) -> (Running, String) {
+        let socket = self.socket();
+        let options = format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", socket.display());
+        let agent = Running::start(&mut self.peerlock(&options));
+        let line = agent.line(|line| line.contains("a peer").then(|| line.to_owned()));
+        let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+        agent.line(|line| line.contains("ready").then_some(()));
+        (agent, address)
+    }
+
+    /// What the agent knows of a resource.
+    pub fn show(&self, name: &str) -> Value {
+        let output = self.peerlock(&format!("show --json {name}")).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// What a command has written into a file, when it ends with a line.
+    pub fn written(&self, name: &str) -> String {
+        eventually(&format!("a line in {name}"), || {
+            let text = fs::read_to_string(self.path(name)).ok()?;
+            text.strip_suffix('\n').map(str::to_owned)
+        })
+    }
+}
+
+/// A process under test. It is killed when it is dropped, and its command with it.
+pub struct Running {
+    process: Child,
+    out: Arc<Mutex<String>>,
+    err: Arc<Mutex<String>>,
+    readers: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Self {
+        let mut process = command.spawn().unwrap();
+        let (out, err) = (Arc::default(), Arc::default());
+        let mut readers = Vec::new();
+        if let Some(stream) = process.stdout.take() {
+            readers.push(listen(stream, &out));
+        }
+        if let Some(stream) = process.stderr.take() {
+            readers.push(listen(stream, &err));
+        }
+        Self { process, out, err, readers }
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id().cast_signed())
+    }
+
+    pub fn send(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// The first line on its standard error that is what we look for.
+    pub fn line<T>(&self, mut find: impl FnMut(&str) -> Option<T>) -> T {
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            eventually("the line", || self.err.lock().unwrap().lines().find_map(&mut find))
+        }));
+        seen.unwrap_or_else(|_| panic!("it says only:\n{}", self.err.lock().unwrap()))
+    }
+
+    /// The first JSON object of this name that it tells.
+    pub fn tells(&self, name: &str) -> Value {
+        self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
+    }
+
+    /// It waits with so many ahead of it.
+    pub fn waits_behind(&self, ahead: u64) {
+        self.line(|line| {
+            let object = serde_json::from_str::<Value>(line).ok()?;
+            (object["waiting"]["ahead"] == ahead).then_some(())
+        });
+    }
+
+    /// What it has printed so far.
+    pub fn printed(&self) -> String {
+        self.out.lock().unwrap().clone()
+    }
+
+    /// Waits for its end: the exit code, what it printed, and what it said.
+    pub fn ends(&mut self) -> (i32, String, String) {
+        let status = eventually("its end", || self.process.try_wait().unwrap());
+        // Whatever it has left behind may still have its output: then we have what there is.
+        eventually("the end of its output", || self.readers.iter().all(|reader| reader.is_finished()).then_some(()));
+        let code = status.code().unwrap_or(-1);
+        (code, self.out.lock().unwrap().clone(), self.err.lock().unwrap().clone())
+    }
+
+    /// The exit code, with all that it said if it is another.
+    pub fn ends_with(&mut self, expected: i32) -> String {
+        let (code, out, err) = self.ends();
+        assert_eq!(code, expected, "{out}\n{err}");
+        out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _gone = self.process.wait();
+    }
+}
+
+fn listen(stream: impl Read + Send + 'static, into: &Arc<Mutex<String>>) -> std::thread::JoinHandle<()> {
+    let into = Arc::clone(into);
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(stream);
+        let mut line = Vec::new();
+        while let Ok(1..) = lines.read_until(b'\n', &mut line) {
+            into.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+            line.clear();
+        }
+    })
+}
+
+/// Whether a process whose number a command has written is gone.
+pub fn is_gone(pid: &str) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')),
+        Err(_) => true,
+    }
+}

@@ -1,0 +1,151 @@
+//! Nobody comes in before the command of who has lost its slot is dead.
+
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use nix::sys::signal::Signal;
+
+use crate::common::{Folder, eventually, is_gone};
+
+/// Writes its number, and stays for ever.
+fn stays(folder: &Folder, file: &str) -> String {
+    format!("echo $$ > {}; exec sleep 1000", folder.path(file).display())
+}
+
+/// Whether the process whose number is in a file runs. Who is only waited for has ended.
+fn tells_of(folder: &Folder, file: &str) -> String {
+    format!(
+        "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat {})/status && echo alive || echo dead",
+        folder.path(file).display()
+    )
+}
+
+#[test]
+fn a_run_that_is_killed_frees_its_slot_at_once() {
+    let folder = Folder::new();
+    let (_agent, _) = folder.agent("");
+    let first = folder.run_on("--ttl 1h r", &stays(&folder, "pid"));
+    let pid = folder.written("pid");
+    let mut second = folder.run_on("r", "echo second");
+    second.waits_behind(0);
+    first.send(Signal::SIGKILL);
+    assert_eq!(second.ends_with(0), "second\n");
+    eventually("the end of the command", || is_gone(&pid).then_some(()));
+}
+
+#[test]
+fn a_frozen_run_loses_its_slot_and_its_command_before_others_come_in() {
+    let folder = Folder::new();
+    let (_agent, _) = folder.agent("");
+    let mut first = folder.run_on("--ttl 2s --grace 500ms r", &stays(&folder, "pid"));
+    folder.written("pid");
+    first.send(Signal::SIGSTOP);
+    let mut second = folder.run_on("r", &tells_of(&folder, "pid"));
+    assert_eq!(second.ends_with(0), "dead\n");
+    first.send(Signal::SIGCONT);
+    first.ends_with(76);
+    first.tells("lost");
+}
+
+/// Its peer is frozen with it, and gives nothing away before it has gone on.
+#[test]
+fn a_frozen_run_that_is_a_peer_itself_loses_its_command() {
+    let folder = Folder::new();
+    let mut first = folder.run("--ttl 2s r", &stays(&folder, "pid"));
+    let pid = folder.written("pid");
+    first.send(Signal::SIGSTOP);
+    eventually("the end of the command", || is_gone(&pid).then_some(()));
+    first.send(Signal::SIGCONT);
+    first.ends_with(76);
+    folder.run("r", "true").ends_with(0);
+}
+
+#[test]
+fn a_frozen_agent_costs_the_command_its_life() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    let mut first = folder.run_on("--ttl 2s r", &stays(&folder, "pid"));
+    let pid = folder.written("pid");
+    agent.send(Signal::SIGSTOP);
+    eventually("the end of the command", || is_gone(&pid).then_some(()));
+    // It asks the agent to take the slot back, but not for ever.
+    first.ends_with(76);
+    agent.send(Signal::SIGCONT);
+    folder.run_on("r", "true").ends_with(0);
+}
+
+#[test]
+fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    let mut first = folder.run_on("--ttl 2s r", &stays(&folder, "pid"));
+    let pid = folder.written("pid");
+    drop(agent);
+    first.ends_with(76);
+    assert!(is_gone(&pid));
+    // Its socket is still there, and going on without it would be a cluster of one's own.
+    let mut command = folder.peerlock("run r -- true");
+    let (code, _, said) = crate::common::Running::start(&mut command).ends();
+    assert_eq!(code, 69, "{said}");
+    assert!(said.contains("peerlock agent"), "{said}");
+}
+
+#[test]
+fn what_to_do_with_a_command_that_lost_its_slot_can_be_said() {
+    let folder = Folder::new();
+    for (on_lost, code, output) in [("term", 76, "asked\n"), ("kill", 76, ""), ("none", 7, "on\n")] {
+        let (agent, _) = folder.agent("");
+        let script = format!(
+            "trap 'echo asked; exit 0' TERM; echo > {0}; while ! test -e {1}; do sleep 0.01; done; echo on; exit 7",
+            folder.path("ready").display(),
+            folder.path("go").display()
+        );
+        let mut run = folder.run_on(&format!("--ttl 1s --on-lost {on_lost} r"), &script);
+        folder.written("ready");
+        drop(agent);
+        run.tells("lost");
+        std::fs::write(folder.path("go"), "").unwrap();
+        assert_eq!(run.ends_with(code), output, "{on_lost}");
+        for file in ["ready", "go"] {
+            std::fs::remove_file(folder.path(file)).unwrap();
+        }
+    }
+}
+
+/// Carries bytes between clients and an agent, until it is told to cut them off. New ones come through all the same.
+fn go_between(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let open: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+    let known = Arc::clone(&open);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&agent).unwrap());
+            let clone = |stream: &TcpStream| stream.try_clone().unwrap();
+            known.lock().unwrap().extend([clone(&client), clone(&server)]);
+            for (mut from, mut to) in [(clone(&client), clone(&server)), (server, client)] {
+                std::thread::spawn(move || {
+                    let _cut = std::io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, open)
+}
+
+/// The agent frees a slot whose connection ends. The command must not have its grace then: somebody else is inside.
+#[test]
+fn a_command_whose_connection_breaks_is_killed_at_once() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("--http 127.0.0.1:0");
+    let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+    let (address, open) = go_between(http);
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", folder.path("pid").display());
+    let mut first = folder.run_on(&format!("--ttl 1h --agent {address} r"), &script);
+    let pid = folder.written("pid");
+    open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+    first.ends_with(76);
+    assert!(is_gone(&pid));
+    folder.run_on("--try r", "true").ends_with(0);
+}

@@ -1,0 +1,10 @@
+//! The commands as a person and a script meet them: real processes, on loopback, each test with a folder of its own.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod agents;
+mod codes;
+mod common;
+mod detached;
+mod losing;
+mod terminal;
+mod turns;

@@ -1,0 +1,62 @@
+//! What a person sees who waits.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use nix::pty::{Winsize, openpty};
+
+use crate::common::{Folder, Running, eventually};
+
+/// A run whose errors go to a terminal, and what is on its screen.
+fn on_a_terminal(folder: &Folder, options: &str) -> (Running, Arc<Mutex<String>>) {
+    let size = Winsize { ws_row: 25, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+    let pty = openpty(Some(&size), None).unwrap();
+    let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
+    command.stderr(Stdio::from(pty.slave)).env("TERM", "xterm").args(["--", "sh", "-c", "echo started >&2"]);
+    let run = Running::start(&mut command);
+    drop(command); // With its copy of the terminal.
+    let screen = Arc::new(Mutex::new(String::new()));
+    let (mut from, seen) = (File::from(pty.master), Arc::clone(&screen));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    });
+    (run, screen)
+}
+
+#[test]
+fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
+    let folder = Folder::new();
+    let go = folder.path("go");
+    let first = folder.run("backup", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    first.tells("granted");
+    let (mut second, screen) = on_a_terminal(&folder, "backup");
+    let text = "peerlock: waiting for backup: next in line";
+    eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
+    std::fs::write(go, "").unwrap();
+    second.ends_with(0);
+    let screen = eventually("the command", || {
+        let screen = screen.lock().unwrap();
+        screen.contains("started").then(|| screen.clone())
+    });
+    let (before, _) = screen.split_once("started").unwrap();
+    assert!(before.ends_with("\r\u{1b}[2K") || before.ends_with("\u{1b}[K") || before.ends_with('\r'), "{before:?}");
+    assert!(!screen.contains("alone"), "it has joined the first: {screen:?}");
+}
+
+#[test]
+fn who_is_alone_is_told_how_others_join() {
+    let folder = Folder::new();
+    let (mut run, screen) = on_a_terminal(&folder, "backup");
+    run.ends_with(0);
+    let screen = eventually("an invitation", || {
+        let screen = screen.lock().unwrap();
+        screen.contains("started").then(|| screen.clone())
+    });
+    assert!(screen.contains("peerlock run --join 127.0.0.1:") && screen.contains(" backup -- "), "{screen:?}");
+    assert!(!screen.contains("waiting"), "{screen:?}");
+}

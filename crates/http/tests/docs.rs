@@ -1,0 +1,56 @@
+//! The examples of `docs/http.md` work, in their order.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+
+use common::Stand;
+use serde_json::Value;
+
+#[tokio::test]
+async fn the_examples_work() {
+    let stand = Stand::start().await;
+    let text = include_str!("../../../docs/http.md");
+    let (mut grant, mut tried) = (Value::Null, 0);
+    // Those with -N do not end; `streams.rs` has them.
+    for line in text.lines().filter(|line| line.starts_with("$A/") && !line.contains(" -N")) {
+        let (command, answer) = line.split_once(" #").unwrap_or((line, ""));
+        let path = command.trim_start_matches("$A").split(' ').next().unwrap();
+        let mut body = command.split('\'').nth(1).unwrap_or_default().to_owned();
+        if let Some((start, rest)) = body.split_once(r#""grant": "#) {
+            let end = rest.trim_start_matches(|c| c != '}');
+            body = format!(r#"{start}"grant": {grant}{end}"#);
+        }
+        let method = if body.is_empty() { "GET" } else { "POST" };
+        let got = stand.ask(method, path, &[], &body).await;
+        assert_eq!(got.status, 200, "{line}: {}", got.body);
+        if path.ends_with("/acquire") {
+            grant = got.json()["grant"].clone();
+        }
+        // What is shown has the fields that it is said to have.
+        for field in answer.split('"').filter(|part| part.ends_with("_ms") || *part == "holders") {
+            assert!(got.body.contains(&format!("\"{field}\"")), "{line}: {}", got.body);
+        }
+        tried += 1;
+    }
+    assert_eq!(tried, 8);
+}
+
+#[test]
+fn every_kind_of_error_is_in_the_table() {
+    let text = include_str!("../../../docs/http.md");
+    let table = text.split("## Errors").nth(1).unwrap().split("## Who may ask").next().unwrap();
+    let source = include_str!("../src/failure.rs");
+    let kinds = source.split("pub enum Kind {").nth(1).unwrap().split('}').next().unwrap();
+    let kinds: Vec<&str> = kinds.lines().map(str::trim).filter(|line| line.ends_with(',')).collect();
+    assert!(kinds.len() > 10, "{kinds:?}");
+    for kind in kinds {
+        let snake: String = kind
+            .trim_end_matches(',')
+            .char_indices()
+            .map(|(at, c)| {
+                if at > 0 && c.is_uppercase() { format!("_{}", c.to_lowercase()) } else { c.to_lowercase().to_string() }
+            })
+            .collect();
+        assert!(table.contains(&format!("`{snake}`")), "{snake} is not in the table");
+    }
+}
