@@ -32,6 +32,9 @@ pub enum Error {
     /// The report was written, but numbers that we claim to reproduce are not: a sentence for each.
     #[error("{}", .0.join("\npeerlock: "))]
     Moved(Vec<String>),
+    /// There are no numbers.
+    #[error("{0}")]
+    Bench(#[from] peerlock_bench::Error),
     /// A peer did not start.
     #[error(transparent)]
     Peer(#[from] StartError),
@@ -126,6 +129,8 @@ pub mod exit {
     pub const NOT_ACQUIRED: u8 = 75;
     const LOST: u8 = 76;
     const NOT_ALLOWED: u8 = 77;
+    /// 128 and the number of SIGINT.
+    const INTERRUPTED: u8 = 130;
 
     /// Prints an error and says how to exit.
     pub fn after(error: &Error) -> ExitCode {
@@ -148,6 +153,12 @@ pub mod exit {
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
                 peerlock_figures::Error::Broken { .. } => BROKEN,
+            },
+            Error::Bench(error) => match error {
+                peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
+                peerlock_bench::Error::Child { .. } | peerlock_bench::Error::Io(_) => SOFTWARE,
+                peerlock_bench::Error::Broken { .. } => BROKEN,
+                peerlock_bench::Error::Interrupted => INTERRUPTED,
             },
             Error::Service(error) => of_service(error),
             Error::Peer(error) => of_start(error),

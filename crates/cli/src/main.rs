@@ -7,11 +7,13 @@ use clap::{Parser, Subcommand};
 use peerlock_sim::text::{SpanError, span};
 
 mod agent;
+mod bench;
 mod client;
 mod demo;
 mod error;
 mod here;
 mod look;
+mod progress;
 mod reproduce;
 mod run;
 mod say;
@@ -43,6 +45,10 @@ enum Command {
     Simulate(Box<simulate::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
     Reproduce(reproduce::Options),
+    /// Measure real peers on loopback: hand-over, fairness, entries per second, memory
+    Bench(bench::Options),
+    #[command(hide = true)]
+    BenchChild(bench::Child),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::BenchChild(child) => bench::child(&child).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| exit::after(&error))
 }

@@ -1,14 +1,14 @@
 //! `peerlock reproduce`: the papers' figures and ours, as one page with plots, tables and verdicts.
 
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use peerlock_figures::report::{self, Outcome, Provenance};
 use peerlock_figures::{Plan, Progress, Store, select};
 
+use crate::progress::progress_bar;
 use crate::{Error, Result};
 
 /// Run the experiments of the papers' figures, and of ours, and write a report
@@ -77,16 +77,4 @@ pub fn run(options: &Options) -> Result<()> {
     writeln!(out, "{}: {kept} of {claimed} numbers that we claim to reproduce are reproduced", page.display())?;
     out.flush()?;
     if moved.is_empty() { Ok(()) } else { Err(Error::Moved(moved)) }
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn progress_bar() -> ProgressBar {
-    if !stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:40} {percent:>3} %, {eta} to go: {msg}");
-    bar.set_style(style.expect("the template is fixed, and tested by every run on a terminal"));
-    bar.enable_steady_tick(Duration::from_millis(200));
-    bar
 }

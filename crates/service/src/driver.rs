@@ -1,6 +1,7 @@
 //! The one task that owns the [`Engine`]: a loop over what clients, transport and clock bring.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::SystemTime;
 
 use peerlock_base::{PeerId, Span, Time};
@@ -144,8 +145,15 @@ impl<T: Transport> Driver<T> {
         let now = self.now();
         self.engine.start(&self.join, now);
         self.carry_out();
+        // Set anew only when it changes: most of what happens does not change what is next.
+        let mut set = None;
+        let mut alarm = pin!(sleep_until(self.began));
         while !self.left {
             let wake = self.engine.next_wake().map(|at| self.instant(at));
+            if let Some(wake) = wake.filter(|_| wake != set) {
+                alarm.as_mut().reset(wake);
+            }
+            set = wake;
             tokio::select! {
                 // Messages first: whoever hands over should not wait behind those who only ask.
                 biased;
@@ -161,7 +169,9 @@ impl<T: Transport> Driver<T> {
                         self.engine.leave(now);
                     }
                 },
-                () = sleep_until(wake.unwrap_or(self.began)), if wake.is_some() => {
+                () = alarm.as_mut(), if wake.is_some() => {
+                    // It has gone off: the next may be for the same time.
+                    set = None;
                     let now = self.now();
                     self.engine.wake(now);
                 }
@@ -293,7 +303,10 @@ impl<T: Transport> Driver<T> {
     }
 
     fn carry_out(&mut self) {
-        for out in std::mem::take(&mut self.engine.out) {
+        let mut out = std::mem::take(&mut self.engine.out);
+        // What others wait for goes out before anybody here is told anything.
+        out.sort_by_key(|out| !matches!(out, Out::Net(_)));
+        for out in out {
             match out {
                 Out::Net(contacts::Out::Send(host, epoch, bytes)) => self.transport.send(host.0, epoch, bytes),
                 Out::Net(contacts::Out::HangUp(host)) => self.transport.hang_up(host.0),

@@ -1,0 +1,54 @@
+use std::io;
+
+use crate::Against;
+
+/// Why there are no numbers. All children have been stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server to compare with is not there.
+    #[error(
+        "{program} cannot be started ({source}): install it ({package} in Debian), or do without --against {against}"
+    )]
+    NoServer {
+        /// What was asked for.
+        against: Against,
+        /// What should have run.
+        program: &'static str,
+        /// Where it comes from.
+        package: &'static str,
+        /// What happened.
+        source: io::Error,
+    },
+    /// A server to compare with does not answer.
+    #[error("{against} was started and does not answer: {why}. Its last words: {words}")]
+    Mute {
+        /// Which.
+        against: Against,
+        /// What happened.
+        why: String,
+        /// The end of its log.
+        words: String,
+    },
+    /// A child could not be started or has ended.
+    #[error("{who} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
+    Child {
+        /// Which.
+        who: String,
+        /// What it said or what happened.
+        why: String,
+    },
+    /// What the clients noted must not happen.
+    #[error("{who} broke a promise: {what}")]
+    Broken {
+        /// Who.
+        who: String,
+        /// What happened.
+        what: String,
+    },
+    /// Something that every machine has is missing here.
+    #[error("the bench cannot run here: {0}")]
+    Io(#[from] io::Error),
+    /// Ctrl-C, or whoever wants us to stop.
+    #[error("interrupted; all children are stopped")]
+    Interrupted,
+}

@@ -1,0 +1,34 @@
+//! How fast peers hand over: real peers in processes of their own, on loopback, measured beside what one message costs
+//! and beside other servers.
+//!
+//! ```text
+//!   bench (the parent)                       measures nothing itself, and sleeps while others do
+//!     ├── ping ◄── TCP ──► echo              what one message costs: half a round trip
+//!     ├── peer ◄── links ──► peer …          each with its share of the clients
+//!     ├── etcd, redis                        servers to compare with, in a temporary folder
+//!     └── etcd and redis clients             as many as the peers have, in as many processes
+//! ```
+//!
+//! Every client notes when it asked, entered and left on `CLOCK_MONOTONIC`, which is one clock for the whole machine; the
+//! *gap* of a hand-over is the time from one client's leaving to the next one's entering the same slot. What the
+//! clients noted is also checked: two of them in one slot, or a fencing number that went back, fail the run.
+//!
+//! All cases take turns within each round, so that a moment of load does not hit only one of them. `docs/bench.md` says
+//! how to read the numbers.
+
+pub mod child;
+mod clock;
+mod crew;
+mod door;
+mod error;
+mod etcd;
+mod plan;
+mod redis;
+mod report;
+mod server;
+mod statistics;
+
+pub use error::Error;
+pub use plan::{Against, Options, Progress, run};
+pub use report::{Case, Memory, Report, Target, Uncontended};
+pub use statistics::Times;
