@@ -25,6 +25,10 @@ pub struct AsPeer {
     /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
+    /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is the one
+    /// that it listens on
+    #[arg(long, value_name = "ADDR")]
+    pub advertise: Option<SocketAddr>,
     /// A peer to join the cluster of: HOST, HOST:PORT or quic://HOST:PORT. May be given several times; one that answers
     /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
     #[arg(long, value_name = "ADDR")]
@@ -72,6 +76,7 @@ impl AsPeer {
         let builder = |join: &[String]| {
             let builder = Peer::builder().listen(address).secret(secret.clone());
             let builder = builder.identity(identity.clone().unwrap_or_else(Identity::generate));
+            let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
             join.iter().fold(builder, |builder, address| builder.join(address))
         };
         let mut join = self.join.clone();
@@ -118,8 +123,8 @@ impl AsPeer {
 impl Here {
     /// Where other machines can dial it, as far as we can tell.
     pub fn address(&self) -> SocketAddr {
-        let listens = self.peer.address();
-        if listens.ip().is_unspecified() { SocketAddr::new(own_ip(), listens.port()) } else { listens }
+        let told = self.peer.advertised();
+        if told.ip().is_unspecified() { SocketAddr::new(own_ip(), told.port()) } else { told }
     }
 
     /// Says goodbye to the others, but not for ever.

@@ -87,6 +87,7 @@ fn render(
         ("sent", "Frames to other peers", c.sent),
         ("malformed", "Frames of no version or format that is known", c.malformed),
         ("strange", "Messages that made no sense", c.strange),
+        ("strangers", "Connections of nobody who belongs to the cluster", c.strangers),
         ("undelivered", "Messages that found no way", c.undelivered),
     ] {
         registry.register(name, help, ConstCounter::new(value));

@@ -240,7 +240,9 @@ impl<T: Transport> Driver<T> {
             }
             Command::Resources { reply } => _ = reply.send(self.engine.resources()),
             Command::Peers { reply } => _ = reply.send(self.engine.peers()),
-            Command::Counters { reply } => _ = reply.send(self.engine.counters()),
+            Command::Counters { reply } => {
+                _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.engine.counters() });
+            }
             Command::Inspect { reply } => _ = reply.send(self.engine.inspect(now)),
             Command::Dial { address } => self.transport.dial(&address),
             Command::Drain { reply } => {

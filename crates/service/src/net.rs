@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::PeerId;
-use peerlock_net::{Address, Epoch, Net};
+use peerlock_net::{Address, Epoch, Net, Refusal};
 
 use crate::transport::{Event, Transport};
 
@@ -50,6 +50,14 @@ impl Transport for RealNetwork {
         if let Some((_, link)) = self.links.get(&peer) {
             self.net.hang_up(peer, *link);
         }
+    }
+
+    fn strangers(&self) -> u64 {
+        let stranger = |refusal: &Refusal| match refusal {
+            Refusal::Secret | Refusal::Timeout | Refusal::Broken | Refusal::Version | Refusal::Crowded => true,
+            Refusal::Collision | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
+        };
+        self.net.metrics().refused.iter().filter(|(refusal, _)| stranger(refusal)).map(|(_, count)| count).sum()
     }
 
     async fn next(&mut self) -> Option<Event> {

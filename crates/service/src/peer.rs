@@ -28,6 +28,7 @@ pub const PORT: u16 = 7400;
 pub struct Peer {
     service: Service,
     address: SocketAddr,
+    advertised: SocketAddr,
 }
 
 /// How a [`Peer`] is started.
@@ -35,6 +36,7 @@ pub struct Peer {
 #[must_use = "nothing is started before `start`"]
 pub struct PeerBuilder {
     listen: SocketAddr,
+    advertise: Option<SocketAddr>,
     join: Vec<String>,
     secret: Option<Secret>,
     identity: Option<Identity>,
@@ -66,12 +68,17 @@ impl Peer {
     /// How to start one.
     pub fn builder() -> PeerBuilder {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        PeerBuilder { listen, join: Vec::new(), secret: None, identity: None }
+        PeerBuilder { listen, advertise: None, join: Vec::new(), secret: None, identity: None }
     }
 
     /// Where it listens, with the port that it got.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where the others are told to find it. If that is every address of this machine, each takes the one it sees.
+    pub fn advertised(&self) -> SocketAddr {
+        self.advertised
     }
 }
 
@@ -88,6 +95,13 @@ impl PeerBuilder {
     /// not said.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
+        self
+    }
+
+    /// Where others reach it, if that is not where it listens: behind a forwarded port, or in a container. Port 0 is the one
+    /// that it listens on.
+    pub fn advertise(mut self, address: SocketAddr) -> Self {
+        self.advertise = Some(address);
         self
     }
 
@@ -121,12 +135,12 @@ impl PeerBuilder {
             None => Secret::load_or_create(&places::secret(&places::data_dir()?))?,
         };
         let join = resolve_all(&self.join).await?;
-        let net = Net::start(net::Config::new(self.listen), self.identity.unwrap_or_else(Identity::generate), secret);
-        let net = net.await?;
-        let address = net.address().socket;
+        let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
+        let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
+        let (address, advertised) = (net.address().socket, net.advertised().socket);
         let builder = join.into_iter().fold(Service::builder(), |builder, address| builder.join(address));
         let service = builder.start(RealNetwork::new(net)).await?;
-        Ok(Peer { service, address })
+        Ok(Peer { service, address, advertised })
     }
 }
 

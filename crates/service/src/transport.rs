@@ -26,6 +26,11 @@ pub trait Transport: Send + 'static {
     /// Ends the connection to a peer, for the next one to begin anew.
     fn hang_up(&mut self, peer: PeerId);
 
+    /// How many connections were refused so far because nobody proved on them to belong here.
+    fn strangers(&self) -> u64 {
+        0
+    }
+
     /// What happens next; `None` when the transport has stopped. May be dropped and called again: nothing is lost.
     fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
 

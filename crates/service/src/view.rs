@@ -254,6 +254,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Messages that made no sense.
     pub strange: u64,
+    /// Connections that were refused because nobody proved on them to belong to the cluster.
+    pub strangers: u64,
     /// Routed messages that found no way.
     pub undelivered: u64,
     /// Tickets that were asked for.

@@ -14,7 +14,7 @@ async fn ten_thousand_entries_of_32_clients_at_8_agents() {
     let mut world = World::new(3, Duration::from_secs(60), Duration::ZERO);
     let agents = world.cluster(AGENTS).await;
     let mut clients: Vec<_> =
-        (0..CLIENTS).map(|n| world.client(&agents[n % AGENTS], ENTRIES, (n / AGENTS) % 2 == 0)).collect();
+        (0..CLIENTS).map(|n| world.client(&agents[n % AGENTS], ENTRIES, (n / AGENTS).is_multiple_of(2))).collect();
     for client in &mut clients {
         assert!(client.ends().await.success(), "client {}", client.number);
     }

@@ -5,6 +5,7 @@
 //! killed when it ends, however it ends. `PEERLOCK_SEED=7` gives other clients and victims.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod addresses;
 mod checker;
 mod client;
 mod crowd;
