@@ -40,7 +40,7 @@ impl Show {
     pub fn listening(&self, here: &Here, name: &str) {
         match self {
             Self::Machine => tell(&json!({ "listening": here.peer.address().to_string() })),
-            Self::Terminal(bar) if here.is_first => bar.suspend(|| say(invitation(here, name))),
+            Self::Terminal(_) if here.is_first => say(invitation(here, name)),
             Self::Terminal(_) | Self::Nobody => {}
         }
     }
@@ -55,7 +55,9 @@ impl Show {
 
     /// Nothing more is waited for: the screen belongs to others.
     pub fn clear(&self) {
-        if let Self::Terminal(bar) = self {
+        if let Self::Terminal(bar) = self
+            && !bar.is_finished()
+        {
             bar.finish_and_clear();
         }
     }
