@@ -77,7 +77,7 @@ async fn agent(world: &mut World, network: &Network, machine: usize, join: &[usi
     command.args(["netns", "exec", &network.names[machine - 1]]).arg(agent.get_program()).args(agent.get_args());
     let output = world.output("agent", world.agents());
     command.stdout(output.try_clone().unwrap()).stderr(output);
-    world.start_agent(command, socket, address(machine)).await
+    world.start_agent(command, socket).await
 }
 
 /// Three machines, of which the second and the third know only the first. Then the third is cut off for longer than a

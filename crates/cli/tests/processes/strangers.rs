@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::world::{Agent, World, free_port, meet, says, until};
+use super::world::{ANY_PORT, Agent, World, meet, says, until};
 
 /// How many connections an agent says to have refused.
 fn counted(agent: &Agent) -> u64 {
@@ -26,7 +26,7 @@ async fn strangers_are_refused_and_the_cluster_goes_on() {
     let port = agents[0].address;
 
     // An agent of another cluster.
-    let (command, _) = world.agent_command(free_port(), &[port], "theirs");
+    let (command, _) = world.agent_command(ANY_PORT, &[port], "theirs");
     let mut stranger = world.spawn(command);
     assert_eq!(stranger.ends().await.code(), Some(69));
     says(&world.path(&format!("agent-{:02}.log", stranger.number)), "the cluster secrets differ").await;

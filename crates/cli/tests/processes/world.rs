@@ -1,7 +1,7 @@
 //! Agents and clients as processes, and what becomes of them.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +17,9 @@ use super::client::{ORDERS, Orders, append, now};
 
 /// Long enough for a machine with ten times the load; a test that waits for it has failed.
 pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// On this machine, wherever there is room.
+pub const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
 
 /// A process that does not outlive its test.
 pub struct Process {
@@ -66,6 +69,7 @@ impl Process {
 pub struct Agent {
     pub process: Process,
     pub socket: PathBuf,
+    /// Where it says that others reach it.
     pub address: SocketAddr,
     pub talk: Talk,
 }
@@ -174,12 +178,12 @@ impl World {
 
     /// Starts an agent and waits until it answers.
     pub async fn agent(&mut self, join: &[SocketAddr]) -> Agent {
-        let address = free_port();
-        let (command, socket) = self.agent_command(address, join, "ours");
-        self.start_agent(command, socket, address).await
+        let (command, socket) = self.agent_command(ANY_PORT, join, "ours");
+        self.start_agent(command, socket).await
     }
 
-    pub async fn start_agent(&self, command: Command, socket: PathBuf, address: SocketAddr) -> Agent {
+    /// Starts an agent by a command that is ready, and waits until it answers.
+    pub async fn start_agent(&self, command: Command, socket: PathBuf) -> Agent {
         let mut process = self.spawn(command);
         let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
         until("an agent that answers", async || {
@@ -187,6 +191,9 @@ impl World {
             talk.peers().await.ok()
         })
         .await;
+        let said = self.said(process.number);
+        let address = said.split("a peer me=").nth(1).and_then(|rest| rest.split("address=").nth(1));
+        let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
         Agent { process, socket, address, talk }
     }
 
@@ -266,11 +273,6 @@ pub async fn meet(agents: &[Agent], up: usize) {
         })
         .await;
     }
-}
-
-/// A port that nobody has now.
-pub fn free_port() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// Whether a file holds these words by now.
