@@ -146,12 +146,13 @@ impl Slot {
                 None => {}
             }
             pause = match self.renew(lease).await {
+                // The agent is there, and frees the slot with its connection, if it has not yet: somebody else may be inside.
+                Ok(_) if broken => return stop(end, Duration::ZERO).await,
+                Err(error) if broken && error.is_lost() => return stop(end, Duration::ZERO).await,
                 Ok(renewed) => {
                     end.send_replace(renewed);
                     lease.ttl / 3
                 }
-                // Released with its connection, so somebody else may be inside.
-                Err(error) if error.is_lost() && broken => return stop(end, Duration::ZERO).await,
                 Err(error) if error.is_lost() => return stop(end, lease.time_to_stop()).await,
                 // The agent may come back before the lease ends.
                 Err(_) => lease.ttl / 20,
