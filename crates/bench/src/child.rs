@@ -41,10 +41,6 @@ pub const STAGGER: Duration = Duration::from_millis(1);
 /// Longer than a sleeping thread takes to wake up and to wake the clients' own.
 const AWAKE: Duration = Duration::from_micros(300);
 
-/// After so many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here do so a dozen
-/// times before word of who waits elsewhere is read.
-const EVENT_INTERVAL: u32 = 8;
-
 /// Plays the part that the arguments name, until the parent is gone.
 ///
 /// # Errors
@@ -137,9 +133,7 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
 /// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
 /// kernel, and as many processes as there are cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().event_interval(EVENT_INTERVAL).build()?;
-    runtime.block_on(async {
+    peerlock_service::runtime()?.block_on(async {
         let place = place().await?;
         let (lines, mut told) = tokio::sync::mpsc::unbounded_channel();
         std::thread::spawn(move || {

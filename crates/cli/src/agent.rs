@@ -53,8 +53,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Start)?;
-    runtime.block_on(go(options))
+    peerlock_service::runtime().map_err(Error::Start)?.block_on(go(options))
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {

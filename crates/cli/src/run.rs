@@ -98,7 +98,7 @@ enum Run {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let show = Show::new(options.json);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
+    let runtime = peerlock_service::runtime().map_err(Error::Start)?;
     let outcome = runtime.block_on(go(options, &show));
     show.clear();
     match outcome {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use peerlock_base::{PeerId, Span, Time};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use crate::contacts;
@@ -148,6 +150,8 @@ impl<T: Transport> Driver<T> {
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep_until(self.began));
+        let stays_awake = self.stays_awake();
+        let mut awake_until = std::time::Instant::now();
         while !self.left {
             let wake = self.engine.next_wake().map(|at| self.instant(at));
             if let Some(wake) = wake.filter(|_| wake != set) {
@@ -158,7 +162,12 @@ impl<T: Transport> Driver<T> {
                 // Messages first: whoever hands over should not wait behind those who only ask.
                 biased;
                 event = self.transport.next() => match event {
-                    Some(event) => self.on_event(event),
+                    Some(event) => {
+                        self.on_event(event);
+                        if let Some(span) = stays_awake {
+                            awake_until = std::time::Instant::now() + span;
+                        }
+                    }
                     None => break,
                 },
                 command = self.commands.recv(), if !self.abandoned => match command {
@@ -175,6 +184,10 @@ impl<T: Transport> Driver<T> {
                     let now = self.now();
                     self.engine.wake(now);
                 }
+                () = yield_now(), if stays_awake.is_some() && std::time::Instant::now() < awake_until => {
+                    std::thread::yield_now();
+                    continue;
+                }
             }
             self.carry_out();
         }
@@ -182,12 +195,20 @@ impl<T: Transport> Driver<T> {
         self.leaving.into_iter().for_each(|reply| _ = reply.send(()));
     }
 
+    /// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this
+    /// one would stay awake in vain.
+    fn stays_awake(&self) -> Option<Duration> {
+        let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+        let span = Duration::from_nanos(self.engine.awake().as_nanos());
+        (alone && !span.is_zero()).then_some(span)
+    }
+
     fn now(&self) -> Time {
         Time::ZERO + Span::from_nanos(self.began.elapsed().as_nanos() as u64)
     }
 
     fn instant(&self, time: Time) -> Instant {
-        self.began + std::time::Duration::from_nanos(time.as_nanos())
+        self.began + Duration::from_nanos(time.as_nanos())
     }
 
     fn on_event(&mut self, event: transport::Event) {

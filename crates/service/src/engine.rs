@@ -229,6 +229,11 @@ impl Engine {
         self.timers.set(Alarm::Join, now + self.config.join_patience);
     }
 
+    /// How long to stay awake after a message.
+    pub fn awake(&self) -> Span {
+        self.config.awake
+    }
+
     /// When to be woken.
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.next()

@@ -29,7 +29,7 @@ pub use error::Error;
 pub use grant::{Grant, GrantId};
 pub use name::{MOST_SLOTS, Name};
 pub use net::RealNetwork;
-pub use peer::{PORT, Peer, PeerBuilder, StartError};
+pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_base::{Key, PeerId, Span};
 pub use peerlock_net::{Identity, Secret};
 pub use service::{Acquire, Builder, Resource, Service, Session};
