@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::child::STAGGER;
 use crate::crew::{Crew, Worker};
-use crate::report::{Case, Memory, Report, Uncontended};
+use crate::report::{Case, Memory, Report, Uncontended, cores};
 use crate::server::Server;
 use crate::statistics::{Entry, Times, Turn, spread, turn};
 use crate::{Error, clock};
@@ -53,7 +53,8 @@ pub enum Progress {
     Step(String),
 }
 
-/// So many processes the clients are spread over: more peers than that would measure how two cores are shared.
+/// So many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where they
+/// are spread over all of them, how a few cores are shared by many processes is measured, too.
 const PEERS: usize = 8;
 /// The clients of each hand-over case; as many in a line where others are compared.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
@@ -113,6 +114,8 @@ struct Setting {
     who: &'static str,
     what: &'static str,
     clients: usize,
+    /// So many processes the clients are spread over.
+    processes: usize,
     slots: u32,
     hold: Duration,
     /// Which of the crews.
@@ -122,15 +125,17 @@ struct Setting {
 
 impl Setting {
     fn handover(crew: usize, who: &'static str, what: &'static str, clients: usize) -> Self {
-        Self { who, what, clients, slots: 1, hold: Duration::ZERO, crew, turns: Vec::new() }
+        let processes = cores().clamp(2, PEERS).min(clients);
+        Self { who, what, clients, processes, slots: 1, hold: Duration::ZERO, crew, turns: Vec::new() }
+    }
+
+    /// Spread over all peers.
+    fn crowded(self) -> Self {
+        Self { processes: self.clients.min(PEERS), ..self }
     }
 
     fn name(&self) -> String {
-        format!("bench-{}-{}-{}", self.who, self.clients, self.slots)
-    }
-
-    fn processes(&self) -> usize {
-        self.clients.min(PEERS)
+        format!("bench-{}-{}-{}-{}", self.who, self.clients, self.processes, self.slots)
     }
 
     /// Until everybody has stood in line once: then the line is as it will be.
@@ -146,7 +151,7 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     }
     let pace = Pace::new(options.quick);
     let crew = Crew { program: &options.program, secret: secret()? };
-    let cases = CLIENTS.len() + 2 + options.against.len();
+    let cases = CLIENTS.len() + 3 + options.against.len();
     progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1) as u64));
     progress(Progress::Step("starting peers".to_owned()));
 
@@ -156,11 +161,12 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     let mut pair = Pair::start(&crew).await?;
     let mut settings: Vec<Setting> =
         CLIENTS.iter().map(|&clients| Setting::handover(0, "peerlock", "a lock between peers", clients)).collect();
-    let mut semaphore = Setting::handover(0, "peerlock", "a semaphore between peers", SLOT_CLIENTS);
+    let crowded = Setting::handover(0, "peerlock", "a lock between peers", COMPARED).crowded();
+    let mut semaphore = Setting::handover(0, "peerlock", "a semaphore between peers", SLOT_CLIENTS).crowded();
     (semaphore.slots, semaphore.hold) = (SLOTS, HOLD);
-    let mut calm = Setting::handover(0, "peerlock", "a lock between peers", CALM_CLIENTS);
+    let mut calm = Setting::handover(0, "peerlock", "a lock between peers", CALM_CLIENTS).crowded();
     calm.hold = CALM_HOLD;
-    settings.extend([calm, semaphore]);
+    settings.extend([crowded, calm, semaphore]);
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
         let server = against.start(&crew).await?;
@@ -251,7 +257,7 @@ impl Floor {
 
 /// One turn of a case: all clients come in turns, and go in and out until the time is over.
 async fn contend(workers: &mut [Worker], setting: &Setting, length: Duration) -> Result<Turn, Error> {
-    let (name, slots, processes) = (setting.name(), setting.slots, setting.processes());
+    let (name, slots, processes) = (setting.name(), setting.slots, setting.processes);
     workers[0].ask(&format!("found {name} {slots}")).await?;
     // For the order to reach everybody before it begins.
     let begin = clock::now() + clock::nanos(Duration::from_millis(100));
@@ -275,7 +281,6 @@ async fn contend(workers: &mut [Worker], setting: &Setting, length: Duration) ->
 }
 
 fn case(setting: Setting, floor: Times, rested: Times) -> Case {
-    let processes = setting.processes();
     let all = |part: fn(&Turn) -> &Vec<u64>| setting.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
     let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
     let seconds = setting.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
@@ -286,7 +291,7 @@ fn case(setting: Setting, floor: Times, rested: Times) -> Case {
         who: setting.who,
         what: setting.what,
         clients: setting.clients,
-        processes,
+        processes: setting.processes,
         slots: setting.slots,
         hold_ms: setting.hold.as_secs_f64() * 1e3,
         gap,

@@ -130,10 +130,9 @@ impl Report {
         memory: Memory,
     ) -> Self {
         let targets = targets(&uncontended, &cases, &memory);
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             version: env!("CARGO_PKG_VERSION"),
-            cores,
+            cores: cores(),
             rounds,
             floor,
             floor_after_rest,
@@ -145,12 +144,20 @@ impl Report {
     }
 }
 
+/// How many processes can run at once.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> Vec<Target> {
     let mut targets = Vec::new();
     for case in cases.iter().filter(|case| case.who == "peerlock") {
         match case.share_of_ideal.filter(|_| case.slots > 1) {
             None => targets.push(Target::at_most(
-                format!("hand-over among {} clients, {} ms inside, median gap in messages", case.clients, case.hold_ms),
+                format!(
+                    "hand-over among {} clients in {} processes, {} ms inside, median gap in messages",
+                    case.clients, case.processes, case.hold_ms
+                ),
                 case.gap_in_messages,
                 4.0,
             )),
@@ -161,7 +168,9 @@ fn targets(uncontended: &[Uncontended], cases: &[Case], memory: &Memory) -> Vec<
         }
     }
     if let Some(etcd) = cases.iter().find(|case| case.who == "etcd") {
-        let ours = cases.iter().find(|case| case.who == "peerlock" && case.clients == etcd.clients && case.slots == 1);
+        let ours = cases.iter().find(|case| {
+            case.who == "peerlock" && (case.clients, case.processes, case.slots) == (etcd.clients, etcd.processes, 1)
+        });
         if let Some(ours) = ours {
             let entries = ours.entries_per_second / etcd.entries_per_second;
             targets.push(Target::at_least("entries per second, as a multiple of etcd's", entries, 10.0));
