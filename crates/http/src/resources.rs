@@ -133,8 +133,8 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<Peer>>, Failure> {
     Ok(Json(app.service().peers().await?.into_iter().map(Peer::from).collect()))
 }
 
-/// The service's request for what a client wants. Its request id is one among those for the same resource in the same
-/// way: an `acquire` must not keep what a `hold` has for its connection.
+/// The service's request for what a client wants. Its request id is one among those that ask in the same way: an `acquire`
+/// must not keep what a `hold` has for its connection.
 fn wanted(app: &App, name: &Name, want: Want, how: &str) -> Result<service::Resource, Failure> {
     let bad = |why: &str| Err(Failure::new(Kind::BadRequest, why));
     let Want { slots, wait_ms, try_only, ttl_ms, grace_ms, label, request_id } = want;
@@ -161,8 +161,7 @@ fn wanted(app: &App, name: &Name, want: Want, how: &str) -> Result<service::Reso
         resource = resource.grace(Duration::from_millis(grace));
     }
     Ok(match request_id {
-        // A name has no line ends.
-        Some(id) => resource.request_id(format!("{how}\n{name}\n{id}")),
+        Some(id) => resource.request_id(format!("{how}\n{id}")),
         None => resource,
     })
 }

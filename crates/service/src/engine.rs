@@ -169,7 +169,7 @@ pub struct Engine {
     early: BTreeMap<Key, Vec<(PeerId, PeerWire)>>,
     tickets: BTreeMap<TicketId, Entry>,
     claims: BTreeMap<Ticket, TicketId>,
-    requests: BTreeMap<(SessionId, String), TicketId>,
+    requests: BTreeMap<(SessionId, Key, String), TicketId>,
     last_claim: Ticket,
     last_ticket: u64,
     queries: BTreeMap<u64, Query>,

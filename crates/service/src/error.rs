@@ -33,7 +33,7 @@ pub enum Error {
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
-    #[error("{name} has {has} slots, not {asked}: ask for {has}, or use another name")]
+    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or use another name", if *.has == 1 { "" } else { "s" })]
     SlotsMismatch {
         /// The resource.
         name: Name,

@@ -304,8 +304,8 @@ impl Resource {
         self
     }
 
-    /// A number or name for this request: asked for again in the same session while it waits or is inside, it is the
-    /// same.
+    /// A number or name for this request: asked for again for the same resource in the same session while it waits or is
+    /// inside, it is the same.
     pub fn request_id(mut self, request: impl Into<String>) -> Self {
         self.request = Some(request.into());
         self

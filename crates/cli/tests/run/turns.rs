@@ -69,7 +69,7 @@ fn who_does_not_wait_so_long() {
     // Two may be inside where two are asked for from the beginning, and nowhere else.
     let (code, _, said) = folder.run("-n 2 r", "true").ends();
     assert_eq!(code, 64);
-    assert!(said.contains("r has 1 slots, not 2"), "{said}");
+    assert!(said.contains("r has 1 slot, not 2"), "{said}");
     folder.run("--try other", "true").ends_with(0);
     let_go(&folder, "go");
     first.ends_with(0);

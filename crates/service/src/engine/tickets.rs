@@ -44,7 +44,7 @@ pub struct Wanted {
     pub wait: Wait,
     pub label: String,
     pub session: SessionId,
-    /// The same request of the same session is asked for once.
+    /// The same request of the same session for the same resource is asked for once.
     pub request: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Entry {
 }
 
 impl Engine {
-    /// A client asks. The same request of the same session gets the same ticket, granted or not.
+    /// A client asks. The same request of the same session for the same resource gets the same ticket, granted or not.
     ///
     /// # Errors
     /// If nothing was asked for.
@@ -101,14 +101,14 @@ impl Engine {
         if self.draining || matches!(self.phase, Phase::Leaving(..) | Phase::Left) {
             return Err(Error::Stopped);
         }
-        let request = wanted.request.clone().map(|request| (wanted.session, request));
+        let resource = wanted.name.key();
+        let request = wanted.request.clone().map(|request| (wanted.session, resource, request));
         if let Some(&ticket) = request.as_ref().and_then(|request| self.requests.get(request)) {
             return Ok(ticket);
         }
         if self.tickets.len() >= self.config.most_clients {
             return Err(Error::Busy { limit: self.config.most_clients });
         }
-        let resource = wanted.name.key();
         if let Some(charter) = self.charter(resource) {
             check(&wanted, charter)?;
         }
@@ -354,7 +354,7 @@ impl Engine {
         self.out.push(Out::Finished(ticket));
         self.timers.cancel(&Alarm::Ticket(ticket));
         if let Some(request) = wanted.request {
-            self.requests.remove(&(wanted.session, request));
+            self.requests.remove(&(wanted.session, resource, request));
         }
         if let Some(known) = self.resources.get_mut(&resource) {
             known.waiting.remove(&ticket);

@@ -149,6 +149,8 @@ async fn the_same_request_of_the_same_session_is_asked_for_once() {
     assert_eq!((one.id(), one.fencing()), (two.id(), two.fencing()));
     let other = stranger.resource("r").request_id("7").acquire().await.unwrap();
     assert_ne!(other.id(), one.id());
+    let elsewhere = session.resource("another").request_id("7").acquire().await.unwrap();
+    assert_eq!(elsewhere.name().as_str(), "another");
     drop(one);
     assert!(!two.is_lost(), "one handle is left");
     let waits = stranger.resource("r").request_id("8").acquire();
