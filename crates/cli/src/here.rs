@@ -29,7 +29,7 @@ pub struct AsPeer {
     /// that it listens on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
-    /// A peer to join the cluster of: HOST, HOST:PORT or quic://HOST:PORT. May be given several times; one that answers
+    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). May be given several times; one that answers
     /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
     #[arg(long, value_name = "ADDR")]
     join: Vec<String>,

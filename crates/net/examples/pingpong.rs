@@ -19,15 +19,17 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 #[tokio::main]
 async fn main() -> Result<()> {
     let rounds: usize = std::env::args().nth(1).map_or(Ok(10_000), |text| text.parse())?;
-    let (mut raw, mut tcp, mut quic) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut raw, mut links) = (Vec::new(), vec![Vec::new(); Transport::ALL.len()]);
     for _ in 0..TURNS {
         raw.extend(bare(rounds).await?);
-        tcp.extend(ours(rounds, Transport::Tcp).await?);
-        quic.extend(ours(rounds, Transport::Quic).await?);
+        for (times, &transport) in links.iter_mut().zip(Transport::ALL) {
+            times.extend(ours(rounds, transport).await?);
+        }
     }
     println!("{LENGTH} bytes there and back, {} rounds each   p50        p99   p50 / bare TCP", TURNS * rounds);
     let floor = quantile(&mut raw, 0.5);
-    for (name, times) in [("tokio TCP", &mut raw), ("our link on TCP", &mut tcp), ("our link on QUIC", &mut quic)] {
+    let names = Transport::ALL.iter().map(|transport| format!("our link, {transport:?}"));
+    for (name, times) in names.zip(&mut links).chain([("tokio TCP".to_owned(), &mut raw)]) {
         let (half, most) = (quantile(times, 0.5), quantile(times, 0.99));
         let ratio = half.as_secs_f64() / floor.as_secs_f64();
         println!("{name:<40} {:>7.1} µs {:>7.1} µs {ratio:>10.2}", micros(half), micros(most));

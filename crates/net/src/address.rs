@@ -29,8 +29,13 @@ pub struct Address {
 pub enum Transport {
     /// TCP, encrypted with Noise, multiplexed with Yamux.
     Tcp,
-    /// QUIC over UDP.
+    /// QUIC over UDP, on the port on which the same peer listens by TCP.
     Quic,
+}
+
+impl Transport {
+    /// What this program was built with. QUIC is the feature `quic`.
+    pub const ALL: &[Self] = if cfg!(feature = "quic") { &[Self::Tcp, Self::Quic] } else { &[Self::Tcp] };
 }
 
 impl Address {
@@ -42,6 +47,11 @@ impl Address {
     /// This socket by QUIC.
     pub const fn quic(socket: SocketAddr) -> Self {
         Self { socket, transport: Transport::Quic }
+    }
+
+    /// The same peer by a transport that this program has: a member that has QUIC tells of addresses with it.
+    pub(crate) fn by_what_we_have(self) -> Self {
+        if Transport::ALL.contains(&self.transport) { self } else { Self::tcp(self.socket) }
     }
 
     pub(crate) fn to_multiaddr(self) -> Multiaddr {
@@ -103,6 +113,9 @@ mod tests {
         for text in ["", "host:7400", "127.0.0.1", "quic://", "127.0.0.1:70000", "tcp://127.0.0.1:1"] {
             assert_eq!(text.parse::<Address>(), Err(BadAddress(text.to_owned())));
         }
+        let quic = Address::quic("10.0.0.7:7400".parse().unwrap());
+        let expected = if cfg!(feature = "quic") { quic } else { Address::tcp(quic.socket) };
+        assert_eq!(quic.by_what_we_have(), expected);
         for text in ["/ip4/1.2.3.4/udp/5", "/dns/example.org/tcp/5", "/ip4/1.2.3.4"] {
             assert_eq!(Address::from_multiaddr(&text.parse().unwrap()), None, "{text}");
         }

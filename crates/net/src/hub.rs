@@ -35,12 +35,15 @@ pub(crate) async fn listen(
     config: &Config,
     table: &Table,
 ) -> Result<Swarm<Behaviour>, Error> {
-    let mut attempts = if config.quic && config.listen.port() == 0 { PORTS } else { 1 };
+    let mut attempts = if config.listens_by_quic() && config.listen.port() == 0 { PORTS } else { 1 };
     loop {
         let (listener, listen) = open(&mut swarm, Address::tcp(config.listen)).await?;
         let socket = SocketAddr::new(config.listen.ip(), listen.socket.port());
         attempts -= 1;
-        let quic = if config.quic { open(&mut swarm, Address::quic(socket)).await.map(drop) } else { Ok(()) };
+        let quic = match config.listens_by_quic() {
+            true => open(&mut swarm, Address::quic(socket)).await.map(drop),
+            false => Ok(()),
+        };
         match quic {
             Ok(()) => {
                 // Set once: this is the only call.

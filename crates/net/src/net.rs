@@ -30,6 +30,7 @@ pub struct Config {
     /// they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
     pub advertise: Option<SocketAddr>,
     /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
+    #[cfg(feature = "quic")]
     pub quic: bool,
     /// How often a link without other traffic says that it is alive.
     pub beat: Duration,
@@ -56,11 +57,19 @@ pub struct Config {
 }
 
 impl Config {
+    pub(crate) const fn listens_by_quic(&self) -> bool {
+        #[cfg(feature = "quic")]
+        return self.quic;
+        #[cfg(not(feature = "quic"))]
+        return false;
+    }
+
     /// The defaults, listening here.
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
             advertise: None,
+            #[cfg(feature = "quic")]
             quic: true,
             beat: Duration::from_secs(1),
             missed: 4,
@@ -183,17 +192,17 @@ impl Net {
 
     /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
     pub fn dial(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Dial { address, keep: false })
+        self.command(Command::Dial { address: address.by_what_we_have(), keep: false })
     }
 
     /// Stays linked with whoever is at this address: dials it now, and again whenever the link is gone.
     pub fn keep(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Dial { address, keep: true })
+        self.command(Command::Dial { address: address.by_what_we_have(), keep: true })
     }
 
     /// Dials this address no more. A link that there is stays.
     pub fn forget(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Forget(address))
+        self.command(Command::Forget(address.by_what_we_have()))
     }
 
     fn command(&self, command: Command) -> Result<(), Busy> {

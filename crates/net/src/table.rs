@@ -148,7 +148,7 @@ impl Table {
             incarnation: self.incarnation,
             over: state.past.get(&peer).map_or((0, 0), |(over, _)| *over),
             listen: self.advertised(),
-            quic: self.config.quic,
+            quic: self.config.listens_by_quic(),
         })
     }
 

@@ -1,16 +1,19 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
+#[cfg(feature = "quic")]
 use std::time::Duration;
 
 use libp2p::core::muxing::{StreamMuxer, StreamMuxerBox, StreamMuxerEvent};
 use libp2p::core::transport::Boxed;
 use libp2p::core::transport::timeout::TransportTimeout;
 use libp2p::core::upgrade::Version;
-use libp2p::{PeerId, Transport as _, noise, quic, tcp, yamux};
+#[cfg(feature = "quic")]
+use libp2p::quic;
+use libp2p::{PeerId, Transport as _, noise, tcp, yamux};
 
 use crate::{Config, Identity};
 
-/// TCP with Noise and Yamux, and QUIC: both end in an authenticated libp2p name and one stream.
+/// TCP with Noise and Yamux, and QUIC if we have it: both end in an authenticated libp2p name and one stream.
 pub(crate) fn transport(identity: &Identity, config: &Config) -> Boxed<(PeerId, StreamMuxerBox)> {
     let mut one_stream = yamux::Config::default();
     one_stream.set_max_num_streams(1);
@@ -20,12 +23,16 @@ pub(crate) fn transport(identity: &Identity, config: &Config) -> Boxed<(PeerId, 
         .authenticate(noise)
         .multiplex(one_stream)
         .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
-    let quic = quic::tokio::Transport::new(quic_config(identity, config))
-        .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
-    let either = tcp.or_transport(quic).map(|either, _| either.into_inner());
-    TransportTimeout::new(either, config.proof).boxed()
+    #[cfg(feature = "quic")]
+    let tcp = {
+        let quic = quic::tokio::Transport::new(quic_config(identity, config))
+            .map(|(name, muxer), _| (name, StreamMuxerBox::new(Abrupt(muxer))));
+        tcp.or_transport(quic).map(|either, _| either.into_inner())
+    };
+    TransportTimeout::new(tcp, config.proof).boxed()
 }
 
+#[cfg(feature = "quic")]
 fn quic_config(identity: &Identity, config: &Config) -> quic::Config {
     let mut quic = quic::Config::new(identity.keypair());
     quic.handshake_timeout = config.proof;

@@ -98,7 +98,7 @@ impl Deref for Peer {
 }
 
 impl PeerBuilder {
-    /// Where to listen, by TCP and QUIC; port 0 is any free one. All addresses of this machine and a free port if it is
+    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. All addresses of this machine and a free port if it is
     /// not said.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
@@ -182,7 +182,8 @@ async fn resolve_all(names: &[String]) -> Result<Vec<String>, StartError> {
 
 async fn resolve(name: &str) -> io::Result<Vec<String>> {
     let (scheme, host) = match name.strip_prefix("quic://") {
-        Some(host) => ("quic://", host),
+        Some(host) if peerlock_net::Transport::ALL.contains(&peerlock_net::Transport::Quic) => ("quic://", host),
+        Some(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, "this program is built without QUIC")),
         None => ("", name),
     };
     let addresses = lookup_host(with_port(host)).await?.map(|address| format!("{scheme}{address}")).collect::<Vec<_>>();
@@ -209,11 +210,14 @@ mod tests {
             ("10.0.0.7", "10.0.0.7:7400"),
             ("::1", "[::1]:7400"),
             ("[::1]:2", "[::1]:2"),
+            #[cfg(feature = "quic")]
             ("quic://10.0.0.7:3", "quic://10.0.0.7:3"),
         ] {
             assert_eq!(resolve(name).await.unwrap(), [address], "{name}");
         }
         assert!(resolve("localhost").await.unwrap().iter().all(|address| address.ends_with(":7400")));
+        #[cfg(not(feature = "quic"))]
+        assert!(resolve("quic://10.0.0.7:3").await.is_err());
         for name in ["", "10.0.0.7:port", "10.0.0.7:70000", "no such name.invalid:1"] {
             let error = resolve_all(&[name.to_owned()]).await.unwrap_err();
             assert!(matches!(error, StartError::Unresolved { .. }), "{name}: {error}");

@@ -43,7 +43,7 @@ async fn no_frames_of_a_member_do_harm() {
     up(&mut net).await;
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
-        let transport = if seed % 3 == 0 { Transport::Quic } else { Transport::Tcp };
+        let transport = Transport::ALL[seed as usize % Transport::ALL.len()];
         let mut rogue = Rogue::follower(&net).await;
         let mut stream = rogue.link(at(&net, transport)).await;
         let (peer, ..) = up(&mut net).await;
@@ -78,7 +78,7 @@ async fn no_bytes_instead_of_a_proof_do_harm() {
     const ROGUES: u64 = 60;
     for seed in 0..ROGUES {
         let mut rng = Rng::new(seed);
-        let transport = if seed % 3 == 0 { Transport::Quic } else { Transport::Tcp };
+        let transport = Transport::ALL[seed as usize % Transport::ALL.len()];
         let mut rogue = Rogue::anybody().await;
         let (_, mut stream) = rogue.connect(at(&net, transport)).await;
         let _ = stream.write_all(&bytes(&mut rng, 500)).await;

@@ -54,11 +54,13 @@ impl Rogue {
     }
 
     async fn start(keypair: Keypair) -> Self {
-        let mut swarm = SwarmBuilder::with_existing_identity(keypair.clone())
+        let builder = SwarmBuilder::with_existing_identity(keypair.clone())
             .with_tokio()
             .with_tcp(Default::default(), noise::Config::new, yamux::Config::default)
-            .unwrap()
-            .with_quic()
+            .unwrap();
+        #[cfg(feature = "quic")]
+        let builder = builder.with_quic();
+        let mut swarm = builder
             .with_behaviour(|_| libp2p_stream::Behaviour::new())
             .unwrap()
             .with_swarm_config(|config| config.with_idle_connection_timeout(DEADLINE))

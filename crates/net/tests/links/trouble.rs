@@ -36,6 +36,7 @@ async fn a_silent_peer_is_down_by_tcp() {
     a_silent_peer_is_down(Transport::Tcp).await;
 }
 
+#[cfg(feature = "quic")]
 #[tokio_test]
 async fn a_silent_peer_is_down_by_quic() {
     a_silent_peer_is_down(Transport::Quic).await;
@@ -142,6 +143,7 @@ async fn what_is_no_frame_ends_the_link_by_tcp() {
     what_is_no_frame_ends_the_link(Transport::Tcp).await;
 }
 
+#[cfg(feature = "quic")]
 #[tokio_test]
 async fn what_is_no_frame_ends_the_link_by_quic() {
     what_is_no_frame_ends_the_link(Transport::Quic).await;
