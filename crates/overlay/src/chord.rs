@@ -35,7 +35,7 @@ use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),
-    /// §IV.E, *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
+    /// *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
     Join {
         /// The newcomer.
         node: Node,
@@ -49,7 +49,7 @@ pub enum Message {
         /// Its neighbours.
         lists: Lists,
     },
-    /// §IV.E, *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
+    /// *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
     Seek {
         /// The key.
         key: Key,
@@ -126,7 +126,7 @@ impl Overlay for Chord {
         self.ring.is_joined().then_some(KeyRange { after, last })
     }
 
-    /// §IV.D, *find_successor* and *closest_preceding_node*, one step of them.
+    /// *find_successor* and *closest_preceding_node*, one step of them.
     fn next_hop(&self, key: Key) -> Option<PeerId> {
         if self.range().is_some_and(|range| range.contains(key)) {
             return None;
@@ -148,7 +148,7 @@ impl Overlay for Chord {
         preceding.max_by_key(|node| me.distance(node.key)).map(|node| node.peer)
     }
 
-    /// The owner and its successors, as in §IV.E (replication along the successor list).
+    /// The owner and its successors, as Chord replicates along the successor list.
     fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId> {
         let (mut nodes, whole) = self.ring.stretch();
         let Some(first) = nodes.first().map(|node| node.key) else { return Vec::new() };
@@ -239,7 +239,7 @@ impl Chord {
         }
     }
 
-    /// §IV.E, *join*, at the hops and at the owner.
+    /// *join*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, hops: u8, cx: &mut Cx<'_, Message>) {
         // The newcomer itself asks again if need be.
         if from != node.peer {
@@ -284,7 +284,7 @@ impl Chord {
         }
     }
 
-    /// §IV.E, *fix_fingers*: asks for the next finger, or begins again.
+    /// *fix_fingers*: asks for the next finger, or begins again.
     fn fix_fingers(&mut self, cx: &mut Cx<'_, Message>) {
         let me = self.ring.me().key;
         let Some(successor) = self.ring.right().nearest().filter(|_| self.ring.is_joined()) else { return };

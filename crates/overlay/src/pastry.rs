@@ -40,7 +40,7 @@ const ROWS_LIMIT: usize = Key::DIGITS * 16;
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),
-    /// §2.4, *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
+    /// *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
     /// confirms.
     Join {
         /// The newcomer.
@@ -114,7 +114,7 @@ impl Overlay for Pastry {
         self.ring.is_joined().then_some(KeyRange { after, last })
     }
 
-    /// §2.2, the routing procedure.
+    /// The routing procedure.
     fn next_hop(&self, key: Key) -> Option<PeerId> {
         if self.range().is_some_and(|range| range.contains(key)) {
             return None;
@@ -209,7 +209,7 @@ impl Pastry {
         }
     }
 
-    /// §2.2, *rare case*: the place in the table is empty. Whoever has as many digits in common with the key as we have,
+    /// *rare case*: the place in the table is empty. Whoever has as many digits in common with the key as we have,
     /// and is nearer to it, will do; a leaf on that side always is.
     fn rare_case(&self, key: Key) -> Option<Node> {
         let me = self.ring.me().key;
@@ -226,7 +226,7 @@ impl Pastry {
         }
     }
 
-    /// §2.4, *node arrival*, at the hops and at the owner.
+    /// *node arrival*, at the hops and at the owner.
     fn on_join(&mut self, from: PeerId, node: Node, mut rows: Vec<Node>, row: u8, hops: u8, cx: &mut Cx<'_, Message>) {
         // The newcomer itself asks again if need be.
         if from != node.peer {
@@ -309,7 +309,7 @@ impl Pastry {
         self.drop_entry(peer, cx);
     }
 
-    /// §2.4, *node departure*: whoever shares the row, or more, is asked for somebody to take the empty place.
+    /// *node departure*: whoever shares the row, or more, is asked for somebody to take the empty place.
     fn drop_entry(&mut self, peer: PeerId, cx: &mut Cx<'_, Message>) {
         let lost = self.table.remove(peer);
         if self.ring.is_outside() {

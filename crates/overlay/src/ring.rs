@@ -1,7 +1,7 @@
 //! The ring that both overlays stand on: every peer knows its neighbours on both sides, and keeps that knowledge true.
 //!
 //! This is the upkeep of Chord (Stoica et al., "Chord: A Scalable Peer-to-peer Lookup Protocol for Internet
-//! Applications", §IV.E: *stabilize*, *notify*, *check_predecessor*). Clockwise lies its successor list; Pastry's leaf
+//! Applications": *stabilize*, *notify*, *check_predecessor*). Clockwise lies its successor list; Pastry's leaf
 //! set is the lists of both sides.
 //!
 //! ```text
@@ -219,7 +219,7 @@ impl Ring {
         }
     }
 
-    /// §IV.E, *create* and the first half of *join*: the request itself is the overlay's to send.
+    /// *create* and the first half of *join*: the request itself is the overlay's to send.
     pub(crate) fn join<M: Debug>(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, M>) {
         assert!(via != Some(self.me.peer), "a peer cannot join through itself");
         *self = Self::new(self.me, self.config);
@@ -348,7 +348,7 @@ impl Ring {
         Some(node)
     }
 
-    /// §IV.E, *stabilize* and *notify*. Returns whether somebody unheard of lies between us and a nearest neighbour.
+    /// *stabilize* and *notify*. Returns whether somebody unheard of lies between us and a nearest neighbour.
     fn on_exchange<M: From<Message> + Debug>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
         self.left.insert(node);
         self.right.insert(node);
@@ -422,7 +422,7 @@ impl Ring {
         }
     }
 
-    /// A round of upkeep: §IV.E, *stabilize* and *check_predecessor*.
+    /// A round of upkeep: *stabilize* and *check_predecessor*.
     pub(crate) fn stabilize<M: From<Message> + Debug>(&mut self, cx: &mut Cx<'_, M>) {
         let now = cx.now();
         self.gone.retain(|_, until| *until > now);

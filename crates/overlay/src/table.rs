@@ -8,7 +8,7 @@ use crate::{Node, Proximity};
 /// choice: the nearest of 16 is nearer than 94 % of all, and the work for 100,000 peers stays within seconds.
 const SAMPLE: usize = 16;
 
-/// Pastry's routing table (§2.1): row r holds peers that have the first r digits of our key and another one after that,
+/// Pastry's routing table: row r holds peers that have the first r digits of our key and another one after that,
 /// one for each digit, as far as there are any.
 ///
 /// Only places that are taken cost memory. In which row and column a node belongs is seen from its key.
@@ -82,7 +82,7 @@ impl Table {
         &self.nodes[start..end]
     }
 
-    /// Whether `node` would be better than nobody, or than the one in its place (§2.5: the one that is nearer).
+    /// Whether `node` would be better than nobody, or than the one in its place (locality: the one that is nearer).
     pub(crate) fn wants(&self, node: Node, proximity: Proximity<'_>) -> bool {
         self.get(node.key).is_none_or(|known| latency(node, proximity) < latency(known, proximity))
     }

@@ -64,7 +64,7 @@ fn owned(after: u64, last: u64) -> Option<KeyRange> {
     Some(KeyRange { after: node(after).key, last: node(last).key })
 }
 
-/// Chord, §IV.E, *notify*: whoever lies between the predecessor and ourselves is the new predecessor.
+/// Chord, *notify*: whoever lies between the predecessor and ourselves is the new predecessor.
 #[test]
 fn chord_notify() {
     for (from, after) in [(30, 30), (5, 10), (60, 10)] {
@@ -76,7 +76,7 @@ fn chord_notify() {
     }
 }
 
-/// Chord, §IV.E, *stabilize*: the successor's predecessor becomes our successor if it lies between. *Departure:* as
+/// Chord, *stabilize*: the successor's predecessor becomes our successor if it lies between. *Departure:* as
 /// soon as it answers itself.
 #[test]
 fn chord_stabilize() {
@@ -89,7 +89,7 @@ fn chord_stabilize() {
     assert!(n.neighbours().take(3).eq([50, 70, 10].map(node)), "and its list is ours");
 }
 
-/// Chord, §IV.E, *check_predecessor* and the successor list: after the third silence the next in the list takes over.
+/// Chord, *check_predecessor* and the successor list: after the third silence the next in the list takes over.
 #[test]
 fn chord_failed_neighbours() {
     for (dead, range, successor) in [(20, owned(10, 40), 60), (60, owned(20, 40), 90)] {
@@ -104,7 +104,7 @@ fn chord_failed_neighbours() {
     }
 }
 
-/// Chord, §IV.E, *check_predecessor*: a predecessor that was heard from since the last round needs no question.
+/// Chord, *check_predecessor*: a predecessor that was heard from since the last round needs no question.
 #[test]
 fn chord_heard_predecessor() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
@@ -168,7 +168,7 @@ fn suspicion_ends_with_a_sign_of_life() {
     }
 }
 
-/// Chord, §IV.E, *join*: the owner of the newcomer's key answers. *Departure:* the newcomer owns nothing before both
+/// Chord, *join*: the owner of the newcomer's key answers. *Departure:* the newcomer owns nothing before both
 /// neighbours know it.
 #[test]
 fn chord_join() {
@@ -194,7 +194,7 @@ fn chord_join() {
     assert_eq!(later.range(), owned(20, 30));
 }
 
-/// Chord, §IV.E, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
+/// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
 #[test]
 fn chord_fix_fingers() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 10);
@@ -215,7 +215,7 @@ fn chord_fix_fingers() {
     assert!(n.fingers().iter().copied().eq([60, 90].map(node)));
 }
 
-/// Chord, §IV.E, *voluntary node departures*: both neighbours are told. The one who left knows where its keys are now.
+/// Chord, *voluntary node departures*: both neighbours are told. The one who left knows where its keys are now.
 #[test]
 fn chord_leave() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
@@ -238,7 +238,7 @@ fn chord_leave() {
     }
 }
 
-/// Pastry, §2.2: if the key is not within the leaf set, the next hop has one more digit in common with it.
+/// Pastry, routing: if the key is not within the leaf set, the next hop has one more digit in common with it.
 #[test]
 fn pastry_routing() {
     let all = nodes(2000);
@@ -256,7 +256,7 @@ fn pastry_routing() {
     }
 }
 
-/// Pastry, §2.4, *node arrival*: each hop of the join adds the rows of its table that suit the newcomer.
+/// Pastry, *node arrival*: each hop of the join adds the rows of its table that suit the newcomer.
 #[test]
 fn pastry_join_collects_rows() {
     let all = nodes(2000);
@@ -289,7 +289,7 @@ fn pastry_join_collects_rows() {
     }
 }
 
-/// Pastry, §2.4, *node departure*: to fill the place of a failed peer, another one of the same row is asked.
+/// Pastry, *node departure*: to fill the place of a failed peer, another one of the same row is asked.
 #[test]
 fn pastry_repairs_a_row() {
     let all = nodes(2000);

@@ -103,7 +103,7 @@ fn tables_fill_up() {
     assert_eq!(taken, places);
 }
 
-/// Pastry, §2.5: of the peers that suit a place, one that is near gets it.
+/// Pastry, *locality*: of the peers that suit a place, one that is near gets it.
 #[test]
 fn tables_prefer_those_that_are_near() {
     // On a line of 200 ms, at a place that has nothing to do with the key.
