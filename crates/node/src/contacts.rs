@@ -4,12 +4,15 @@
 //! process of a host, from its start to its end. A process that begins anew is another member, so that nothing that was
 //! meant for the old one, and nothing that the old one had, can be taken for its own.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Time, mix};
 
-use crate::link::{Heard, Link};
-use crate::wire::{Malformed, decode, encode};
+use crate::link::{Frame, Heard, Link};
+use crate::wire::{decode, encode};
+use crate::{Effect, Notice};
 
 /// A peer as the transport knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,15 +45,6 @@ impl Contact {
     }
 }
 
-/// What is to be done about a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Out {
-    /// Send this on this connection.
-    Send(Host, u64, Vec<u8>),
-    /// End the connection.
-    HangUp(Host),
-}
-
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
@@ -61,10 +55,8 @@ pub enum News {
     Gone(PeerId, Option<PeerId>, Vec<Vec<u8>>),
     /// A member says this.
     Said(PeerId, Vec<u8>),
-    /// These bytes are no frame, and were dropped.
-    Malformed(Malformed),
-    /// A frame made no sense, and the connection is being closed.
-    Strange(&'static str),
+    /// Something is not as it should be: what was strange or malformed was dropped.
+    Notice(Notice),
 }
 
 /// So many messages are kept for members that we have heard of and not met.
@@ -87,8 +79,12 @@ pub struct Contacts {
     unmet_loose: BTreeMap<PeerId, Vec<Vec<u8>>>,
     /// Who left, and who has what it had.
     departed: BTreeMap<PeerId, PeerId>,
-    /// What is to be done, in order; for the driver to take out.
-    pub out: Vec<Out>,
+    /// What is to be sent and whom to hang up on, in order; for the node to take out.
+    pub out: Vec<Effect>,
+}
+
+fn send(to: Host, epoch: u64, frame: &Frame) -> Effect {
+    Effect::Send { to: to.0, epoch, bytes: encode(frame) }
 }
 
 /// The member that a process of a host is.
@@ -125,6 +121,17 @@ impl Contacts {
     /// The members that messages reach at once.
     pub fn open(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.hosts.values().filter(|contact| contact.is_open()).filter_map(|contact| Some((contact.member?, contact)))
+    }
+
+    /// The same without what is known of them.
+    pub fn members(&self) -> Vec<PeerId> {
+        self.open().map(|(member, _)| member).collect()
+    }
+
+    /// A host that is not connected: since when, its member, and whether that was about to leave and to whom.
+    pub fn absent(&self, host: Host) -> Option<(Time, Option<PeerId>, Option<Option<PeerId>>)> {
+        let contact = self.hosts.get(&host).filter(|contact| contact.epoch.is_none())?;
+        Some((contact.since, contact.member, contact.leaving))
     }
 
     /// The host of a member, as far as it is known and still the same process.
@@ -170,7 +177,7 @@ impl Contacts {
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
         contact.forgotten = false;
         let hello = contact.link.up();
-        self.out.push(Out::Send(host, epoch, encode(&hello)));
+        self.out.push(send(host, epoch, &hello));
     }
 
     /// A connection has ended. False if it was not the last that began.
@@ -188,7 +195,7 @@ impl Contacts {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else { return };
         let frame = match decode(bytes) {
             Ok(frame) => frame,
-            Err(malformed) => return news.push(News::Malformed(malformed)),
+            Err(malformed) => return news.push(News::Notice(Notice::Malformed(malformed))),
         };
         let mut again = Vec::new();
         let heard = contact.link.on_frame(frame, &mut again);
@@ -198,18 +205,18 @@ impl Contacts {
             Heard::Hello => self.meet(host, news),
             Heard::NewLife { lost, unsent } => {
                 if lost > 0 {
-                    tracing::warn!(?host, lost, "messages for a process that has ended");
+                    news.push(News::Notice(Notice::Lost { host: host.0, messages: lost }));
                 }
                 let heir = contact.leaving.flatten();
                 news.extend(contact.member.map(|member| News::Gone(member, heir, unsent)));
                 self.meet(host, news);
             }
             Heard::Strange(why) => {
-                news.push(News::Strange(why));
-                self.out.push(Out::HangUp(host));
+                news.push(News::Notice(Notice::Strange(why)));
+                self.out.push(Effect::HangUp(host.0));
             }
         }
-        self.out.extend(again.iter().map(|frame| Out::Send(host, epoch, encode(frame))));
+        self.out.extend(again.iter().map(|frame| send(host, epoch, frame)));
         if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() >= ACK_EVERY) {
             self.ack(host);
         }
@@ -241,17 +248,17 @@ impl Contacts {
             if kept < MOST_UNMET {
                 self.unmet.entry(to).or_default().push(body);
             } else {
-                tracing::warn!(?to, "a message for a member that we have not met is dropped: too many are kept");
+                news.push(News::Notice(Notice::Unmet(to)));
             }
             return;
         };
         let Some(contact) = self.hosts.get_mut(&host) else { return };
         match (contact.link.send(body), contact.epoch) {
-            (Ok(Some(frame)), Some(epoch)) => self.out.push(Out::Send(host, epoch, encode(&frame))),
+            (Ok(Some(frame)), Some(epoch)) => self.out.push(send(host, epoch, &frame)),
             (Ok(_), _) => {}
             (Err(broken), _) => {
-                tracing::warn!(?host, lost = broken.lost, "a link is broken: too much was never confirmed");
-                self.out.push(Out::HangUp(host));
+                news.push(News::Notice(Notice::Broken { host: host.0, messages: broken.lost }));
+                self.out.push(Effect::HangUp(host.0));
                 news.push(News::Gone(to, None, Vec::new()));
             }
         }
@@ -273,7 +280,7 @@ impl Contacts {
         };
         let Some(contact) = self.hosts.get(&host) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), contact.epoch) {
-            self.out.push(Out::Send(host, epoch, encode(&frame)));
+            self.out.push(send(host, epoch, &frame));
         }
     }
 
@@ -291,7 +298,7 @@ impl Contacts {
     fn ack(&mut self, host: Host) {
         let Some(contact) = self.hosts.get_mut(&host) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.epoch) {
-            self.out.push(Out::Send(host, epoch, encode(&frame)));
+            self.out.push(send(host, epoch, &frame));
         }
     }
 

@@ -2,41 +2,37 @@
 //!
 //! One version byte, then a [`Frame`] in postcard's format; in the frame, if it carries anything, a [`Body`].
 
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use peerlock_base::{Key, PeerId, Ticket};
-use peerlock_mutex::token::Claim;
-use peerlock_mutex::{FairKLate, Founded, founded};
-use peerlock_overlay::chord::{self, Chord};
-use peerlock_peer::Wire;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Name;
+use crate::guard::Line;
 use crate::link::Frame;
-use crate::register;
-
-/// The protocol that guards resources, on the overlay that finds them. No other place says which.
-pub type Protocol = Founded<FairKLate>;
-/// See [`Protocol`].
-pub type Overlay = Chord;
+use crate::{Charter, Name, register};
 
 /// Goes up when old peers cannot understand what new ones say.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
-/// What is said.
+/// What members say to each other. `W` is what their overlays and protocols say.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Body {
+pub enum Body<W> {
     /// From overlay to overlay, and between the parts of a resource.
-    Peer(Wire<chord::Message, founded::Message<peerlock_mutex::fair_k_late::Message>>),
+    Peer(W),
     /// The first after every hello.
     Greeting {
-        /// Whether the sender is in the overlay: then others may join through it.
+        /// Whether the sender is in: then others may join through it.
         joined: bool,
-        /// Where the sender knows peers.
-        addresses: Vec<String>,
+        /// The hosts that the sender is linked with, and where it reached them.
+        hosts: Vec<(PeerId, String)>,
         /// Who has left, and who has what they had.
         departed: Vec<(PeerId, PeerId)>,
     },
     /// Resources that the sender knows of. Never answered.
-    Charters(Vec<(Name, founded::Charter)>),
+    Charters(Vec<(Name, Charter)>),
     /// Answered by `Answer` with the same number, unless nobody can.
     Ask {
         /// Whom to answer.
@@ -82,12 +78,7 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To `Question::Line`.
-    Line {
-        /// Everybody who waits, oldest first.
-        waiting: Vec<Claim>,
-        /// Where each token is.
-        seats: Vec<Seat>,
-    },
+    Line(Line),
     /// To `Question::Found`.
     Found(register::Memory),
     /// To `Question::Here`.
@@ -97,21 +88,6 @@ pub enum Answer {
         /// The clients that wait or are inside here.
         clients: Vec<Client>,
     },
-}
-
-/// A token as its coordinator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
-    /// Which.
-    pub slot: u32,
-    /// Where it is, or is going.
-    pub at: PeerId,
-    /// How often it has moved.
-    pub stay: u64,
-    /// Nobody uses it.
-    pub free: bool,
-    /// Who gets it next, as far as that is settled.
-    pub next: Option<Claim>,
 }
 
 /// A client as its own peer knows it.
@@ -138,8 +114,7 @@ pub enum Malformed {
 
 /// A frame as bytes.
 pub fn encode(frame: &Frame) -> Vec<u8> {
-    // Nothing of ours is without a known length, which is all that could fail.
-    postcard::to_extend(frame, vec![VERSION]).unwrap_or_default()
+    to_bytes(frame, vec![VERSION])
 }
 
 /// The frame that bytes are.
@@ -152,12 +127,16 @@ pub fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
 }
 
 /// A message as the contents of a frame.
-pub fn encode_body(body: &Body) -> Vec<u8> {
-    postcard::to_extend(body, Vec::new()).unwrap_or_default()
+pub fn encode_body<W: Serialize>(body: &Body<W>) -> Vec<u8> {
+    to_bytes(body, Vec::new())
+}
+
+fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(value, start).expect("a list grows, and all that we say has a known length")
 }
 
 /// The message in a frame.
-pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
+pub fn decode_body<W: DeserializeOwned>(bytes: &[u8]) -> Result<Body<W>, Malformed> {
     whole(bytes)
 }
 
@@ -172,15 +151,21 @@ fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
 #[cfg(test)]
 mod tests {
     use peerlock_base::Rng;
+    use peerlock_mutex::fair_k_late::{Message, News};
+    use peerlock_mutex::token::Claim;
+    use peerlock_overlay::Nothing;
+
+    type Wire = peerlock_peer::Wire<Nothing, Message>;
 
     use super::*;
 
     #[test]
     fn a_message_comes_back_as_it_was() {
         let name: Name = "x".parse().unwrap();
-        let charter = founded::Charter { slots: 3, home: PeerId::new(u64::MAX), above: u64::MAX };
-        let known = Wire::Direct { resource: name.key(), message: founded::Message::Known(charter) };
-        for body in [Body::Peer(known), Body::Charters(vec![(name, charter)]), Body::Bye { heir: None }] {
+        let charter = Charter { slots: 3, home: PeerId::new(u64::MAX), above: u64::MAX };
+        let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
+        let told = Wire::Direct { resource: name.key(), message: Message::Tell { epoch: 1, news } };
+        for body in [Body::Peer(told), Body::Charters(vec![(name, charter)]), Body::Bye { heir: None }] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let Ok(Frame::Data { body: bytes, .. }) = decode(&encode(&frame)) else { panic!("{frame:?}") };
             assert_eq!(decode_body(&bytes), Ok(body));
@@ -203,7 +188,7 @@ mod tests {
         for _ in 0..20_000 {
             let length = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
-            _ = decode_body(&bytes);
+            _ = decode_body::<Wire>(&bytes);
             if let Some(first) = bytes.first_mut() {
                 *first = VERSION;
             }

@@ -21,7 +21,8 @@
 //!
 //! Pure: frames in, frames out.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
@@ -301,6 +302,8 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use peerlock_base::Rng;
 
     use super::*;

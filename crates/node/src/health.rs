@@ -4,7 +4,7 @@
 //! is there. A token that was on its way is somewhere else by the next time; one that is nowhere for a lease time, like
 //! a coordinator that says nothing for a lease time, will not come.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Span, Time};
 

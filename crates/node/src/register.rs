@@ -6,10 +6,11 @@
 //!
 //! Pure: questions and answers.
 
-use std::collections::BTreeSet;
+use alloc::collections::BTreeSet;
 
 use peerlock_base::PeerId;
-use peerlock_mutex::founded::Charter;
+
+use crate::Charter;
 use serde::{Deserialize, Serialize};
 
 /// Which attempt to decide this is; of two, the higher wins.
@@ -111,6 +112,9 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
     use peerlock_base::Rng;
 
     use super::*;

@@ -1,6 +1,8 @@
 //! What can be seen from outside.
 
-use std::time::{Duration, SystemTime};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use peerlock_base::{Key, PeerId};
 
@@ -89,7 +91,7 @@ pub struct Inspection {
     pub peer: PeerId,
     /// Where it lies on the ring.
     pub place: Key,
-    /// The next on the ring clockwise, if it is not alone.
+    /// The next on the ring clockwise of those that are connected, if it is not alone.
     pub successor: Option<PeerId>,
     /// The next on the ring the other way.
     pub predecessor: Option<PeerId>,
@@ -157,16 +159,7 @@ pub struct Progress {
     pub expected: Option<Duration>,
 }
 
-/// Something that has happened at this peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happening {
-    /// When.
-    pub at: SystemTime,
-    /// What.
-    pub event: Event,
-}
-
-/// What can happen.
+/// What can happen at a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A client of this peer waits, with so many ahead of it.

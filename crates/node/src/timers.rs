@@ -1,6 +1,6 @@
 //! Named alarms: at most one of each name is pending.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::Time;
 
@@ -28,7 +28,7 @@ impl<N: Ord + Clone> Timers<N> {
 
     /// Sets an alarm unless one of that name is pending.
     pub fn set_if_none(&mut self, name: N, at: Time) {
-        if !self.by_name.contains_key(&name) {
+        if !self.is_set(&name) {
             self.set(name, at);
         }
     }
@@ -38,6 +38,11 @@ impl<N: Ord + Clone> Timers<N> {
         if let Some((at, number)) = self.by_name.remove(name) {
             self.by_time.remove(&(at, number, name.clone()));
         }
+    }
+
+    /// Whether an alarm is pending.
+    pub fn is_set(&self, name: &N) -> bool {
+        self.by_name.contains_key(name)
     }
 
     /// When the next goes off.

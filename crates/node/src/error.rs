@@ -1,4 +1,8 @@
-use std::time::Duration;
+use alloc::borrow::ToOwned as _;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use peerlock_base::PeerId;
 

@@ -1,7 +1,9 @@
 //! What a resource may be called, and how many slots it may have.
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned as _;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 use peerlock_base::Key;
 use serde::{Deserialize, Serialize};
@@ -11,10 +13,10 @@ use crate::Error;
 /// The name of a resource: 1 to 255 bytes of UTF-8 without control characters.
 ///
 /// ```
-/// use peerlock_service::Name;
+/// use peerlock_node::Name;
 /// assert_eq!("nightly-backup".parse::<Name>()?.as_str(), "nightly-backup");
 /// assert!("two\nlines".parse::<Name>().is_err());
-/// # Ok::<(), peerlock_service::Error>(())
+/// # Ok::<(), peerlock_node::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -31,8 +33,8 @@ impl Name {
         &self.0
     }
 
-    /// Where the resource lies in the overlay.
-    pub(crate) fn key(&self) -> Key {
+    /// What peers call the resource among themselves.
+    pub fn key(&self) -> Key {
         Key::of(self.0.as_bytes())
     }
 }
@@ -72,7 +74,10 @@ impl fmt::Display for Name {
 }
 
 /// Whether a resource can have so many slots.
-pub(crate) fn check_slots(slots: u32) -> Result<u32, Error> {
+///
+/// # Errors
+/// [`Error::BadSlots`] if not.
+pub fn check_slots(slots: u32) -> Result<u32, Error> {
     if (1..=MOST_SLOTS).contains(&slots) { Ok(slots) } else { Err(Error::BadSlots { slots }) }
 }
 
