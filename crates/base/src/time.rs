@@ -1,6 +1,7 @@
 use core::fmt;
 use core::iter::Sum;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
+use core::time::Duration;
 
 const NANOS: f64 = 1e9;
 
@@ -121,6 +122,12 @@ impl Div<u64> for Span {
 impl Sum for Span {
     fn sum<I: Iterator<Item = Self>>(spans: I) -> Self {
         Self(spans.map(|span| span.0).sum())
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        Self::from_nanos(span.0)
     }
 }
 

@@ -50,6 +50,7 @@ impl Trace {
             Action::Deliver(at) => self.line(world.letter(at)),
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
+            Action::Return(at) => self.line(format_args!("{} (comes back)", world.letter(at))),
             Action::Fire(_, ref timer) => self.line(format_args!("{}: timer {timer:?}", world.actor(action))),
             Action::Pass => {
                 let mut world = world.clone();

@@ -57,6 +57,8 @@ pub struct Limits {
     pub retirements: u32,
     /// How often a peer without waiting clients may be taken for gone by another, in all.
     pub suspicions: u32,
+    /// How many tokens on their way to a peer without waiting clients may come back to who sent them, in all.
+    pub returns: u32,
     /// Whether a message stays behind those that its sender sent to the same peer before.
     pub ordered: bool,
 }
@@ -80,6 +82,7 @@ impl Limits {
             resets: 0,
             retirements: 0,
             suspicions: 0,
+            returns: 0,
             ordered: false,
         }
     }
@@ -111,6 +114,8 @@ pub enum Action<T> {
     Lose(usize),
     /// A letter will arrive twice.
     Duplicate(usize),
+    /// A letter comes back: the network gave it up before it went out.
+    Return(usize),
     /// A timer of this peer runs out.
     Fire(usize, T),
     /// It is now the moment at which the next timer is due.
@@ -169,6 +174,7 @@ struct Left {
     resets: u32,
     retirements: u32,
     suspicions: u32,
+    returns: u32,
 }
 
 /// What never changes in a world.
@@ -213,9 +219,10 @@ impl<P: Explorable> World<P> {
             Local { peer, timers, asked: 0, waiting, inside, retired: false }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
-        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, .. } =
-            limits;
-        let left = Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions };
+        let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
+        let Limits { retirements, suspicions, returns, .. } = limits;
+        let left =
+            Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, returns };
         let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
         Self { rules, nodes, letters, now, left, grants: Vec::new() }
     }
@@ -252,6 +259,7 @@ impl<P: Explorable> World<P> {
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
+            Action::Return(at) => self.letter(at).from,
         }
     }
 
@@ -353,6 +361,12 @@ impl<P: Explorable> World<P> {
                 actions.extend((losses > 0).then_some(Action::Lose(at)));
                 actions.extend((duplications > 0).then_some(Action::Duplicate(at)));
             }
+            // What never went out is behind all that did.
+            let is_last = || self.letters().skip(at + 1).all(|next| (next.from, next.to) != (letter.from, letter.to));
+            if self.left.returns > 0 && P::tokens_in(&letter.message) > 0 && is_last() {
+                let nobody_waits = self.waiting(self.place(letter.to)).is_empty();
+                actions.extend(nobody_waits.then_some(Action::Return(at)));
+            }
             before = Some(letter);
         }
     }
@@ -428,6 +442,12 @@ impl<P: Explorable> World<P> {
                 self.left.duplications -= 1;
                 self.letters.insert(letter, self.letters[letter].clone());
                 None
+            }
+            Action::Return(letter) => {
+                self.left.returns -= 1;
+                let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
+                let at = self.place(from);
+                Some((at, self.nodes[at].local.clone(), Input::Undelivered { to, message }))
             }
             Action::Fire(at, ref timer) => {
                 let mut local = local(at);

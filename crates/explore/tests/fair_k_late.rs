@@ -56,6 +56,10 @@ impl Case {
         Self { limits: Limits { retirements, suspicions, ..self.limits }, ..self }
     }
 
+    fn returns(self, returns: u32) -> Self {
+        Self { limits: Limits { returns, ..self.limits }, ..self }
+    }
+
     fn ordered(self) -> Self {
         Self { limits: Limits { ordered: true, ..self.limits }, ..self }
     }
@@ -89,10 +93,11 @@ impl Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { slots, requests, clients, withdrawals, retirements, suspicions, ordered, .. } = self.limits;
+        let Limits { slots, requests, clients, withdrawals, retirements, suspicions, returns, ordered, .. } =
+            self.limits;
         write!(f, "peers={} slots={slots} requests={requests} clients={clients}", self.peers)?;
         write!(f, " withdrawals={withdrawals} retirements={retirements} suspicions={suspicions}")?;
-        write!(f, " term={}", self.config.term)?;
+        write!(f, " returns={returns} term={}", self.config.term)?;
         write!(f, "{}", if ordered { " ordered" } else { "" })
     }
 }
@@ -113,6 +118,7 @@ impl FromStr for Case {
                 "withdrawals" => case.limits.withdrawals = value,
                 "retirements" => case.limits.retirements = value,
                 "suspicions" => case.limits.suspicions = value,
+                "returns" => case.limits.returns = value,
                 "term" => case.config.term = value,
                 "ordered" => case.limits.ordered = true,
                 _ => return Err(format!("{word} is no part of a case")),
@@ -131,7 +137,7 @@ fn one_case() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 retirements=2 suspicions=1 term=1 ordered";
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 retirements=2 suspicions=1 returns=1 term=1 ordered";
     assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());
@@ -204,6 +210,18 @@ fn suspicions() {
     }
     Case::new(3, 1).departures(0, 2).ordered().moving().holds();
     Case::new(2, 1).requests(2).departures(1, 1).ordered().holds();
+}
+
+/// A token that the network gives back is not lost. On ordered links, as real ones are.
+#[test]
+fn returns() {
+    for slots in [1, 2] {
+        let case = Case::new(2, slots).requests(2).withdrawals(1).returns(2).ordered();
+        case.holds();
+        case.moving().holds();
+        Case::new(3, slots).withdrawals(1).returns(1).ordered().holds();
+    }
+    Case::new(3, 1).withdrawals(1).departures(0, 1).returns(1).ordered().holds();
 }
 
 #[test]

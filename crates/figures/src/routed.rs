@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use peerlock_mutex::{Coordinator, E2e, NonE2e, Sigma, coordinator, e2e, non_e2e, sigma};
-use peerlock_sim::{Failure, Rounds, RoundsReport};
+use peerlock_sim::{Failure, Report, Rounds};
 
 use crate::{Form, UnknownProtocol};
 
@@ -37,7 +37,7 @@ impl Routed {
     ///
     /// # Errors
     /// A rule was broken.
-    pub fn run(self, form: Form, rounds: &Rounds, progress: impl Fn(u64) + Sync) -> Result<RoundsReport, Box<Failure>> {
+    pub fn run(self, form: Form, rounds: &Rounds, progress: impl Fn(u64) + Sync) -> Result<Report, Box<Failure>> {
         let lease = rounds.lease;
         match self {
             Self::E2e => {

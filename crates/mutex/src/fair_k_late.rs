@@ -492,6 +492,34 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
+    /// A token is ours again, as if the other had had it and passed it on to us. So is the line: we are coordinator once
+    /// more. Nothing else of what was meant for somebody who is gone matters to anybody.
+    fn on_undelivered(&mut self, _to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        match message {
+            Message::Token { token, stay, role, .. } => {
+                self.role = self.role.max(role);
+                self.tell(News::Left { slot: token.slot, stay, to: Claim { peer: self.me, ticket: Ticket::NONE } }, cx);
+                self.on_token(Ticket::NONE, token, stay + 1, cx);
+            }
+            Message::Line(mut line) => {
+                line.pass_to(self.me);
+                self.on_line(line, cx);
+            }
+            Message::Tell { .. } | Message::Next { .. } => {}
+        }
+        self.settle(cx);
+    }
+
+    /// If it had the line, that is on its way to us: until it comes, what the coordinator has to know is kept here. Passed on
+    /// to the coordinator that we know, which is the one who has left, it would come back to us for ever.
+    fn on_inherited(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if self.role.peer == from {
+            self.role.peer = self.me;
+        }
+        self.process(message, cx);
+        self.settle(cx);
+    }
+
     fn retire(&mut self, heir: Option<PeerId>, cx: &mut Cx<'_, Self>) {
         assert!(heir != Some(self.me), "{heir:?} cannot be its own heir");
         self.heir = heir;

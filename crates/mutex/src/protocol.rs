@@ -61,6 +61,16 @@ pub trait Protocol: Sized {
     /// nowhere if there is nobody else. May be said again with another. Its own clients are gone by then.
     fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
+    /// A message to `to` never went out, so that nobody has seen it, and `to` is gone for good or seems to be. Whatever
+    /// must not get lost with it is ours again.
+    fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
+
+    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here, on
+    /// its way here, or lost if it never arrives.
+    fn on_inherited(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>) {
+        self.on_message(from, message, cx);
+    }
+
     /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
     /// Its own clients are another matter; one that crashes is simply never heard of again.
     ///
@@ -257,6 +267,20 @@ pub enum Input<M, T> {
     Timer(T),
     /// Another peer is gone.
     PeerDown(PeerId),
+    /// A message that never went out comes back.
+    Undelivered {
+        /// Who should have got it.
+        to: PeerId,
+        /// What it says.
+        message: M,
+    },
+    /// A message of ours to a peer that has left, whose heir we are.
+    Inherited {
+        /// Who should have got it.
+        from: PeerId,
+        /// What it says.
+        message: M,
+    },
     /// The peer leaves for good.
     Retire {
         /// Who gets what it has.
@@ -284,6 +308,8 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
+        Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
+        Input::Inherited { from, message } => peer.on_inherited(from, message, cx),
         Input::Retire { heir } => peer.retire(heir, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }

@@ -82,6 +82,24 @@ pub enum Input<O, M, T> {
     Unreachable(PeerId),
     /// This peer is gone for good, or seems to be: the protocols are told.
     PeerDown(PeerId),
+    /// A message to a peer that is gone never went out, and comes back to the protocol that sent it.
+    Undelivered {
+        /// Who should have got it.
+        to: PeerId,
+        /// The key of the resource's name.
+        resource: Key,
+        /// What it says.
+        message: M,
+    },
+    /// A message to a peer that has left, whose heir we are.
+    Inherited {
+        /// Who should have got it.
+        from: PeerId,
+        /// The key of the resource's name.
+        resource: Key,
+        /// What it says.
+        message: M,
+    },
     /// This peer is about to leave: its part in every resource goes to another.
     Retire {
         /// Who gets it, if anybody stays.

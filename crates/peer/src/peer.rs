@@ -140,6 +140,22 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
     }
 
+    /// Its part in the protocol of a resource, which begins now if there is such a resource and it has none yet.
+    pub fn open(&mut self, resource: Key) -> Option<&P> {
+        let at = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)).ok()?;
+        Some(&self.instances[at].protocol)
+    }
+
+    /// Where its part in a resource comes from.
+    pub fn resources(&self) -> &R {
+        &self.resources
+    }
+
+    /// The same, for whoever learns of a resource.
+    pub fn resources_mut(&mut self) -> &mut R {
+        &mut self.resources
+    }
+
     /// Hands one input to the peer. Drivers need no other call.
     pub fn step(&mut self, input: Input<O::Message, P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
         match input {
@@ -153,6 +169,12 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Timer(Timer::Hop(receipt)) => self.on_unconfirmed(receipt, cx),
             Input::Unreachable(peer) => self.on_unreachable(peer, cx),
             Input::PeerDown(peer) => self.tell_all(|| mutex::Input::PeerDown(peer), cx),
+            Input::Undelivered { to, resource, message } => {
+                hear(resource, mutex::Input::Undelivered { to, message }, cx);
+            }
+            Input::Inherited { from, resource, message } => {
+                hear(resource, mutex::Input::Inherited { from, message }, cx);
+            }
             Input::Retire { heir } => self.tell_all(|| mutex::Input::Retire { heir }, cx),
             Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
         }
@@ -174,6 +196,13 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn find(&self, resource: Key) -> Result<usize, usize> {
         self.instances.binary_search_by_key(&resource, |instance| instance.name)
+    }
+
+    /// Begins our part in a resource, at its place among the others.
+    fn begin(&mut self, at: usize, resource: Key) -> Option<usize> {
+        let protocol = self.resources.open(self.me(), resource)?;
+        self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
+        Some(at)
     }
 
     fn way(&self, key: Key) -> Way {
@@ -291,15 +320,8 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
-        let at = match self.find(resource) {
-            Ok(at) => at,
-            Err(at) => {
-                let Some(protocol) = self.resources.open(me, resource) else {
-                    return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
-                };
-                self.instances.insert(at, Instance { name: resource, protocol, owned: Vec::new() });
-                at
-            }
+        let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
+            return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         if let mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } = &input

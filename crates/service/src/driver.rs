@@ -1,28 +1,36 @@
-//! The one task that owns the [`Engine`]: a loop over what clients, transport and clock bring.
+//! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to be
+//! done.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_base::{Rng, Span, Time};
+use peerlock_node::{Answer, Birth, Effect, Input, NetEvent, Notice, SessionId, TicketId, Wanted};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-use crate::contacts;
-use crate::engine::{Birth, Engine, Out, SessionId, TicketId, Wanted};
 use crate::grant::{Grant, Lease};
-use crate::transport::{self, Transport};
-use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
+use crate::product::Node;
+use crate::transport::Transport;
+use crate::{Counters, Error, Event, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
+
+/// Something that has happened at this peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// When, by the wall clock.
+    pub at: SystemTime,
+    /// What.
+    pub event: Event,
+}
 
 /// What clients want.
 pub enum Command {
     Acquire {
         wanted: Wanted,
-        waiter: u64,
-        reply: oneshot::Sender<Result<Grant, Error>>,
-        progress: watch::Sender<Progress>,
+        waiter: Waiter,
     },
     /// The future of this waiter was dropped.
     Forget {
@@ -34,11 +42,11 @@ pub enum Command {
     },
     Release {
         ticket: TicketId,
-        reply: oneshot::Sender<Result<(), Error>>,
+        reply: Reply<()>,
     },
     Renew {
         ticket: TicketId,
-        reply: oneshot::Sender<Result<Instant, Error>>,
+        reply: Reply<Instant>,
     },
     Detach {
         ticket: TicketId,
@@ -48,7 +56,7 @@ pub enum Command {
     },
     Show {
         name: Name,
-        reply: oneshot::Sender<Result<ResourceDetails, Error>>,
+        reply: Reply<ResourceDetails>,
     },
     Resources {
         reply: oneshot::Sender<Vec<ResourceView>>,
@@ -73,6 +81,24 @@ pub enum Command {
     },
 }
 
+/// Where an answer goes.
+pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// One who waits for a grant.
+pub struct Waiter {
+    pub number: u64,
+    pub reply: Reply<Grant>,
+    pub progress: watch::Sender<Progress>,
+}
+
+/// Who has asked the node something, and is answered as soon as it knows.
+enum Call {
+    Acquire(Name, Waiter),
+    Release(Reply<()>),
+    Renew(Reply<Instant>),
+    Show(Reply<ResourceDetails>),
+}
+
 /// The clients of one ticket.
 struct Seat {
     name: Name,
@@ -83,26 +109,22 @@ struct Seat {
     lease: Option<watch::Sender<Lease>>,
 }
 
-struct Waiter {
-    number: u64,
-    reply: oneshot::Sender<Result<Grant, Error>>,
-    progress: watch::Sender<Progress>,
-}
-
 /// The task.
 pub struct Driver<T> {
     transport: T,
-    engine: Engine,
+    node: Node,
     commands: mpsc::UnboundedReceiver<Command>,
     /// For the handles that we give out. Weak: the task ends when all handles are gone.
     sender: mpsc::WeakUnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     began: Instant,
+    effects: Vec<Effect>,
+    calls: BTreeMap<u64, Call>,
+    last_call: u64,
     seats: BTreeMap<TicketId, Seat>,
     /// Which ticket somebody waits for.
     waiters: BTreeMap<u64, TicketId>,
-    shows: BTreeMap<u64, oneshot::Sender<Result<ResourceDetails, Error>>>,
-    started: Option<oneshot::Sender<Result<(), Error>>>,
+    started: Option<Reply<()>>,
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<()>>,
     join: Vec<String>,
@@ -116,22 +138,24 @@ pub struct Driver<T> {
 impl<T: Transport> Driver<T> {
     pub fn new(
         transport: T,
-        engine: Engine,
+        node: Node,
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
         join: Vec<String>,
-        started: oneshot::Sender<Result<(), Error>>,
+        started: Reply<()>,
     ) -> Self {
         Self {
             transport,
-            engine,
+            node,
             commands,
             sender: sender.downgrade(),
             events,
             began: Instant::now(),
+            effects: Vec::new(),
+            calls: BTreeMap::new(),
+            last_call: 0,
             seats: BTreeMap::new(),
             waiters: BTreeMap::new(),
-            shows: BTreeMap::new(),
             started: Some(started),
             draining: Vec::new(),
             leaving: Vec::new(),
@@ -142,18 +166,16 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Runs until everybody knows that we have left.
-    pub async fn run(mut self) {
-        let now = self.now();
-        self.engine.start(&self.join, now);
-        self.carry_out();
+    /// Runs until everybody knows that we have left. After a message it stays awake for a while.
+    pub async fn run(mut self, awake: Span) {
+        self.step(Input::Start { join: self.join.clone() });
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep_until(self.began));
-        let stays_awake = self.stays_awake();
+        let stays_awake = stays_awake(awake.into());
         let mut awake_until = std::time::Instant::now();
         while !self.left {
-            let wake = self.engine.next_wake().map(|at| self.instant(at));
+            let wake = self.node.next_wake().map(|at| self.instant(at));
             if let Some(wake) = wake.filter(|_| wake != set) {
                 alarm.as_mut().reset(wake);
             }
@@ -174,33 +196,21 @@ impl<T: Transport> Driver<T> {
                     Some(command) => self.on_command(command),
                     None => {
                         self.abandoned = true;
-                        let now = self.now();
-                        self.engine.leave(now);
+                        self.step(Input::Leave);
                     }
                 },
                 () = alarm.as_mut(), if wake.is_some() => {
                     // It has gone off: the next may be for the same time.
                     set = None;
-                    let now = self.now();
-                    self.engine.wake(now);
+                    self.step(Input::Wake);
                 }
                 () = yield_now(), if stays_awake.is_some() && std::time::Instant::now() < awake_until => {
                     std::thread::yield_now();
-                    continue;
                 }
             }
-            self.carry_out();
         }
         self.transport.stop().await;
         self.leaving.into_iter().for_each(|reply| _ = reply.send(()));
-    }
-
-    /// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this
-    /// one would stay awake in vain.
-    fn stays_awake(&self) -> Option<Duration> {
-        let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-        let span = Duration::from_nanos(self.engine.awake().as_nanos());
-        (alone && !span.is_zero()).then_some(span)
     }
 
     fn now(&self) -> Time {
@@ -211,82 +221,136 @@ impl<T: Transport> Driver<T> {
         self.began + Duration::from_nanos(time.as_nanos())
     }
 
-    fn on_event(&mut self, event: transport::Event) {
-        let now = self.now();
-        match event {
-            transport::Event::Up { peer, epoch, address } => self.engine.on_up(peer, epoch, address, now),
-            transport::Event::Down { peer, epoch, why } => self.engine.on_down(peer, epoch, why, now),
-            transport::Event::Message { from, epoch, bytes } => self.engine.on_bytes(from, epoch, &bytes, now),
-            transport::Event::Unreached { address, why } => {
-                if self.started.is_some() {
-                    self.unreached.insert(address.clone(), why.clone());
-                }
-                self.engine.on_unreached(address, why);
+    /// Hands one input to the node, and does what it wants done.
+    fn step(&mut self, input: Input) {
+        let (now, mut effects) = (self.now(), std::mem::take(&mut self.effects));
+        self.node.step(input, now, &mut effects);
+        for effect in effects.drain(..) {
+            self.carry_out(effect);
+        }
+        self.effects = effects; // Made once and used again.
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, epoch, bytes } => self.transport.send(to, epoch, bytes),
+            Effect::HangUp(peer) => self.transport.hang_up(peer),
+            Effect::Dial(address) => self.transport.dial(&address),
+            Effect::Joined => self.report(Ok(())),
+            Effect::NotJoined => {
+                let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
+                let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
+                self.report(Err(Error::NoPeer { tried }));
+                self.left = true;
             }
+            Effect::Answer { call, answer } => self.on_answer(call, answer),
+            Effect::Granted { ticket, until } => {
+                let deadline = self.instant(until);
+                if let Some(seat) = self.seats.get_mut(&ticket) {
+                    seat.lease = Some(watch::Sender::new(Lease { deadline, lost: false }));
+                }
+                self.hand_out(ticket);
+            }
+            Effect::Renewed { ticket, until } => {
+                let deadline = self.instant(until);
+                self.on_lease(ticket, |lease| lease.deadline = deadline);
+            }
+            Effect::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
+            Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
+            Effect::Progress(ticket, progress) => {
+                let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
+                waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
+            }
+            Effect::Event(event) => _ = self.events.send(Happening { at: SystemTime::now(), event }),
+            Effect::Notice(notice @ Notice::FoundedTwice { .. }) => tracing::error!("{notice}"),
+            Effect::Notice(notice) => tracing::warn!("{notice}"),
+            Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
+            Effect::Left => self.left = true,
         }
     }
 
+    fn on_event(&mut self, event: NetEvent) {
+        if let (NetEvent::Unreached { address, why }, Some(_)) = (&event, &self.started) {
+            self.unreached.insert(address.clone(), why.clone());
+        }
+        self.step(Input::Net(event));
+    }
+
     fn on_command(&mut self, command: Command) {
-        let now = self.now();
         match command {
-            Command::Acquire { wanted, waiter, reply, progress } => {
-                self.on_acquire(wanted, Waiter { number: waiter, reply, progress });
+            Command::Acquire { wanted, waiter } => {
+                let call = self.call(Call::Acquire(wanted.name.clone(), waiter));
+                self.step(Input::Acquire { call, wanted });
             }
-            Command::Forget { waiter } => self.on_forget(waiter),
+            Command::Forget { waiter } => {
+                let Some(ticket) = self.waiters.remove(&waiter) else { return };
+                let Some(seat) = self.seats.get_mut(&ticket) else { return };
+                seat.waiters.retain(|waiting| waiting.number != waiter);
+                self.release_if_unwanted(ticket);
+            }
             Command::Drop { ticket } => {
                 let Some(seat) = self.seats.get_mut(&ticket) else { return };
                 seat.handles -= 1;
-                if seat.handles == 0 && !seat.detached && seat.waiters.is_empty() {
-                    _ = self.engine.release(ticket, now);
-                }
+                self.release_if_unwanted(ticket);
             }
             Command::Release { ticket, reply } => {
-                let released = self.engine.release(ticket, now);
-                _ = reply.send(released);
+                let call = Some(self.call(Call::Release(reply)));
+                self.step(Input::Release { call, ticket });
             }
             Command::Renew { ticket, reply } => {
-                let renewed = self.engine.renew(ticket, now).map(|deadline| self.instant(deadline));
-                _ = reply.send(renewed);
+                let call = self.call(Call::Renew(reply));
+                self.step(Input::Renew { call, ticket });
             }
             Command::Detach { ticket } => {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.detached = true;
-                    self.engine.detach(ticket, now);
+                    self.step(Input::Detach(ticket));
                 }
             }
-            Command::EndSession { session } => self.engine.end_session(session, now),
+            Command::EndSession { session } => self.step(Input::EndSession(session)),
             Command::Show { name, reply } => {
-                let number = self.engine.show(name, now);
-                self.shows.insert(number, reply);
+                let call = self.call(Call::Show(reply));
+                self.step(Input::Show { call, name });
             }
-            Command::Resources { reply } => _ = reply.send(self.engine.resources()),
-            Command::Peers { reply } => _ = reply.send(self.engine.peers()),
+            Command::Resources { reply } => _ = reply.send(self.node.resources()),
+            Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
-                _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.engine.counters() });
+                _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
             }
-            Command::Inspect { reply } => _ = reply.send(self.engine.inspect(now)),
+            Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
             Command::Dial { address } => self.transport.dial(&address),
             Command::Drain { reply } => {
                 self.draining.push(reply);
-                self.engine.drain(now);
+                self.step(Input::Drain);
             }
             Command::Leave { reply } => {
                 self.leaving.push(reply);
-                self.engine.leave(now);
+                self.step(Input::Leave);
             }
         }
     }
 
-    fn on_acquire(&mut self, wanted: Wanted, waiter: Waiter) {
-        let (now, name) = (self.now(), wanted.name.clone());
-        let ticket = match self.engine.acquire(wanted, now) {
-            Ok(ticket) => ticket,
-            Err(error) => {
-                _ = waiter.reply.send(Err(error));
-                return;
-            }
-        };
-        let granted = self.engine.grant(ticket).is_some();
+    fn call(&mut self, call: Call) -> u64 {
+        self.last_call += 1;
+        self.calls.insert(self.last_call, call);
+        self.last_call
+    }
+
+    fn on_answer(&mut self, call: u64, answer: Result<Answer, Error>) {
+        match (self.calls.remove(&call), answer) {
+            (Some(Call::Acquire(name, waiter)), Ok(Answer::Ticket(ticket))) => self.on_ticket(ticket, name, waiter),
+            (Some(Call::Release(reply)), Ok(Answer::Released)) => _ = reply.send(Ok(())),
+            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.instant(until))),
+            (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
+            (Some(Call::Acquire(_, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
+            (Some(Call::Release(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Renew(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Show(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (_, answer) => unreachable!("{answer:?} is no answer to what call {call} asked"),
+        }
+    }
+
+    fn on_ticket(&mut self, ticket: TicketId, name: Name, waiter: Waiter) {
         let seat = self.seats.entry(ticket).or_insert_with(|| Seat {
             name,
             waiters: Vec::new(),
@@ -297,79 +361,29 @@ impl<T: Transport> Driver<T> {
         self.waiters.insert(waiter.number, ticket);
         seat.waiters.push(waiter);
         // Asked for once more after it was granted: the same grant. Else word of it comes with the effects.
-        if granted && seat.lease.is_some() {
-            self.answer(ticket);
+        if seat.lease.is_some() {
+            self.hand_out(ticket);
         }
     }
 
-    fn on_forget(&mut self, waiter: u64) {
-        let Some(ticket) = self.waiters.remove(&waiter) else { return };
-        let Some(seat) = self.seats.get_mut(&ticket) else { return };
-        seat.waiters.retain(|waiting| waiting.number != waiter);
-        if seat.waiters.is_empty() && seat.handles == 0 && !seat.detached {
-            let now = self.now();
-            _ = self.engine.release(ticket, now);
+    /// Nobody waits for a ticket, and nobody has a handle of its grant.
+    fn release_if_unwanted(&mut self, ticket: TicketId) {
+        let unwanted = |seat: &Seat| seat.waiters.is_empty() && seat.handles == 0 && !seat.detached;
+        if self.seats.get(&ticket).is_some_and(unwanted) {
+            self.step(Input::Release { call: None, ticket });
         }
     }
 
     /// Gives everybody who waits for a ticket a handle of its grant. Who does not want it any more drops the handle, and
     /// with the last of them the grant.
-    fn answer(&mut self, ticket: TicketId) {
+    fn hand_out(&mut self, ticket: TicketId) {
         let (Some(seat), Some(sender)) = (self.seats.get_mut(&ticket), self.sender.upgrade()) else { return };
-        let (Some((grant, _)), Some(lease)) = (self.engine.grant(ticket), &seat.lease) else { return };
+        let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &seat.lease) else { return };
         for waiter in std::mem::take(&mut seat.waiters) {
             self.waiters.remove(&waiter.number);
             seat.handles += 1;
             let handle = Grant::new(ticket, seat.name.clone(), grant, lease.subscribe(), sender.clone());
             drop(waiter.reply.send(Ok(handle)));
-        }
-    }
-
-    fn carry_out(&mut self) {
-        let mut out = std::mem::take(&mut self.engine.out);
-        // What others wait for goes out before anybody here is told anything.
-        out.sort_by_key(|out| !matches!(out, Out::Net(_)));
-        for out in out {
-            match out {
-                Out::Net(contacts::Out::Send(host, epoch, bytes)) => self.transport.send(host.0, epoch, bytes),
-                Out::Net(contacts::Out::HangUp(host)) => self.transport.hang_up(host.0),
-                Out::Dial(address) => self.transport.dial(&address),
-                Out::Joined => self.report(Ok(())),
-                Out::NotJoined => {
-                    let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
-                    let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
-                    self.report(Err(Error::NoPeer { tried }));
-                    self.left = true;
-                }
-                Out::Granted(ticket, deadline) => {
-                    let deadline = self.instant(deadline);
-                    if let Some(seat) = self.seats.get_mut(&ticket) {
-                        seat.lease = Some(watch::Sender::new(Lease { deadline, lost: false }));
-                    }
-                    self.answer(ticket);
-                }
-                Out::Renewed(ticket, deadline) => {
-                    let deadline = self.instant(deadline);
-                    self.on_lease(ticket, |lease| lease.deadline = deadline);
-                }
-                Out::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
-                Out::Ended(ticket, error) => self.on_ended(ticket, &error),
-                Out::Finished(ticket) => self.on_ended(ticket, &Error::Lost),
-                Out::Progress(ticket, progress) => {
-                    let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
-                    waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
-                }
-                Out::Shown(number, shown) => {
-                    if let Some(reply) = self.shows.remove(&number) {
-                        _ = reply.send(shown);
-                    }
-                }
-                Out::Event(event) => _ = self.events.send(Happening { at: SystemTime::now(), event }),
-                Out::Left => self.left = true,
-            }
-        }
-        if self.engine.is_drained() {
-            self.draining.drain(..).for_each(|reply| _ = reply.send(()));
         }
     }
 
@@ -395,11 +409,20 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// This process, now: the wall clock is read only here.
-pub fn born(host: PeerId) -> Birth {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // The address of something on the stack differs between processes that begin in the same nanosecond.
-    let here = std::ptr::from_ref(&host).addr() as u64;
-    let process = peerlock_base::mix(since.as_nanos() as u64 ^ peerlock_base::mix(here));
-    Birth { process, micros: since.as_micros() as u64 }
+/// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this one
+/// would stay awake in vain.
+fn stays_awake(span: Duration) -> Option<Duration> {
+    let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
+    (alone && !span.is_zero()).then_some(span)
+}
+
+/// This process, now. Here the wall clock is read, and chance comes in.
+pub fn born() -> Birth {
+    let micros = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+    Birth { process: random(), micros, rng: Rng::new(random()) }
+}
+
+fn random() -> u64 {
+    // A process that takes itself for an earlier one of the same host would break every promise.
+    getrandom::u64().expect("the operating system has a random source")
 }

@@ -2,11 +2,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use peerlock_mutex as mutex;
+use peerlock_node::TicketId;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::driver::Command;
-use crate::engine::TicketId;
 use crate::{Error, Name};
 
 /// How a lease stands.

@@ -92,36 +92,3 @@ impl Transport for RealNetwork {
         self.net.shutdown().await;
     }
 }
-
-/// An address as a peer tells it, seen from here: what is on the teller's own machine to the teller is on the teller's
-/// machine to us. So two peers of one machine that listen on all its addresses, and have met inside it, are found by others.
-pub fn from_here(told: &str, teller: &str) -> String {
-    let parsed = told.parse::<Address>().ok().zip(teller.parse::<Address>().ok());
-    match parsed {
-        Some((mut told, teller)) if told.socket.ip().is_loopback() && !teller.socket.ip().is_loopback() => {
-            told.socket.set_ip(teller.socket.ip());
-            told.to_string()
-        }
-        Some(_) | None => told.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_here_to_the_teller_is_there_to_us() {
-        for (told, teller, expected) in [
-            ("127.0.0.1:7401", "10.0.0.7:7400", "10.0.0.7:7401"),
-            ("quic://127.0.0.1:7401", "10.0.0.7:7400", "quic://10.0.0.7:7401"),
-            ("[::1]:7401", "[2001:db8::7]:7400", "[2001:db8::7]:7401"),
-            ("127.0.0.1:7401", "127.0.0.1:7400", "127.0.0.1:7401"),
-            ("10.0.0.8:7400", "10.0.0.7:7400", "10.0.0.8:7400"),
-            ("10.0.0.8:7400", "127.0.0.1:7400", "10.0.0.8:7400"),
-            ("no address", "10.0.0.7:7400", "no address"),
-        ] {
-            assert_eq!(from_here(told, teller), expected, "{told} from {teller}");
-        }
-    }
-}

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Span};
+use peerlock_base::{PeerId, Rng, Span};
+use peerlock_node::{Birth, SessionId, Wait, Wanted, check_slots};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::driver::{Command, Driver, born};
-use crate::engine::{Birth, Engine, SessionId, Wait, Wanted};
-use crate::name::check_slots;
+use crate::driver::{Command, Driver, Waiter, born};
+use crate::product::Node;
 use crate::transport::Transport;
 use crate::{
     Config, Counters, Error, Grant, GrantId, Happening, Inspection, Name, PeerView, Progress, ResourceDetails,
@@ -74,26 +74,26 @@ impl Builder {
     }
 
     /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing numbers
-    /// begin as if it were 1970. If it is not said it comes from the wall clock. The same number twice is two members in
+    /// begin as if it were 1970. If it is not said it is random. The same number twice is two members in
     /// one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it is in the overlay.
+    /// Starts the peer, and waits until it is in the cluster.
     ///
     /// # Errors
     /// [`Error::NoPeer`] if nobody was there to join.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
-        let birth = self.process.map_or_else(|| born(me), |process| Birth { process, micros: 0 });
-        let engine = Engine::new(me, transport.addresses(), birth, self.config);
+        let given = |process| Birth { process, micros: 0, rng: Rng::stream(me.get(), process) };
+        let node = Node::new(me, transport.addresses(), self.process.map_or_else(born, given), self.config);
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
-        let driver = Driver::new(transport, engine, (&commands, receiver), events.clone(), self.join, started);
-        tokio::spawn(driver.run());
+        let driver = Driver::new(transport, node, (&commands, receiver), events.clone(), self.join, started);
+        tokio::spawn(driver.run(self.config.awake));
         is_started.await.unwrap_or(Err(Error::Stopped))?;
         // Session 1 is that of the process itself.
         Ok(Service { shared: Arc::new(Shared { me, commands, events, numbers: AtomicU64::new(2) }) })
@@ -243,8 +243,7 @@ pub struct Resource {
     slots: Option<u32>,
     ttl: Duration,
     grace: Option<Duration>,
-    wait: Option<Duration>,
-    is_try: bool,
+    wait: Wait,
     label: String,
     request: Option<String>,
     kept: bool,
@@ -259,8 +258,7 @@ impl Resource {
             slots: None,
             ttl: TTL,
             grace: None,
-            wait: None,
-            is_try: false,
+            wait: Wait::Forever,
             label: String::new(),
             request: None,
             kept: true,
@@ -286,15 +284,16 @@ impl Resource {
         self
     }
 
-    /// How long to wait. As long as it takes if it is not said.
+    /// How long to wait. As long as it takes if neither this nor [`try_only`](Self::try_only) is said; of the two, the last
+    /// counts.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
+        self.wait = Wait::For(span(wait));
         self
     }
 
     /// Do not wait: only if a slot is free and nobody else waits for it.
     pub fn try_only(mut self) -> Self {
-        self.is_try = true;
+        self.wait = Wait::Try;
         self
     }
 
@@ -327,7 +326,10 @@ impl Resource {
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.service.shared.commands.clone();
         match self.wanted() {
-            Ok(wanted) => _ = commands.send(Command::Acquire { wanted, waiter, reply, progress }),
+            Ok(wanted) => {
+                let waiter = Waiter { number: waiter, reply, progress };
+                _ = commands.send(Command::Acquire { wanted, waiter });
+            }
             Err(error) => _ = reply.send(Err(error)),
         }
         Acquire { waiter, answer, progress: progressed, commands, done: false }
@@ -340,12 +342,7 @@ impl Resource {
         if ttl < SHORTEST_TTL || grace * 2 >= ttl {
             return Err(Error::BadLease { ttl, grace });
         }
-        let wait = match self.wait {
-            _ if self.is_try => Wait::Try,
-            None => Wait::Forever,
-            Some(wait) => Wait::For(span(wait)),
-        };
-        let (slots, label, session, request, kept) = (self.slots, self.label, self.session, self.request, self.kept);
+        let Self { slots, wait, label, session, request, kept, .. } = self;
         Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, wait, label, session, request })
     }
 }

@@ -3,6 +3,8 @@
 use std::future::Future;
 
 use peerlock_base::PeerId;
+/// What a transport reports.
+pub use peerlock_node::NetEvent as Event;
 
 /// Connections to other peers, as they come and go.
 ///
@@ -36,43 +38,4 @@ pub trait Transport: Send + 'static {
 
     /// Sends what is still to be sent, and closes all connections.
     fn stop(self) -> impl Future<Output = ()> + Send;
-}
-
-/// What a transport reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A connection to this peer begins.
-    Up {
-        /// Who.
-        peer: PeerId,
-        /// Which connection to it.
-        epoch: u64,
-        /// Where it was reached, or where it says that it listens.
-        address: String,
-    },
-    /// It has ended.
-    Down {
-        /// Who.
-        peer: PeerId,
-        /// Which connection to it.
-        epoch: u64,
-        /// Why, in words.
-        why: String,
-    },
-    /// Bytes of one `send`.
-    Message {
-        /// Who.
-        from: PeerId,
-        /// On which connection.
-        epoch: u64,
-        /// What was sent.
-        bytes: Vec<u8>,
-    },
-    /// Nobody could be reached where we dialled; it is tried again.
-    Unreached {
-        /// Where.
-        address: String,
-        /// Why, in words.
-        why: String,
-    },
 }

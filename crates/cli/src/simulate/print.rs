@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Experiment, Report, Rounds, RoundsReport, Tally, WaitSummary};
+use peerlock_sim::{Experiment, Report, Rounds, WaitSummary};
 use serde::Serialize;
 
 use super::Options;
@@ -49,7 +49,7 @@ struct JsonOpen {
     lost: u64,
     crashed: u64,
     resets: u64,
-    most_resets_in_a_lease: u32,
+    most_resets_in_a_lease: u64,
     fencing_violations: u64,
     worst_client: JsonCost,
     most_yields_of_a_client: u64,
@@ -109,9 +109,9 @@ impl Json {
             }),
             messages_per_entry: report.messages_per_entry(),
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
-            idle_while_waiting: Some(report.idle_while_waiting),
-            order_inversions: Some(report.order_inversions),
-            violations: report.open.map_or(0, |open| open.violations), // Uncounted, there is no report with one.
+            idle_while_waiting: report.numbers.get("idle while waiting"),
+            order_inversions: Some(report.numbers.count("order inversions")),
+            violations: report.harm().violations,
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
             open: JsonOpen::new(setting, report),
@@ -120,7 +120,7 @@ impl Json {
     }
 
     /// The same of rounds. What they do not measure is null.
-    pub fn of_rounds(options: &Options, setting: &Rounds, report: &RoundsReport, took: Duration) -> Self {
+    pub fn of_rounds(options: &Options, setting: &Rounds, report: &Report, took: Duration) -> Self {
         let harm = report.harm();
         Self {
             protocol: options.protocol.to_string(),
@@ -130,10 +130,10 @@ impl Json {
             trials: options.trials,
             seed: options.seed,
             entries: harm.grants,
-            wait: report.wait().map(JsonWait::from),
+            wait: report.wait.map(JsonWait::from),
             steady: None,
             per_peer_max: None,
-            messages_per_entry: report.messages_per_grant().unwrap_or(0.0),
+            messages_per_entry: report.steady_messages_per_entry().unwrap_or(0.0),
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
             idle_while_waiting: None,
             order_inversions: None,
@@ -149,28 +149,28 @@ impl Json {
 impl JsonOpen {
     fn new(setting: &Setting, report: &Report) -> Option<Self> {
         let Setting::Open { votes, open, arrival_rate, .. } = setting else { return None };
-        let tally = report.open?;
-        let flow = report.steady_flow;
+        let (worst, bound_for) = report.worst?;
+        let count = |name| report.numbers.count(name);
         Some(Self {
             replicas: open.replicas,
             votes: *votes,
             arrival_rate: *arrival_rate,
-            throughput: tally.throughput(),
-            steady_messages_per_entry: (flow.entries > 0).then(|| flow.messages as f64 / flow.entries as f64),
-            clients: tally.came,
-            refused: tally.refused,
-            lost: tally.lost,
-            crashed: tally.crashed,
-            resets: tally.resets,
-            most_resets_in_a_lease: tally.most_resets,
-            fencing_violations: tally.fencing_back,
+            throughput: report.throughput()?,
+            steady_messages_per_entry: report.steady_messages_per_entry(),
+            clients: count("asked"),
+            refused: count("refused"),
+            lost: count("lost"),
+            crashed: count("crashed"),
+            resets: count("resets"),
+            most_resets_in_a_lease: count("resets within a lease"),
+            fencing_violations: report.harm().fencing_back,
             worst_client: JsonCost {
-                messages: tally.worst.messages,
-                yields: tally.worst.yields,
-                place: tally.worst.place,
-                bound: tally.worst.bound(tally.replicas),
+                messages: worst.messages,
+                yields: worst.yields,
+                place: worst.place,
+                bound: worst.bound(bound_for),
             },
-            most_yields_of_a_client: tally.most_yields,
+            most_yields_of_a_client: count("yields of a client"),
         })
     }
 }
@@ -219,8 +219,8 @@ pub fn table(
         }
         Setting::Rounds(..) => String::new(), // Have a table of their own.
     };
-    if let Some(tally) = report.open {
-        open_lines(out, &tally)?;
+    if let Some(throughput) = report.throughput() {
+        open_lines(out, report, throughput)?;
     }
     writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
     for (name, wait) in [("whole run", report.wait), ("steady state", report.steady)] {
@@ -246,33 +246,45 @@ pub fn table(
         .map(|&(kind, count)| format!("{kind} {:.3}", count as f64 / report.entries.max(1) as f64))
         .collect();
     writeln!(out, "\nmessages per entry: {:.3} ({})", report.messages_per_entry(), by_type.join(", "))?;
-    writeln!(out, "slot time lost while somebody waited: {:.3} %", 100.0 * report.idle_while_waiting)?;
-    let inversions = 100.0 * report.order_inversions as f64 / report.entries.max(1) as f64;
+    writeln!(
+        out,
+        "slot time lost while somebody waited: {:.3} %",
+        100.0 * report.numbers.get("idle while waiting").unwrap_or(0.0)
+    )?;
+    let inversions = 100.0 * report.numbers.count("order inversions") as f64 / report.entries.max(1) as f64;
     writeln!(out, "entries past somebody who had asked earlier: {inversions:.3} %")?;
     writeln!(
         out,
         "violations: {} in {} events ({:.1} million events per second)",
-        report.open.map_or(0, |open| open.violations),
+        report.harm().violations,
         report.events,
         report.events as f64 / took.as_secs_f64() / 1e6
     )
 }
 
 /// Throughput, and what became of those who did not just come, wait, and leave.
-fn open_lines(out: &mut impl Write, tally: &Tally) -> std::io::Result<()> {
-    writeln!(out, "throughput: {:.3} entries per second", tally.throughput())?;
-    let Tally { came, refused, lost, crashed, resets, most_resets, fencing_back, worst, most_yields, .. } = tally;
+fn open_lines(out: &mut impl Write, report: &Report, throughput: f64) -> std::io::Result<()> {
+    writeln!(out, "throughput: {throughput:.3} entries per second")?;
+    let [came, refused, lost, crashed, resets, most_resets, most_yields] =
+        ["asked", "refused", "lost", "crashed", "resets", "resets within a lease", "yields of a client"]
+            .map(|name| report.numbers.count(name));
     writeln!(out, "clients: {came} came, {refused} were sent away, {lost} lost their lease, {crashed} crashed")?;
-    let (messages, place, share) = (worst.messages, worst.place, 100.0 * tally.worst_of_bound());
-    writeln!(out, "worst client: {messages} messages from place {place}, {share:.0} % of 4n + 2n ⌈ln P⌉")?;
-    if *most_yields > 0 {
+    if let (Some((worst, _)), Some(share)) = (report.worst, report.worst_of_bound()) {
+        let (messages, place) = (worst.messages, worst.place);
+        writeln!(
+            out,
+            "worst client: {messages} messages from place {place}, {:.0} % of 4n + 2n ⌈ln P⌉",
+            100.0 * share
+        )?;
+    }
+    if most_yields > 0 {
         writeln!(out, "most YIELDs of a client: {most_yields}")?;
     }
-    if *resets > 0 {
+    if resets > 0 {
         writeln!(out, "resets of replicas: {resets}, at most {most_resets} of them within one lease")?;
     }
-    if *fencing_back > 0 {
-        writeln!(out, "fencing numbers that did not increase: {fencing_back}")?;
+    if report.harm().fencing_back > 0 {
+        writeln!(out, "fencing numbers that did not increase: {}", report.harm().fencing_back)?;
     }
     writeln!(out)
 }

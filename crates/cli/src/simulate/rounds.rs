@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Load, OverlayKind, Received, Rounds, RoundsReport, Trouble};
+use peerlock_sim::{Load, OverlayKind, Received, Report, Rounds};
 use serde::Serialize;
 
 use super::Options;
@@ -50,8 +50,9 @@ impl JsonLoad {
 }
 
 impl JsonRounds {
-    pub fn new(setting: &Rounds, report: &RoundsReport) -> Self {
+    pub fn new(setting: &Rounds, report: &Report) -> Self {
         let harm = report.harm();
+        let count = |name| report.numbers.count(name);
         Self {
             overlay: overlay(setting),
             resources: setting.resources,
@@ -64,16 +65,16 @@ impl JsonRounds {
                 Load::PerPeer => "per-peer",
             },
             churn: setting.churn,
-            asked: report.asked(),
-            skipped: report.skipped(),
-            grants: report.grants(),
-            waiting: report.waiting,
+            asked: count("asked in rounds"),
+            skipped: count("skipped"),
+            grants: report.steady_flow.entries,
+            waiting: count("waiting after the rounds"),
             stuck: harm.stuck,
             fencing_violations: harm.fencing_back,
             messages_sent: report.sent(),
-            hops: report.hops,
-            upkeep: report.upkeep,
-            undelivered: report.trouble.undelivered,
+            hops: count("hops"),
+            upkeep: count("upkeep"),
+            undelivered: count("undelivered"),
             received: JsonLoad::of(&report.received),
         }
     }
@@ -91,7 +92,7 @@ pub fn table(
     out: &mut impl Write,
     options: &Options,
     setting: &Rounds,
-    report: &RoundsReport,
+    report: &Report,
     took: Duration,
 ) -> std::io::Result<()> {
     let Rounds { peers, resources, quorum, rounds, round, requests, .. } = setting;
@@ -109,24 +110,24 @@ pub fn table(
         options.trials, options.seed
     )?;
     let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
-    let harm = report.harm();
+    let (harm, count) = (report.harm(), |name| report.numbers.count(name));
     writeln!(
         out,
         "per trial: {:.1} asked, {:.1} did not since their peer waited already, {:.1} entered, {:.1} waited at the end",
-        per_trial(report.asked()),
-        per_trial(report.skipped()),
-        per_trial(report.grants()),
-        per_trial(report.waiting)
+        per_trial(count("asked in rounds")),
+        per_trial(count("skipped")),
+        per_trial(report.steady_flow.entries),
+        per_trial(count("waiting after the rounds"))
     )?;
-    let direct = report.sent() - report.hops;
+    let direct = report.sent() - count("hops");
     writeln!(
         out,
         "messages per trial: {:.1}, of which {:.1} hops and {:.1} direct",
         per_trial(report.sent()),
-        per_trial(report.hops),
+        per_trial(count("hops")),
         per_trial(direct)
     )?;
-    let per_entry = |count: u64| count as f64 / report.grants().max(1) as f64;
+    let per_entry = |count: u64| count as f64 / report.steady_flow.entries.max(1) as f64;
     let by_type: Vec<String> =
         report.messages.iter().map(|&(kind, count)| format!("{kind} {:.3}", per_entry(count))).collect();
     writeln!(out, "messages per entry: {:.3} ({})", per_entry(report.sent()), by_type.join(", "))?;
@@ -136,10 +137,10 @@ pub fn table(
             "messages that a peer gets in a round: mean {mean:.3}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}"
         )?;
     }
-    if report.upkeep > 0 {
-        writeln!(out, "upkeep of the overlay: {:.1} messages per trial", per_trial(report.upkeep))?;
+    if count("upkeep") > 0 {
+        writeln!(out, "upkeep of the overlay: {:.1} messages per trial", per_trial(count("upkeep")))?;
     }
-    if let Some(wait) = report.wait() {
+    if let Some(wait) = report.wait {
         let all = wait.all;
         writeln!(
             out,
@@ -147,7 +148,7 @@ pub fn table(
             all.mean, all.p50, all.p90, all.p99, all.max
         )?;
     }
-    trouble(out, &report.trouble)?;
+    trouble(out, report)?;
     if harm.fencing_back > 0 {
         writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;
     }
@@ -162,9 +163,11 @@ pub fn table(
 }
 
 /// What went wrong on the way, if anything did.
-fn trouble(out: &mut impl Write, trouble: &Trouble) -> std::io::Result<()> {
-    let Trouble { failed, crashed, joined, resets, forgotten, most_forgotten, lost, refused, undelivered, strange } =
-        *trouble;
+fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let [failed, crashed, joined, resets, forgotten, lost, refused, undelivered, strange] =
+        ["failed", "crashed", "came", "resets", "forgotten", "lost", "refused", "undelivered", "strange"]
+            .map(|name| report.numbers.count(name));
+    let most_forgotten = report.harm().most_forgotten;
     if failed + crashed + joined + resets > 0 {
         writeln!(
             out,

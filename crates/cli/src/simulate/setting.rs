@@ -156,6 +156,8 @@ fn closed(options: &Options, protocol: Protocol) -> Result<Setting> {
         workload: Closed { think, hold, entries: options.closed.entries.unwrap_or(2000) },
         network: latency.load(peers)?,
         links: options.links,
+        faults: Faults::default(),
+        count_violations: false,
         warm_up: options.closed.warm_up.unwrap_or(20),
         trials: options.trials,
         seed: options.seed,
@@ -217,6 +219,7 @@ fn faults(options: &Options) -> Result<Faults> {
         duplication: share("duplication", given.duplication)?,
         client_crash: share("client-crash", given.client_crash)?,
         replica_life: given.replica_life.map(|life| above_zero("replica-life", life)).transpose()?,
+        ..Faults::default()
     })
 }
 

@@ -108,6 +108,8 @@ impl Closed {
             workload: sim::Closed { think: Span::from_secs_f64(1.0 / self.think_rate), hold, entries: self.entries },
             network: latency.load(self.peers as usize).map_err(in_words)?,
             links,
+            faults: sim::Faults::default(),
+            count_violations: false,
             warm_up: self.warm_up,
             trials: self.trials,
             seed,

@@ -2,7 +2,7 @@
 
 use peerlock_mutex::Quorum;
 use peerlock_sim::latency::Model;
-use peerlock_sim::{self as sim, Failure, RoundsReport, text};
+use peerlock_sim::{self as sim, Failure, Report, text};
 use serde::{Deserialize, Serialize};
 
 use super::{by_name, in_words};
@@ -120,7 +120,7 @@ impl Rounds {
     }
 
     /// As [`super::Settings::run`].
-    pub fn run(&self, seed: u64, progress: impl Fn(u64) + Sync) -> Result<Result<RoundsReport, Box<Failure>>, String> {
+    pub fn run(&self, seed: u64, progress: impl Fn(u64) + Sync) -> Result<Result<Report, Box<Failure>>, String> {
         let (rounds, per_trial) = (self.rounds(seed)?, self.requests_in_a_trial());
         Ok(self.protocol.run(self.form()?, &rounds, |trials| progress(trials * per_trial)))
     }

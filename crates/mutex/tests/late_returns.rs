@@ -1,0 +1,92 @@
+//! Fair-K with late binding: what becomes of messages to peers that are gone. No network; state, event, check.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_mutex::fair_k_late::{Config, Message, News};
+use peerlock_mutex::token::{Claim, Layout};
+use peerlock_mutex::{Cx, Effect, FairKLate, Input, Never, Observe as _, step};
+
+const ME: PeerId = PeerId::new(1);
+const HOME: PeerId = PeerId::new(2);
+const OTHER: PeerId = PeerId::new(3);
+
+type Effects = Vec<Effect<Message, Never>>;
+
+fn hear(peer: &mut FairKLate, me: PeerId, input: Input<Message, Never>) -> Effects {
+    let (mut rng, mut effects) = (Rng::new(1), Vec::new());
+    step(peer, input, &mut Cx::new(me, Time::ZERO, &mut rng, &mut effects));
+    effects
+}
+
+/// A peer of a resource that `HOME` coordinates and has the token of.
+fn peer(me: PeerId) -> FairKLate {
+    FairKLate::new(me, &Layout { root: HOME, tokens: vec![HOME] }, Config::default())
+}
+
+fn claim(peer: PeerId) -> Claim {
+    Claim { peer, ticket: Ticket::new(1) }
+}
+
+fn sent(effects: &Effects) -> Vec<(PeerId, &Message)> {
+    let sent = |effect| if let &Effect::Send { to, ref message } = effect { Some((to, message)) } else { None };
+    effects.iter().filter_map(sent).collect()
+}
+
+/// Once it passed the request on to the coordinator that it knew, which was the one who has left: itself, for ever.
+#[test]
+fn an_heir_without_the_line_keeps_what_the_coordinator_has_to_know() {
+    let mut heir = peer(ME);
+    let tell = Message::Tell { epoch: 0, news: News::Request(claim(OTHER)) };
+    let asked = Input::Inherited { from: HOME, message: tell };
+    assert_eq!(hear(&mut heir, ME, asked), [], "neither to the one who left nor to itself");
+    assert_eq!(heir.coordinator(), ME);
+
+    let mut leaving = peer(HOME);
+    let given = hear(&mut leaving, HOME, Input::Retire { heir: Some(ME) });
+    let mut said = Vec::new();
+    for (to, message) in sent(&given) {
+        assert_eq!(to, ME);
+        said.extend(hear(&mut heir, ME, Input::Message { from: HOME, message: message.clone() }));
+    }
+    assert!(heir.is_coordinator());
+    let token = |&(to, message): &(PeerId, &Message)| to == OTHER && matches!(message, Message::Token { .. });
+    assert!(sent(&said).iter().any(token), "who asked meanwhile is served: {said:?}");
+}
+
+#[test]
+fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
+    let mut home = peer(HOME);
+    hear(&mut home, HOME, Input::Request(Ticket::new(1)));
+    let tell = |peer| Message::Tell { epoch: 0, news: News::Request(claim(peer)) };
+    hear(&mut home, HOME, Input::Message { from: ME, message: tell(ME) });
+    let left = hear(&mut home, HOME, Input::Release(Ticket::new(1)));
+    let [(ME, token)] = sent(&left)[..] else { panic!("the token goes to the next: {left:?}") };
+    let token = token.clone();
+    assert_eq!(home.tokens(), 0);
+
+    hear(&mut home, HOME, Input::PeerDown(ME));
+    assert_eq!(hear(&mut home, HOME, Input::Undelivered { to: ME, message: token }), []);
+    assert_eq!(home.tokens(), 1);
+    let said = hear(&mut home, HOME, Input::Message { from: OTHER, message: tell(OTHER) });
+    assert!(matches!(sent(&said)[..], [(OTHER, Message::Token { .. })]), "{said:?}");
+}
+
+#[test]
+fn a_line_that_never_went_out_is_here_again() {
+    let mut home = peer(HOME);
+    let given = hear(&mut home, HOME, Input::Retire { heir: Some(ME) });
+    let line = sent(&given).into_iter().find(|(_, message)| matches!(message, Message::Line(_))).unwrap().1.clone();
+    assert!(!home.is_coordinator());
+    hear(&mut home, HOME, Input::Retire { heir: None });
+    hear(&mut home, HOME, Input::Undelivered { to: ME, message: line });
+    assert!(home.is_coordinator());
+}
+
+#[test]
+fn nothing_else_of_what_was_meant_for_somebody_who_is_gone_matters() {
+    let mut one = peer(ME);
+    let before = one.clone();
+    let tell = Message::Tell { epoch: 0, news: News::Request(claim(ME)) };
+    assert_eq!(hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell }), []);
+    assert_eq!(one, before);
+}

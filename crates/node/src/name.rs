@@ -1,0 +1,112 @@
+//! What a resource may be called, and how many slots it may have.
+
+use alloc::borrow::ToOwned as _;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+
+use peerlock_base::Key;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The name of a resource: 1 to 255 bytes of UTF-8 without control characters.
+///
+/// ```
+/// use peerlock_node::Name;
+/// assert_eq!("nightly-backup".parse::<Name>()?.as_str(), "nightly-backup");
+/// assert!("two\nlines".parse::<Name>().is_err());
+/// # Ok::<(), peerlock_node::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// The most slots a resource can have. Our choice: a coordinator looks at all of them for every entry.
+pub const MOST_SLOTS: u32 = 1024;
+
+const MOST_BYTES: usize = 255;
+
+impl Name {
+    /// The name as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What peers call the resource among themselves.
+    pub fn key(&self) -> Key {
+        Key::of(self.0.as_bytes())
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self, Error> {
+        let why = match name.len() {
+            0 => "it is empty",
+            1..=MOST_BYTES if name.chars().any(char::is_control) => "it has a control character",
+            1..=MOST_BYTES => return Ok(Self(name)),
+            _ => "it is longer than 255 bytes",
+        };
+        Err(Error::BadName { name, why })
+    }
+}
+
+impl FromStr for Name {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        name.to_owned().try_into()
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whether a resource can have so many slots.
+///
+/// # Errors
+/// [`Error::BadSlots`] if not.
+pub fn check_slots(slots: u32) -> Result<u32, Error> {
+    if (1..=MOST_SLOTS).contains(&slots) { Ok(slots) } else { Err(Error::BadSlots { slots }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (name, good) in [
+            ("a", true),
+            ("nightly backup / Köln ☂", true),
+            ("", false),
+            ("a\0b", false),
+            ("tab\t", false),
+            ("\u{85}", false),
+            (&"x".repeat(255), true),
+            (&"x".repeat(256), false),
+            (&"ü".repeat(127), true),
+            (&"ü".repeat(128), false),
+        ] {
+            assert_eq!(name.parse::<Name>().is_ok(), good, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn slots() {
+        for (slots, good) in [(0, false), (1, true), (MOST_SLOTS, true), (MOST_SLOTS + 1, false)] {
+            assert_eq!(check_slots(slots).is_ok(), good, "{slots}");
+        }
+    }
+}

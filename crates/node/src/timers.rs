@@ -1,0 +1,83 @@
+//! Named alarms: at most one of each name is pending.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use peerlock_base::Time;
+
+/// Which alarms are set for when.
+#[derive(Clone, Debug)]
+pub struct Timers<N> {
+    by_name: BTreeMap<N, (Time, u64)>,
+    by_time: BTreeSet<(Time, u64, N)>,
+    set: u64,
+}
+
+impl<N: Ord + Clone> Timers<N> {
+    /// None at all.
+    pub fn new() -> Self {
+        Self { by_name: BTreeMap::new(), by_time: BTreeSet::new(), set: 0 }
+    }
+
+    /// Sets an alarm, instead of a pending one of the same name.
+    pub fn set(&mut self, name: N, at: Time) {
+        self.cancel(&name);
+        self.set += 1;
+        self.by_name.insert(name.clone(), (at, self.set));
+        self.by_time.insert((at, self.set, name));
+    }
+
+    /// Sets an alarm unless one of that name is pending.
+    pub fn set_if_none(&mut self, name: N, at: Time) {
+        if !self.is_set(&name) {
+            self.set(name, at);
+        }
+    }
+
+    /// Forgets an alarm.
+    pub fn cancel(&mut self, name: &N) {
+        if let Some((at, number)) = self.by_name.remove(name) {
+            self.by_time.remove(&(at, number, name.clone()));
+        }
+    }
+
+    /// Whether an alarm is pending.
+    pub fn is_set(&self, name: &N) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// When the next goes off.
+    pub fn next(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, ..)| *at)
+    }
+
+    /// Takes out one that is due. Of several, the one for the earliest time, and of those the one that was set first.
+    pub fn due(&mut self, now: Time) -> Option<N> {
+        self.next().filter(|at| *at <= now)?;
+        let (_, _, name) = self.by_time.pop_first()?;
+        self.by_name.remove(&name);
+        Some(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_go_off_in_order_and_only_once() {
+        let at = Time::from_nanos;
+        let mut timers = Timers::new();
+        timers.set("late", at(9));
+        timers.set("early", at(2));
+        timers.set("moved", at(1));
+        timers.set("moved", at(5));
+        timers.set_if_none("moved", at(1));
+        timers.set("cancelled", at(1));
+        timers.cancel(&"cancelled");
+        assert_eq!(timers.next(), Some(at(2)));
+        assert_eq!(timers.due(at(1)), None);
+        assert_eq!([timers.due(at(6)), timers.due(at(6)), timers.due(at(6))], [Some("early"), Some("moved"), None]);
+        assert_eq!([timers.due(at(9)), timers.due(at(99))], [Some("late"), None]);
+        assert_eq!(timers.next(), None);
+    }
+}
