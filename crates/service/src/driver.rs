@@ -364,7 +364,10 @@ impl<T: Transport> Driver<T> {
                         _ = reply.send(shown);
                     }
                 }
-                Out::Event(event) => _ = self.events.send(Happening { at: SystemTime::now(), event }),
+                Out::Event(event) => {
+                    let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    _ = self.events.send(Happening { at, event });
+                }
                 Out::Left => self.left = true,
             }
         }
