@@ -20,9 +20,8 @@ use std::time::Duration;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use peerlock_http::{App, Endpoint, Listener, serve};
-use peerlock_net::Secret;
-use peerlock_service::Peer;
+use peerlock::{Endpoint, Peer, Secret};
+use peerlock_http::{App, Listener, serve};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -56,8 +55,8 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["server", program, ref rest @ ..] => Err(Command::new(program).args(rest).exec().into()),
         ["echo"] => echo(),
         ["ping", address] => ping(address.parse()?),
-        ["peer", ref join @ ..] => in_tasks(async || Ok(Place::Peer((*peer(join).await?).clone()))),
-        ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer((*agent(socket, join).await?).clone()))),
+        ["peer", ref join @ ..] => in_tasks(async || Ok(Place::Peer(peer(join).await?))),
+        ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer(agent(socket, join).await?))),
         ["client", socket] => in_tasks(async || Ok(Place::Agent(Endpoint::Unix(socket.into())))),
         ["etcd", address] => in_tasks(async || Ok(Place::Etcd(address.parse()?))),
         ["redis", address] => in_tasks(async || Ok(Place::Redis(address.parse()?))),
@@ -126,14 +125,14 @@ async fn peer(join: &[&str]) -> Result<Peer, Failure> {
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     let peer = peer(join).await?;
     let listener = Listener::bind(&Endpoint::Unix(socket.into()), None).await?;
-    tokio::spawn(serve(vec![listener], App::new((*peer).clone()), std::future::pending()));
+    tokio::spawn(serve(vec![listener], App::new(peer.service().clone()), std::future::pending()));
     Ok(peer)
 }
 
 /// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
 /// kernel, and as many processes as there are cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
-    peerlock_service::runtime()?.block_on(async {
+    peerlock::runtime()?.block_on(async {
         let place = place().await?;
         let (lines, mut told) = tokio::sync::mpsc::unbounded_channel();
         std::thread::spawn(move || {

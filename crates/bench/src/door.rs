@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock_http::client::Agent;
-use peerlock_http::{Endpoint, Want};
-use peerlock_service::{Grant, Service};
+use peerlock::{Agent, Client, Endpoint, Granted, Peer, Request};
 
 use crate::{etcd, redis};
 
@@ -16,8 +14,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub enum Place {
     /// This process is a peer.
-    Peer(Service),
-    /// An agent is asked.
+    Peer(Peer),
+    /// An agent is asked, by each client on a connection of its own.
     Agent(Endpoint),
     Etcd(SocketAddr),
     Redis(SocketAddr),
@@ -25,8 +23,7 @@ pub enum Place {
 
 /// One client at the door of one resource.
 pub enum Door {
-    Peer { peer: Service, name: String, slots: u32, grant: Option<Grant> },
-    Agent { agent: Agent, name: String, want: Want, grant: String },
+    Ours { client: Client, request: Request, granted: Option<Granted> },
     Etcd(etcd::Client),
     Redis(redis::Client),
 }
@@ -34,19 +31,16 @@ pub enum Door {
 /// Slot and fencing number.
 pub type Pass = (u32, u64);
 
-/// Longer than any turn: nobody loses anything while it is measured.
-pub const LEASE: Duration = Duration::from_secs(60);
+/// Longer than any bench: nobody loses anything while it is measured.
+pub const LEASE: Duration = Duration::from_secs(3600);
 
 impl Place {
     /// A client, connected.
     pub async fn door(&self, name: &str, slots: u32) -> Result<Door, Failure> {
         Ok(match self {
-            Self::Peer(peer) => Door::Peer { peer: peer.clone(), name: name.to_owned(), slots, grant: None },
-            Self::Agent(endpoint) => {
-                let ttl_ms = u64::try_from(LEASE.as_millis()).ok();
-                let (agent, want) =
-                    (Agent::new(endpoint.clone(), None), Want { slots: Some(slots), ttl_ms, ..Want::default() });
-                Door::Agent { agent, name: name.to_owned(), want, grant: String::new() }
+            Self::Peer(_) | Self::Agent(_) => {
+                let request = Request::new(name).slots(slots).ttl(LEASE);
+                Door::Ours { client: self.client()?, request, granted: None }
             }
             Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name).await?),
             Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
@@ -55,13 +49,14 @@ impl Place {
 
     /// How many clients wait here.
     pub async fn waiting(&self) -> Result<usize, Failure> {
+        Ok(self.client()?.resources().await?.iter().map(|resource| resource.waiting_here).sum())
+    }
+
+    fn client(&self) -> Result<Client, Failure> {
         match self {
-            Self::Peer(peer) => Ok(peer.counters().await?.waiting as usize),
-            Self::Agent(endpoint) => {
-                let resources = Agent::new(endpoint.clone(), None).resources().await?;
-                Ok(resources.iter().map(|resource| resource.waiting_here).sum())
-            }
-            Self::Etcd(_) | Self::Redis(_) => Err("a server does not say who waits".into()),
+            Self::Peer(peer) => Ok(peer.client()),
+            Self::Agent(endpoint) => Ok(Agent::at(endpoint.clone(), None).client()),
+            Self::Etcd(_) | Self::Redis(_) => Err("a server to compare with is no peer".into()),
         }
     }
 }
@@ -79,15 +74,8 @@ impl Door {
     /// Waits until the client is inside.
     pub async fn enter(&mut self) -> Result<Pass, Failure> {
         match self {
-            Self::Peer { peer, name, slots, grant } => {
-                let granted = peer.resource(name).slots(*slots).ttl(LEASE).acquire().await?;
-                let pass = (granted.slot(), granted.fencing());
-                *grant = Some(granted);
-                Ok(pass)
-            }
-            Self::Agent { agent, name, want, grant } => {
-                let granted = agent.acquire(name, want).await?;
-                *grant = granted.grant;
+            Self::Ours { client, request, granted } => {
+                let granted = granted.insert(client.acquire_detached(&*request).await?);
                 Ok((granted.slot, granted.fencing))
             }
             Self::Etcd(client) => client.lock().await.map(|fencing| (0, fencing)),
@@ -98,11 +86,10 @@ impl Door {
     /// Leaves. Returns when the client may ask again.
     pub async fn leave(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Peer { grant, .. } => match grant.take() {
-                Some(grant) => Ok(grant.release().await?),
+            Self::Ours { client, granted, .. } => match granted.take() {
+                Some(granted) => Ok(client.release(granted.name.as_str(), &granted.grant).await?),
                 None => Ok(()),
             },
-            Self::Agent { agent, name, grant, .. } => Ok(agent.release(name, grant).await?),
             Self::Etcd(client) => client.unlock().await,
             Self::Redis(client) => client.give().await,
         }

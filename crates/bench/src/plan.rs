@@ -84,11 +84,11 @@ struct Pace {
 
 impl Pace {
     fn new(quick: bool) -> Self {
-        let (ms, us) = (Duration::from_millis, Duration::from_secs);
+        let (ms, s) = (Duration::from_millis, Duration::from_secs);
         if quick {
             Self { rounds: 1, turn: ms(200), long_turn: ms(500), pings: 500, alone: 500 }
         } else {
-            Self { rounds: 5, turn: us(1), long_turn: us(3), pings: 2_000, alone: 5_000 }
+            Self { rounds: 5, turn: s(1), long_turn: s(3), pings: 2_000, alone: 5_000 }
         }
     }
 }

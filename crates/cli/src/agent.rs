@@ -10,14 +10,15 @@ use std::process::ExitCode;
 use clap::Args;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use peerlock_http::{App, Endpoint, Listener, serve};
-use peerlock_service::{Identity, Service, StartError, places};
+use peerlock::{Endpoint, Identity, StartError, places};
+use peerlock_http::{App, Listener, serve};
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
-use crate::{Error, Result, here};
+use crate::here::PeerArgs;
+use crate::{Error, Result};
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
@@ -38,7 +39,7 @@ Examples:
 What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [default: info]")]
 pub struct Options {
     #[command(flatten)]
-    peer: here::AsPeer,
+    peer: PeerArgs,
     /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. May be given several
     /// times; addresses that other machines can reach need a token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
     /// /run/peerlock/agent.sock for root]
@@ -53,7 +54,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<ExitCode> {
     let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
-    peerlock_service::runtime().map_err(Error::Start)?.block_on(go(options))
+    peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
@@ -71,7 +72,7 @@ async fn go(options: &Options) -> Result<ExitCode> {
     tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
     let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
     let (close, closed) = oneshot::channel::<()>();
-    let app = App::new(Service::clone(&here.peer));
+    let app = App::new(here.peer.service().clone());
     let serving = tokio::spawn(serve(listeners, app, async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
     notify(READY);
@@ -105,9 +106,7 @@ impl Options {
         }
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
-            listeners.push(
-                Listener::bind(endpoint, token.clone()).await.map_err(|error| Error::Clients(error.to_string()))?,
-            );
+            listeners.push(Listener::bind(endpoint, token.clone()).await?);
         }
         Ok(listeners)
     }

@@ -8,9 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use peerlock_http::client::{Agent, Error as AgentError};
-use peerlock_http::{Endpoint, Granted, Token, Want};
-use peerlock_service::{StartError, places};
+use peerlock::{Agent, Client, Endpoint, Error as PeerlockError, Granted, Request, StartError, Token, places};
+use peerlock_http::{Released, Renewed};
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,7 +17,7 @@ use crate::{Error, Result, duration};
 
 /// What is asked for, by whoever asks.
 #[derive(Args)]
-pub struct Request {
+pub struct RequestArgs {
     /// How many may hold a slot at a time; the same for all who share the resource [default: as many as it has, or 1 if
     /// it is new]
     #[arg(short = 'n', long, value_name = "SLOTS")]
@@ -31,29 +30,24 @@ pub struct Request {
     only_try: bool,
 }
 
-impl Request {
-    pub fn want(&self, ttl: Duration, label: String) -> Want {
-        let is_try = self.only_try || self.wait.is_some_and(|wait| wait.is_zero());
-        Want {
-            slots: self.slots,
-            wait_ms: self.wait.filter(|_| !is_try).map(ms),
-            try_only: is_try,
-            ttl_ms: Some(ms(ttl)),
-            label: Some(label),
-            ..Want::default()
+impl RequestArgs {
+    /// The request that they make.
+    pub fn of(&self, name: &str, ttl: Duration, label: String) -> Request {
+        let request = Request::new(name).ttl(ttl).label(label);
+        let request = self.slots.into_iter().fold(request, Request::slots);
+        match self.wait {
+            Some(wait) if !wait.is_zero() => request.wait(wait),
+            Some(_) => request.try_only(),
+            None if self.only_try => request.try_only(),
+            None => request,
         }
     }
-}
-
-/// Whole milliseconds.
-pub fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Where the agent is.
 #[derive(Args)]
 #[command(next_help_heading = "With an agent")]
-pub struct Where {
+pub struct AgentArgs {
     /// Where the agent is: the path of its socket, or HOST:PORT [default: $PEERLOCK_AGENT, else
     /// $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
@@ -63,14 +57,14 @@ pub struct Where {
     token_file: Option<PathBuf>,
 }
 
-impl Where {
+impl AgentArgs {
     /// Whether an agent was named on the command line.
     pub fn is_named(&self) -> bool {
         self.agent.is_some()
     }
 
     /// The agent, which must be there.
-    pub fn agent(&self) -> Result<Agent> {
+    pub fn agent(&self) -> Result<Client> {
         let endpoint = match self.named()? {
             Some(endpoint) => endpoint,
             None => Endpoint::Unix(socket()?),
@@ -80,7 +74,7 @@ impl Where {
 
     /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that has
     /// died: going on without it would be a cluster apart from the one it was in.
-    pub fn find(&self) -> Result<Option<Agent>> {
+    pub fn find(&self) -> Result<Option<Client>> {
         if let Some(endpoint) = self.named()? {
             return self.at(endpoint).map(Some);
         }
@@ -88,22 +82,23 @@ impl Where {
         let Ok(path) = socket() else { return Ok(None) };
         match UnixStream::connect(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(AgentError::NoAgent { endpoint: Endpoint::Unix(path), source }.into()),
+            Err(error) => {
+                let (endpoint, why) = (Endpoint::Unix(path).to_string(), error.to_string());
+                Err(PeerlockError::NoAgent { endpoint, why }.into())
+            }
             Ok(_) => self.at(Endpoint::Unix(path)).map(Some),
         }
     }
 
-    fn at(&self, endpoint: Endpoint) -> Result<Agent> {
-        Ok(Agent::new(endpoint, self.token_file.as_deref().map(token).transpose()?))
+    fn at(&self, endpoint: Endpoint) -> Result<Client> {
+        Ok(Agent::at(endpoint, self.token_file.as_deref().map(token).transpose()?).client())
     }
 
     fn named(&self) -> Result<Option<Endpoint>> {
-        if let Some(endpoint) = &self.agent {
-            return Ok(Some(endpoint.clone()));
+        match &self.agent {
+            Some(endpoint) => Ok(Some(endpoint.clone())),
+            None => Ok(Agent::named()?),
         }
-        let Some(text) = env::var_os("PEERLOCK_AGENT").filter(|text| !text.is_empty()) else { return Ok(None) };
-        let bad = |error| Error::Usage(format!("PEERLOCK_AGENT: {error}"));
-        text.to_string_lossy().parse().map(Some).map_err(bad)
     }
 }
 
@@ -136,7 +131,7 @@ pub struct Acquire {
     /// The resource
     name: String,
     #[command(flatten)]
-    request: Request,
+    request: RequestArgs,
     /// How long the slot stands without being renewed with `peerlock renew`
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Duration,
@@ -147,7 +142,7 @@ pub struct Acquire {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: Where,
+    agent: AgentArgs,
 }
 
 /// Renew the lease of a slot that was acquired
@@ -176,7 +171,7 @@ struct Held {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: Where,
+    agent: AgentArgs,
 }
 
 impl Held {
@@ -196,29 +191,33 @@ impl Held {
 
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
-    let want = options.request.want(options.ttl, label);
-    let granted = options.agent.agent()?.acquire(&options.name, &want).await?;
+    let client = options.agent.agent()?;
+    let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
-    print(&text)?;
+    if let Err(error) = print(&text) {
+        // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.
+        let _gone = client.release(&options.name, &granted.grant).await;
+        return Err(error);
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
     let stands = held.agent.agent()?.renew(&held.name, &held.grant()?).await?;
-    held.done(&json!({ "ttl_ms": ms(stands) }))
+    held.done(&Renewed { ttl: stands })
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
     held.agent.agent()?.release(&held.name, &held.grant()?).await?;
-    held.done(&json!({}))
+    held.done(&Released {})
 }
 
 /// For `eval`: all values are numbers but the name, which is quoted.
 fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
-    let name = name.replace('\'', r"'\''");
+    let name = name.as_str().replace('\'', r"'\''");
     format!(
         "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_TOKEN={fencing}\n\
          export PEERLOCK_SLOT={slot}\n"
@@ -238,8 +237,9 @@ mod tests {
 
     #[test]
     fn what_eval_gets_is_what_was_meant() {
-        let name = "it's $HOME `x` \"y\"".to_owned();
-        let granted = Granted { grant: "7".into(), name, slot: 1, fencing: 4, ttl_ms: 1, waited_ms: 0 };
+        let name = "it's $HOME `x` \"y\"";
+        let granted = json!({ "grant": "7", "name": name, "slot": 1, "fencing": 4, "ttl_ms": 1, "waited_ms": 0 });
+        let granted: Granted = serde_json::from_value(granted).expect("a grant");
         let lines = variables(&granted);
         assert!(lines.contains(r#"export PEERLOCK_NAME='it'\''s $HOME `x` "y"'"#), "{lines}");
         assert!(lines.contains("export PEERLOCK_TOKEN=4\n"), "{lines}");

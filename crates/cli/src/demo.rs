@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
+use peerlock::{Endpoint, Peer, Request, Secret};
 use peerlock_base::{Key, Rng, Span};
-use peerlock_http::{App, Endpoint, Listener, serve};
-use peerlock_service::{Peer, Secret, Service};
+use peerlock_http::{App, Listener, serve};
 use peerlock_sim::text;
 use peerlock_supervise::Signals;
 use tokio::task::JoinSet;
@@ -76,17 +76,17 @@ pub fn run(options: &Options) -> Result<()> {
 async fn demo(options: &Options) -> Result<()> {
     let signals = Signals::ending().map_err(Error::Start)?;
     let endpoint = Endpoint::Tcp(options.http.to_string());
-    let listener = Listener::bind(&endpoint, None).await.map_err(|error| Error::Clients(error.to_string()))?;
+    let listener = Listener::bind(&endpoint, None).await?;
     let page = listener.endpoint().to_string();
     let peers = start(options.peers).await?;
-    let mut services = peers.iter().map(|peer| Service::clone(peer));
+    let mut services = peers.iter().map(|peer| peer.service().clone());
     let first = services.next().expect("a demo has two peers at least");
     let app = App::demo(first, services.collect());
     let mut clients = JoinSet::new();
     for (number, peer) in (1..).zip(&peers) {
         for client in 1..=options.clients {
             let label = format!("job {number}.{client}");
-            clients.spawn(come_and_go(Service::clone(peer), label, Plan::of(options)));
+            clients.spawn(come_and_go(peer.clone(), label, Plan::of(options)));
         }
     }
     let began = Instant::now();
@@ -98,10 +98,10 @@ async fn demo(options: &Options) -> Result<()> {
     clients.shutdown().await;
     let mut entries = 0;
     for peer in &peers {
-        entries += peer.counters().await.map_or(0, |counters| counters.granted);
+        entries += peer.service().counters().await.map_or(0, |counters| counters.granted);
     }
     // They have nobody left to give anything to: whoever does not come to an end is left behind.
-    _ = timeout(GOODBYE, join_all(peers.iter().map(|peer| peer.leave()))).await;
+    _ = timeout(GOODBYE, join_all(peers.iter().map(Peer::leave))).await;
     _ = writeln!(stdout(), "{entries} entries in {:.1} s.", began.elapsed().as_secs_f64());
     Ok(())
 }
@@ -147,20 +147,20 @@ impl Plan {
 }
 
 /// One client: thinks, asks, stays inside, leaves, and thinks again, until its peer stops.
-async fn come_and_go(peer: Service, label: String, plan: Plan) {
+async fn come_and_go(peer: Peer, label: String, plan: Plan) {
     let mut rng = Rng::new(peer.me().get() ^ Key::of(label.as_bytes()).get() as u64);
     let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
-    let session = peer.session();
+    let client = peer.client();
     loop {
         pause(&mut rng, plan.think).await;
         // The first is wanted more often than the others, so that its line is worth watching.
         let name = plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
-        match session.resource(name).slots(plan.slots).label(&*label).acquire().await {
+        match client.acquire(Request::new(name).slots(plan.slots).label(&*label)).await {
             Ok(grant) => {
                 pause(&mut rng, plan.hold).await;
                 _ = grant.release().await;
             }
-            Err(peerlock_service::Error::Stopped) => return,
+            Err(peerlock::Error::Stopped) => return,
             // It thinks, and asks again.
             Err(error) => say(format_args!("{label}: {error}")),
         }

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use peerlock_http::client;
-use peerlock_service::{Error as ServiceError, StartError};
+use peerlock::StartError;
+use peerlock_http::ListenError;
 use peerlock_sim::Failure;
 use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
@@ -38,15 +38,9 @@ pub enum Error {
     /// A peer did not start.
     #[error(transparent)]
     Peer(#[from] StartError),
-    /// A peer has refused something.
+    /// What a peer or an agent has said.
     #[error(transparent)]
-    Service(#[from] ServiceError),
-    /// An agent did not do what it was asked for.
-    #[error(transparent)]
-    Agent(Box<client::Error>),
-    /// Others were first, and this code was wished for then.
-    #[error("{0}")]
-    Conflict(Box<Error>, u8),
+    Peerlock(#[from] peerlock::Error),
     /// A file that was named cannot be used.
     #[error("cannot use {path}: {source}. Check the file, or name another one")]
     File {
@@ -71,7 +65,7 @@ pub enum Error {
     },
     /// Nothing could be listened on for clients.
     #[error("cannot listen for clients: {0}")]
-    Clients(String),
+    Listen(#[from] ListenError),
     /// The system gives us no process, thread or file to work with.
     #[error("cannot start anything: {0}. Check the limits of this user (`ulimit -a`)")]
     Start(io::Error),
@@ -80,55 +74,27 @@ pub enum Error {
     Output(#[from] io::Error),
 }
 
-impl From<client::Error> for Error {
-    fn from(error: client::Error) -> Self {
-        Self::Agent(Box::new(error))
-    }
-}
-
-impl Error {
-    /// What a peer has said, be it our own or the agent's.
-    pub fn service(&self) -> Option<&ServiceError> {
-        match self {
-            Self::Service(error) | Self::Peer(StartError::Join(error)) => Some(error),
-            Self::Agent(error) => match &**error {
-                client::Error::Service(error) => Some(error),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Whether a grant does not stand any more.
-    pub fn is_lost(&self) -> bool {
-        self.service() == Some(&ServiceError::Lost)
-    }
-}
-
 pub mod exit {
-    //! Exit codes, after sysexits.h where it has one.
+    //! Exit codes, after sysexits.h where it has one. Those of what a peer or an agent says follow from its class.
 
     use std::io::{self, IsTerminal};
     use std::process::ExitCode;
 
     use clap::error::ErrorKind;
-    use peerlock_net as net;
-    use peerlock_service::{Error as ServiceError, StartError};
+    use peerlock::{Class, NetworkError, StartError};
 
-    use super::{Error, client};
+    use super::Error;
     use crate::say::say;
 
     const BROKEN: u8 = 1;
-    const USAGE: u8 = 64;
+    const USAGE: u8 = Class::BadRequest.exit_code();
     const NO_INPUT: u8 = 66;
-    const UNAVAILABLE: u8 = 69;
+    const UNAVAILABLE: u8 = Class::Unavailable.exit_code();
     const SOFTWARE: u8 = 70;
     const SYSTEM: u8 = 71;
     const CANNOT_CREATE: u8 = 73;
     const IO: u8 = 74;
-    pub const NOT_ACQUIRED: u8 = 75;
-    const LOST: u8 = 76;
-    const NOT_ALLOWED: u8 = 77;
+    pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
     /// 128 and the number of SIGINT.
     const INTERRUPTED: u8 = 130;
 
@@ -160,52 +126,33 @@ pub mod exit {
                 peerlock_bench::Error::Broken { .. } => BROKEN,
                 peerlock_bench::Error::Interrupted => INTERRUPTED,
             },
-            Error::Service(error) => of_service(error),
+            Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
-            Error::Agent(error) => match &**error {
-                client::Error::Service(error) => of_service(error),
-                client::Error::Refused(_) => NOT_ALLOWED,
-                client::Error::NoAgent { .. } | client::Error::Broken { .. } => UNAVAILABLE,
-            },
-            Error::Conflict(_, code) => *code,
-            Error::SecondAgent { .. } | Error::Clients(_) => UNAVAILABLE,
+            Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::Folder { .. } => CANNOT_CREATE,
             Error::Start(_) => SYSTEM,
             Error::Output(_) => IO,
         }
     }
 
-    fn of_service(error: &ServiceError) -> u8 {
-        match error {
-            ServiceError::BadName { .. }
-            | ServiceError::BadSlots { .. }
-            | ServiceError::BadLease { .. }
-            | ServiceError::SlotsMismatch { .. } => USAGE,
-            ServiceError::NoSuchResource { .. } => NO_INPUT,
-            ServiceError::NotAcquired { .. } | ServiceError::Busy { .. } => NOT_ACQUIRED,
-            ServiceError::Lost => LOST,
-            ServiceError::Stalled { .. }
-            | ServiceError::SessionEnded
-            | ServiceError::NoPeer { .. }
-            | ServiceError::Stopped => UNAVAILABLE,
-        }
-    }
-
     fn of_start(error: &StartError) -> u8 {
         match error {
             StartError::Network(error) => match error {
-                net::Error::IdentityUncreatable { .. } | net::Error::SecretUncreatable { .. } => CANNOT_CREATE,
-                net::Error::Listen { .. } => UNAVAILABLE,
-                net::Error::IdentityUnreadable { .. }
-                | net::Error::IdentityMalformed { .. }
-                | net::Error::IdentityTooOpen { .. }
-                | net::Error::SecretUnreadable { .. }
-                | net::Error::SecretTooOpen { .. }
-                | net::Error::SecretTooShort { .. } => NO_INPUT,
+                NetworkError::IdentityUncreatable { .. } | NetworkError::SecretUncreatable { .. } => CANNOT_CREATE,
+                NetworkError::Listen { .. } => UNAVAILABLE,
+                NetworkError::IdentityUnreadable { .. }
+                | NetworkError::IdentityMalformed { .. }
+                | NetworkError::IdentityTooOpen { .. }
+                | NetworkError::SecretUnreadable { .. }
+                | NetworkError::SecretTooOpen { .. }
+                | NetworkError::SecretTooShort { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,
             StartError::Unresolved { .. } => UNAVAILABLE,
-            StartError::Join(error) => of_service(error),
+            StartError::Join(error) => error.class().exit_code(),
+            StartError::Endpoint(_) => USAGE,
+            // System, and whatever may come.
+            _ => SYSTEM,
         }
     }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use peerlock::{Error as PeerlockError, Identity, PORT, Peer, Secret, StartError, places};
 use peerlock_net as net;
-use peerlock_service::{Error as ServiceError, Identity, PORT, Peer, Secret, StartError, places};
 use tokio::time::timeout;
 
 use crate::{Error, Result};
@@ -21,7 +21,7 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// How a process takes part as a peer.
 #[derive(Args)]
 #[command(next_help_heading = "As a peer")]
-pub struct AsPeer {
+pub struct PeerArgs {
     /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -44,7 +44,7 @@ pub struct AsPeer {
 }
 
 /// A peer that has started.
-pub struct Here {
+pub struct LocalPeer {
     pub peer: Peer,
     /// The secret's file.
     pub secret: PathBuf,
@@ -53,7 +53,7 @@ pub struct Here {
     entry: Entry,
 }
 
-impl AsPeer {
+impl PeerArgs {
     /// Whether something was said that only a peer can do.
     pub fn is_asked_for(&self) -> bool {
         !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some()
@@ -67,7 +67,7 @@ impl AsPeer {
     }
 
     /// Starts the peer. `any_port`: rather on any port than not at all.
-    pub async fn start(&self, identity: Option<Identity>, any_port: bool) -> Result<Here> {
+    pub async fn start(&self, identity: Option<Identity>, any_port: bool) -> Result<LocalPeer> {
         let data_dir = self.data_dir()?;
         let (path, secret) = self.secret(&data_dir)?;
         let uncreatable = |source| Error::Folder { path: data_dir.clone(), source };
@@ -86,13 +86,13 @@ impl AsPeer {
             }
             match builder(&join).start().await {
                 // A neighbour that was just leaving: whoever is left now counts.
-                Err(StartError::Join(ServiceError::NoPeer { .. }))
+                Err(StartError::Join(PeerlockError::NoPeer { .. }))
                     if self.join.is_empty() && turn.neighbours().map_err(uncreatable)? != join => {}
                 peer => break peer?,
             }
         };
         let entry = turn.enter(peer.address()).map_err(uncreatable)?;
-        Ok(Here { peer, secret: path, is_first: join.is_empty(), entry })
+        Ok(LocalPeer { peer, secret: path, is_first: join.is_empty(), entry })
     }
 
     /// A secret that was named must be there; our own is made.
@@ -120,7 +120,7 @@ impl AsPeer {
     }
 }
 
-impl Here {
+impl LocalPeer {
     /// Where other machines can dial it, as far as we can tell.
     pub fn address(&self) -> SocketAddr {
         let told = self.peer.advertised();

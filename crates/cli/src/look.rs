@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use peerlock_http::{Client, Details, Event, Happening, Peer, Resource};
+use peerlock::{ClientView, Event, Happening, PeerView, ResourceDetails, ResourceView};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
-use crate::client::{Where, print};
+use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
 /// How the answer is wanted, and from whom.
@@ -20,7 +19,7 @@ struct Asked {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: Where,
+    agent: AgentArgs,
 }
 
 /// List the resources that the agent knows of
@@ -99,29 +98,29 @@ fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     out
 }
 
-fn resources(all: &[Resource]) -> String {
-    let row = |resource: &Resource| {
+fn resources(all: &[ResourceView]) -> String {
+    let row = |resource: &ResourceView| {
         let slots = resource.slots.map_or_else(|| "…".into(), |slots| slots.to_string());
-        [resource.name.clone(), slots, resource.holding_here.to_string(), resource.waiting_here.to_string()]
+        [resource.name.to_string(), slots, resource.holding_here.to_string(), resource.waiting_here.to_string()]
     };
     table(["name", "slots", "held here", "waiting here"], all.iter().map(row).collect())
 }
 
-fn details(details: &Details) -> String {
-    let who = |client: &Option<Client>| client.as_ref().map_or_else(|| "?".into(), |client| client.label.clone());
-    let age = |client: &Option<Client>| client.as_ref().map_or_else(String::new, |client| since(client.age_ms));
-    let token = |client: &Option<Client>| client.as_ref().and_then(|client| client.fencing);
+fn details(details: &ResourceDetails) -> String {
+    let who = |client: &Option<ClientView>| client.as_ref().map_or_else(|| "?".into(), |client| client.label.clone());
+    let age = |client: &Option<ClientView>| client.as_ref().map_or_else(String::new, |client| roughly(client.age));
+    let token = |client: &Option<ClientView>| client.as_ref().and_then(|client| client.fencing);
     let mut rows: Vec<[String; 5]> = Vec::new();
     for slot in &details.holders {
         let place = format!("slot {}", slot.slot);
         let (who, age) =
             if slot.free { ("free".into(), String::new()) } else { (who(&slot.client), age(&slot.client)) };
         let token = token(&slot.client).map_or_else(String::new, |token| token.to_string());
-        rows.push([place, token, age, slot.peer.clone(), who]);
+        rows.push([place, token, age, slot.peer.to_string(), who]);
     }
     for (place, waiter) in details.queue.iter().enumerate() {
         let place = format!("wait {}", place + 1);
-        rows.push([place, String::new(), age(&waiter.client), waiter.peer.clone(), who(&waiter.client)]);
+        rows.push([place, String::new(), age(&waiter.client), waiter.peer.to_string(), who(&waiter.client)]);
     }
     let of = |count: usize, what: &str| format!("{count} {what}");
     let held = details.holders.iter().filter(|slot| !slot.free).count();
@@ -130,47 +129,37 @@ fn details(details: &Details) -> String {
     head + &table(["place", "token", "for", "peer", "who"], rows)
 }
 
-fn known(all: &[Peer]) -> String {
-    let row = |peer: &Peer| {
+fn known(all: &[PeerView]) -> String {
+    let row = |peer: &PeerView| {
         let state = match (peer.is_me, peer.up) {
             (true, _) => "this one",
             (false, true) => "up",
             (false, false) => "down",
         };
-        [peer.peer.clone(), peer.address.clone(), state.to_owned(), since(peer.since_ms)]
+        [peer.peer.to_string(), peer.address.clone(), state.to_owned(), roughly(peer.since)]
     };
     table(["peer", "address", "state", "for"], all.iter().map(row).collect())
 }
 
 /// One event for a person: time, resource, what.
 fn line(happening: &Happening) -> String {
-    let seconds = happening.at_ms / 1000 % 86_400;
+    let seconds = happening.at.as_secs() % 86_400;
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let what = match &happening.event {
         Event::Waiting { label, ahead: Some(ahead), .. } => format!("waits with {ahead} ahead: {label}"),
         Event::Waiting { label, ahead: None, .. } => format!("waits: {label}"),
-        Event::Granted { label, slot, fencing, waited_ms, .. } => {
-            format!("has slot {slot} with token {fencing} after {}: {label}", since(*waited_ms))
+        Event::Granted { label, slot, fencing, waited, .. } => {
+            format!("has slot {slot} with token {fencing} after {}: {label}", roughly(*waited))
         }
-        Event::Released { held_ms, .. } => format!("released after {}", since(*held_ms)),
+        Event::Released { held, .. } => format!("released after {}", roughly(*held)),
         Event::Withdrawn { why, .. } => format!("waits no more: {why}"),
         Event::Lost { .. } => "lost its slot".into(),
         Event::PeerUp { peer, address } => format!("peer {peer} is up at {address}"),
         Event::PeerDown { peer, why } => format!("peer {peer} is down: {why}"),
         Event::Unreached { address, why } => format!("nobody was reached at {address}: {why}"),
         Event::Missed { count } => format!("{count} events were too fast for us"),
+        other => other.kind().replace('_', " "),
     };
-    let who = match &happening.event {
-        Event::Waiting { name, ticket, .. }
-        | Event::Granted { name, ticket, .. }
-        | Event::Released { name, ticket, .. }
-        | Event::Withdrawn { name, ticket, .. }
-        | Event::Lost { name, ticket } => format!("{name} #{ticket} "),
-        _ => String::new(),
-    };
+    let who = happening.event.client().map_or_else(String::new, |(name, ticket)| format!("{name} #{ticket} "));
     format!("{hour:02}:{minute:02}:{second:02}Z {who}{what}")
-}
-
-fn since(ms: u64) -> String {
-    roughly(Duration::from_millis(ms))
 }

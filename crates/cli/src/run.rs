@@ -3,25 +3,30 @@
 mod label;
 mod lease;
 mod show;
-mod slot;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
+use std::future::pending;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
-use peerlock_service::Error as ServiceError;
+use peerlock::{Class, Client, Granted, Hold, Stop};
 use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use crate::client::{Request, Where};
+use crate::client::{AgentArgs, RequestArgs};
 use crate::error::exit;
-use crate::{Error, Result, duration, here};
+use crate::here::{LocalPeer, PeerArgs};
+use crate::{Error, Result, duration};
 pub use label::of as label;
 use lease::Lease;
 use show::Show;
 pub use show::roughly;
-use slot::{Slot, Source};
+
+/// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
+const RELEASING: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
@@ -54,7 +59,7 @@ pub struct Options {
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
     #[command(flatten)]
-    request: Request,
+    request: RequestArgs,
     /// How long the slot stands without being renewed: others wait so long if this machine vanishes
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
@@ -72,9 +77,9 @@ pub struct Options {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    peer: here::AsPeer,
+    peer: PeerArgs,
     #[command(flatten)]
-    agent: Where,
+    agent: AgentArgs,
     /// Be a peer, also if there is an agent on this machine
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
@@ -98,7 +103,7 @@ enum Run {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let show = Show::new(options.json);
-    let runtime = peerlock_service::runtime().map_err(Error::Start)?;
+    let runtime = peerlock::runtime().map_err(Error::Start)?;
     let outcome = runtime.block_on(go(options, &show));
     show.clear();
     match outcome {
@@ -108,57 +113,75 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         }
         Ok(Run::Interrupted(signal)) => Ok(ExitCode::from(128 + signal)),
         Err(error) => {
-            let conflict = matches!(error.service(), Some(ServiceError::NotAcquired { .. }));
-            let error = if conflict { Error::Conflict(Box::new(error), options.conflict_exit_code) } else { error };
-            show.failed(error)
+            let was_late = matches!(&error, Error::Peerlock(error) if error.class() == Class::NotAcquired);
+            let code = if was_late { options.conflict_exit_code } else { exit::code(&error) };
+            show.failed(&error, code);
+            Ok(ExitCode::from(code))
         }
     }
 }
 
 async fn go(options: &Options, show: &Show) -> Result<Run> {
     let mut signals = Signals::ending().map_err(Error::Start)?;
-    let source = tokio::select! {
+    let (client, here) = tokio::select! {
         biased;
         signal = signals.number() => return Ok(Run::Interrupted(signal)),
-        source = options.source(show) => source?,
+        client = options.client(show) => client?,
     };
-    let run = with(options, show, &source, &mut signals).await;
+    let run = with(options, show, &client, &mut signals).await;
     show.clear();
-    source.leave().await;
+    if let Some(here) = here {
+        here.leave().await;
+    }
     run
 }
 
 /// Waits for the slot, and runs the command with it.
-async fn with(options: &Options, show: &Show, source: &Source, signals: &mut Signals) -> Result<Run> {
+async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = Lease::new(options.ttl, options.grace);
-    let mut want = options.request.want(lease.ttl, label(&options.command));
-    want.grace_ms = Some(crate::client::ms(lease.grace));
+    let request = options.request.of(&options.name, lease.ttl, label(&options.command)).grace(lease.grace);
     let acquired = async {
-        let slot = source.acquire(&options.name, &want, |waiting| show.waiting(&options.name, waiting)).await?;
-        // What was said on the way here may be old.
-        let end = slot.renew(&lease).await?;
-        Ok::<_, Error>((slot, end))
+        let hold = client.hold(request, |place| show.waiting(&options.name, place)).await?;
+        // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever the
+        // other side counts from is later.
+        let asked = Moment::now();
+        let end = lease.end(asked, hold.renew().await?);
+        Ok::<_, Error>((hold, end))
     };
-    let (mut slot, end) = tokio::select! {
+    let (mut hold, end) = tokio::select! {
         biased;
         signal = signals.number() => return Ok(Run::Interrupted(signal)),
         acquired = acquired => acquired?,
     };
     show.clear();
-    show.granted(&slot.granted);
-    let job = options.job(&slot, &lease, end);
+    show.granted(hold.granted());
+    let job = options.job(hold.granted(), &lease, end);
     let (renewed, ends) = watch::channel(end);
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        never = slot.keep(&lease, &renewed) => match never {},
+        never = keep(&mut hold, &lease, &renewed) => match never {},
     };
-    slot.release().await;
+    // If it was lost, or nobody answers, there is nothing to give back.
+    let _gone = timeout(RELEASING, hold.release()).await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
 }
 
+/// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it has less
+/// already.
+async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
+    let stop = hold.keep(Moment::now, |asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
+    let time_to_stop = match stop {
+        Stop::InGrace => lease.time_to_stop(),
+        Stop::AtOnce => Duration::ZERO,
+    };
+    end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
+    pending().await
+}
+
 impl Options {
-    async fn source(&self, show: &Show) -> Result<Source> {
+    /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
+    async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
         let is_peer = self.no_agent || self.peer.is_asked_for();
         if is_peer && self.agent.is_named() {
             let contradiction =
@@ -166,22 +189,22 @@ impl Options {
             return Err(Error::Usage(format!("{contradiction}: leave one out")));
         }
         if !is_peer && let Some(agent) = self.agent.find()? {
-            return Ok(Source::Agent(agent));
+            return Ok((agent, None));
         }
         let here = self.peer.start(None, true).await?;
         show.listening(&here, &self.name);
-        Ok(Source::Own(Box::new(here)))
+        Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    fn job(&self, slot: &Slot, lease: &Lease, end: Moment) -> Job {
+    fn job(&self, granted: &Granted, lease: &Lease, end: Moment) -> Job {
         let deadline = unix_seconds(end);
         let variable = |name: &str, value: String| (OsString::from(name), OsString::from(value));
         Job {
             command: self.command.clone(),
             env: vec![
                 variable("PEERLOCK_NAME", self.name.clone()),
-                variable("PEERLOCK_TOKEN", slot.granted.fencing.to_string()),
-                variable("PEERLOCK_SLOT", slot.granted.slot.to_string()),
+                variable("PEERLOCK_TOKEN", granted.fencing.to_string()),
+                variable("PEERLOCK_SLOT", granted.slot.to_string()),
                 variable("PEERLOCK_DEADLINE", format!("{deadline:.3}")),
             ],
             on_lost: match self.on_lost {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{Method, Uri};
 use axum::{Json, Router};
-use peerlock_service::{GrantId, Name, Service};
+use peerlock_service::{Class, GrantId, Name, Service};
 use tokio::sync::watch;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use crate::metrics::Times;
 use crate::view::Watch;
-use crate::{Failure, Kind, events, metrics, page, resources, view};
+use crate::{Failure, events, metrics, page, resources, view};
 
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
@@ -133,10 +133,10 @@ async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
 
 async fn not_found(uri: Uri) -> Failure {
     let message = format!("there is nothing at {}: GET /openapi.json tells what there is", uri.path());
-    Failure::new(Kind::NotFound, message)
+    Failure::new(Class::NotFound, message)
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
     let message = format!("{} cannot be asked to {method}: GET /openapi.json tells what it can", uri.path());
-    Failure::new(Kind::MethodNotAllowed, message)
+    Failure::new(Class::MethodNotAllowed, message)
 }

@@ -1,21 +1,20 @@
-//! A client of an agent: the same verbs as those of [`peerlock_service::Service`], over a socket.
+//! A client of an agent: the API, over a socket.
 
 mod connection;
 mod lines;
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, header};
-use peerlock_service::Name;
+use hyper::{Method, Response, header};
+use peerlock_service::{Error, Granted, Happening, Name, PeerView, Request, ResourceDetails, ResourceView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::body::{Details, Granted, Happening, Line, Peer, Released, Renewed, Resource, Want, Which};
+use crate::body::{Line, Released, Renewed, Which};
 use crate::{Endpoint, Failure, Token};
 use connection::Connection;
 use lines::Lines;
@@ -24,11 +23,12 @@ use lines::Lines;
 /// future closes the connection it was made on, and so withdraws what was asked.
 ///
 /// ```no_run
-/// # async fn f() -> Result<(), peerlock_http::client::Error> {
-/// use peerlock_http::{Want, client::Agent};
+/// # async fn f() -> Result<(), peerlock_service::Error> {
+/// use peerlock_http::client::Agent;
+/// use peerlock_service::Request;
 ///
 /// let agent = Agent::new("/run/peerlock/agent.sock".parse().unwrap(), None);
-/// let granted = agent.acquire("nightly-backup", &Want { slots: Some(3), ..Want::default() }).await?;
+/// let granted = agent.acquire(&Request::new("nightly-backup").slots(3)).await?;
 /// println!("inside with fencing number {}", granted.fencing);
 /// agent.release("nightly-backup", &granted.grant).await?;
 /// # Ok(()) }
@@ -43,40 +43,6 @@ struct Shared {
     endpoint: Endpoint,
     token: Option<Token>,
     idle: Mutex<Vec<Connection>>,
-}
-
-/// What can go wrong between a client and its agent.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Nothing was asked for.
-    #[error("no agent answers at {endpoint}: {source}. Start one with `peerlock agent`, or say where it is")]
-    NoAgent {
-        /// Where it was looked for.
-        endpoint: Endpoint,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// What the agent's service said.
-    #[error(transparent)]
-    Service(#[from] peerlock_service::Error),
-    /// The agent has refused it for another reason.
-    #[error(transparent)]
-    Refused(Failure),
-    /// It is not known what has become of the request. A hold ends with its connection, and an acquire may stand until
-    /// the end of its lease.
-    #[error("the connection to the agent at {endpoint} broke: {why}. Look whether it still runs, and try again")]
-    Broken {
-        /// Where the agent is.
-        endpoint: Endpoint,
-        /// Why, in words.
-        why: String,
-    },
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        failure.service_error().map_or_else(|| Self::Refused(failure), Self::Service)
-    }
 }
 
 impl Agent {
@@ -94,33 +60,33 @@ impl Agent {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn acquire(&self, name: &str, want: &Want) -> Result<Granted, Error> {
-        self.call(Method::POST, &resource(name, "/acquire")?, Some(want)).await
+    pub async fn acquire(&self, request: &Request) -> Result<Granted, Error> {
+        self.call(Method::POST, &resource(&request.name, "/acquire")?, Some(request)).await
     }
 
     /// Acquires a slot for as long as the [`Hold`] is there and its lease is [renewed](Agent::renew).
     ///
     /// # Errors
     /// See [`Error`]; most come with the hold's [lines](Hold::next).
-    pub async fn hold(&self, name: &str, want: &Want) -> Result<Hold, Error> {
-        let (response, connection) = self.send(Method::POST, &resource(name, "/hold")?, Some(want)).await?;
+    pub async fn hold(&self, request: &Request) -> Result<Hold, Error> {
+        let (response, connection) = self.send(Method::POST, &resource(&request.name, "/hold")?, Some(request)).await?;
         Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
     }
 
     /// Renews a lease: how long it stands, counted from before this was called.
     ///
     /// # Errors
-    /// [`peerlock_service::Error::Lost`] if it does not stand any more.
+    /// [`Error::Lost`] if it does not stand any more.
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         let which = Which { grant: grant.to_owned() };
         let renewed: Renewed = self.call(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
-        Ok(Duration::from_millis(renewed.ttl_ms))
+        Ok(renewed.ttl)
     }
 
     /// Gives a slot back.
     ///
     /// # Errors
-    /// [`peerlock_service::Error::Lost`] if it did not stand any more.
+    /// [`Error::Lost`] if it did not stand any more.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         let which = Which { grant: grant.to_owned() };
         let _: Released = self.call(Method::POST, &resource(name, "/release")?, Some(&which)).await?;
@@ -131,15 +97,15 @@ impl Agent {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn resources(&self) -> Result<Vec<Resource>, Error> {
+    pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
         self.get("/v1/resources").await
     }
 
     /// Who waits for a resource and who is inside, in the whole cluster.
     ///
     /// # Errors
-    /// [`peerlock_service::Error::NoSuchResource`], [`peerlock_service::Error::Stalled`].
-    pub async fn show(&self, name: &str) -> Result<Details, Error> {
+    /// [`Error::NoSuchResource`], [`Error::Stalled`].
+    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
         self.get(&resource(name, "")?).await
     }
 
@@ -147,7 +113,7 @@ impl Agent {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn peers(&self) -> Result<Vec<Peer>, Error> {
+    pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.get("/v1/peers").await
     }
 
@@ -193,7 +159,7 @@ impl Agent {
         }
         let bytes = response.into_body().collect().await.map_err(|error| self.broken(&error))?.to_bytes();
         self.keep(connection);
-        Err(serde_json::from_slice::<Failure>(&bytes).map_or_else(|error| self.broken(&error), Error::from))
+        Err(serde_json::from_slice::<Failure>(&bytes).map_or_else(|error| self.broken(&error), |failure| failure.0))
     }
 
     fn request(
@@ -201,12 +167,12 @@ impl Agent {
         method: Method,
         path: &str,
         body: Option<&impl Serialize>,
-    ) -> Result<Request<Full<Bytes>>, Error> {
+    ) -> Result<hyper::Request<Full<Bytes>>, Error> {
         let host = match self.endpoint() {
             Endpoint::Unix(_) => "localhost",
             Endpoint::Tcp(address) => address,
         };
-        let mut request = Request::builder().method(method).uri(path).header(header::HOST, host);
+        let mut request = hyper::Request::builder().method(method).uri(path).header(header::HOST, host);
         if let Some(token) = &self.shared.token {
             request = request.header(header::AUTHORIZATION, token.header());
         }
@@ -221,7 +187,10 @@ impl Agent {
     }
 
     /// On a connection that is idle, or a new one. One that the agent has closed meanwhile gives the request back.
-    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(Response<Incoming>, Connection), Error> {
+    async fn exchange(
+        &self,
+        mut request: hyper::Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Connection), Error> {
         while let Some(mut connection) = self.idle() {
             match connection.send(request).await {
                 Ok(response) => return Ok((response, connection)),
@@ -229,8 +198,8 @@ impl Agent {
                 Err((error, None)) => return Err(self.broken(&error)),
             }
         }
-        let endpoint = self.endpoint().clone();
-        let mut connection = Connection::open(&endpoint).await.map_err(|source| Error::NoAgent { endpoint, source })?;
+        let no_agent = |error| Error::NoAgent { endpoint: self.endpoint().to_string(), why: with_sources(&error) };
+        let mut connection = Connection::open(self.endpoint()).await.map_err(no_agent)?;
         match connection.send(request).await {
             Ok(response) => Ok((response, connection)),
             Err((error, _)) => Err(self.broken(&error)),
@@ -248,7 +217,7 @@ impl Agent {
     }
 
     fn broken(&self, why: &dyn std::error::Error) -> Error {
-        Error::Broken { endpoint: self.endpoint().clone(), why: with_sources(why) }
+        Error::Broken { endpoint: self.endpoint().to_string(), why: with_sources(why) }
     }
 }
 
@@ -266,7 +235,7 @@ impl Hold {
     pub async fn next(&mut self) -> Result<Line, Error> {
         let line = self.lines.next().await?.ok_or_else(|| self.lines.broken("it was closed"))?;
         match serde_json::from_slice(&line).map_err(|error| self.lines.broken(error))? {
-            Line::Failed(failure) => Err(failure.into()),
+            Line::Failed(failure) => Err(failure.0),
             line => Ok(line),
         }
     }
@@ -335,6 +304,6 @@ mod tests {
         ] {
             assert_eq!(resource(name, "/x").unwrap(), path);
         }
-        assert!(matches!(resource("", "/x"), Err(Error::Service(peerlock_service::Error::BadName { .. }))));
+        assert!(matches!(resource("", "/x"), Err(Error::BadName { .. })));
     }
 }

@@ -7,7 +7,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::{Stream, StreamExt};
-use peerlock_service::Name;
+use peerlock_service::{Class, Event, Happening, Name};
 use serde::Deserialize;
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::wrappers::errors::BroadcastStreamRecvError::Lagged;
@@ -15,8 +15,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::body::{Event, Happening, since_1970};
-use crate::{App, Failure, Kind};
+use crate::{App, Failure};
 
 /// This route.
 pub fn routes() -> OpenApiRouter<App> {
@@ -50,17 +49,17 @@ async fn events(
 ) -> Result<Sse<impl Stream<Item = Result<sse::Event, Infallible>>>, Failure> {
     let Query(Filter { name }) = filter.map_err(|error| {
         let message = format!("the query is not what this takes: {}. It takes `name`, a resource", error.body_text());
-        Failure::new(Kind::BadRequest, message)
+        Failure::new(Class::BadRequest, message)
     })?;
     let happenings = BroadcastStream::new(app.service().events()).map(|happening| match happening {
-        Ok(happening) => Happening::from(happening),
-        Err(Lagged(count)) => Happening { at_ms: since_1970(SystemTime::now()), event: Event::Missed { count } },
+        Ok(happening) => happening,
+        Err(Lagged(count)) => {
+            let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            Happening { at, event: Event::Missed { count } }
+        }
     });
-    let wanted = happenings.filter(move |happening| {
-        let about = happening.event.name();
-        let missed = matches!(happening.event, Event::Missed { .. });
-        std::future::ready(missed || name.as_ref().is_none_or(|name| about == Some(name.as_str())))
-    });
+    let wanted = happenings
+        .filter(move |happening| std::future::ready(name.as_ref().is_none_or(|name| happening.event.is_about(name))));
     let until_stopped = wanted.take_until(async move { app.closed().await });
     // A comment now and then shows that a reader is gone.
     Ok(Sse::new(until_stopped.map(|happening| Ok(encode(&happening)))).keep_alive(KeepAlive::default()))

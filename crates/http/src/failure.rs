@@ -1,203 +1,192 @@
 //! Why something was refused, as JSON, and back.
 
-use std::time::Duration;
-
+#[cfg(feature = "server")]
 use axum::Json;
+#[cfg(feature = "server")]
 use axum::http::{HeaderValue, StatusCode, header};
+#[cfg(feature = "server")]
 use axum::response::{IntoResponse, Response};
-use peerlock_service::{Error, Name, PeerId};
+use peerlock_service::{Class, Error};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::body::ms;
+/// Why something was refused, as the body of an answer: the error's own fields, and its sentence as `message`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Body", from = "Body")]
+pub struct Failure(pub Error);
 
-/// Why something was refused: nothing is held and nothing waited for by what was asked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
-#[error("{message}")]
-pub struct Failure {
-    /// Which kind, for programs.
-    pub error: Kind,
-    /// What happened and what to do next, for people.
-    pub message: String,
-    /// The resource it is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub name: Option<Box<str>>,
-    /// `slots_mismatch`: how many slots it has …
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub has: Option<u32>,
-    /// … and how many were asked for. Also for `bad_slots`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked: Option<u32>,
-    /// `not_acquired`: how many are ahead, if that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<u32>,
-    /// `stalled`: the peer that is missing, if it is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub who: Option<Box<str>>,
-    /// `stalled`: for how long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since_ms: Option<u64>,
-    /// `busy`: how many clients there may be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limit: Option<usize>,
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Body {
+    /// `error` is the name of the variant.
+    Said {
+        #[serde(flatten)]
+        error: Error,
+        message: String,
+    },
+    /// `error` is the class.
+    Refused { error: Class, message: String },
 }
 
-/// The kinds of refusals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// The name cannot be one.
-    BadName,
-    /// There cannot be so many slots.
-    BadSlots,
-    /// The lease is too short, or its grace too long.
-    BadLease,
-    /// The request is not what this route takes.
-    BadRequest,
-    /// The bearer token is missing or wrong.
-    Unauthorized,
-    /// A web page of somebody else asks.
-    Forbidden,
-    /// No peer has heard of the resource.
-    NoSuchResource,
-    /// There is no such route.
-    NotFound,
-    /// The route does not take this method.
-    MethodNotAllowed,
-    /// The resource has another number of slots.
-    SlotsMismatch,
-    /// The grant does not stand any more.
-    Lost,
-    /// The request is too long.
-    TooLarge,
-    /// The wait is over, and others were first.
-    NotAcquired,
-    /// Nothing moves: somebody cannot be reached.
-    Stalled,
-    /// Too many clients wait at this agent.
-    Busy,
-    /// The agent stops, or has stopped.
-    Stopped,
-}
-
-impl Kind {
-    /// The status of an answer that says so.
-    pub fn status(self) -> StatusCode {
-        match self {
-            Self::BadName | Self::BadSlots | Self::BadLease | Self::BadRequest => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
-            Self::NoSuchResource | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SlotsMismatch => StatusCode::CONFLICT,
-            Self::Lost => StatusCode::GONE,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            // Not 408: that tells a client to send the same again by itself.
-            Self::NotAcquired => StatusCode::LOCKED,
-            Self::Stalled | Self::Busy | Self::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+impl From<Failure> for Body {
+    fn from(Failure(error): Failure) -> Self {
+        match error {
+            Error::Refused { class, message } => Self::Refused { error: class, message },
+            error => Self::Said { message: error.to_string(), error },
         }
     }
 }
 
-impl Failure {
-    /// A refusal without more to tell.
-    pub(crate) fn new(error: Kind, message: impl Into<String>) -> Self {
-        let message = message.into();
-        Self { error, message, name: None, has: None, asked: None, place: None, who: None, since_ms: None, limit: None }
-    }
-
-    /// The service's own error, if that is what it was.
-    pub(crate) fn service_error(&self) -> Option<Error> {
-        let name = || self.name.as_ref()?.parse::<Name>().ok();
-        Some(match self.error {
-            Kind::BadSlots => Error::BadSlots { slots: self.asked? },
-            Kind::SlotsMismatch => Error::SlotsMismatch { name: name()?, has: self.has?, asked: self.asked? },
-            Kind::NoSuchResource => Error::NoSuchResource { name: name()? },
-            Kind::NotAcquired => Error::NotAcquired { name: name()?, place: self.place },
-            Kind::Stalled => {
-                let who = self.who.as_ref().map(|who| who.parse().map(PeerId::new)).transpose().ok()?;
-                Error::Stalled { name: name()?, who, since: Duration::from_millis(self.since_ms?) }
-            }
-            Kind::Lost => Error::Lost,
-            Kind::Busy => Error::Busy { limit: self.limit? },
-            Kind::Stopped => Error::Stopped,
-            Kind::BadName
-            | Kind::BadLease
-            | Kind::BadRequest
-            | Kind::Unauthorized
-            | Kind::Forbidden
-            | Kind::NotFound
-            | Kind::MethodNotAllowed
-            | Kind::TooLarge => return None,
+impl From<Body> for Failure {
+    fn from(body: Body) -> Self {
+        Self(match body {
+            Body::Said { error, .. } => error,
+            Body::Refused { error, message } => Error::Refused { class: error, message },
         })
     }
 }
 
-/// Short, because an error should not be larger than what it stands for.
-fn boxed(text: impl ToString) -> Option<Box<str>> {
-    Some(text.to_string().into())
-}
-
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let message = error.to_string();
-        let plain = |kind| Self::new(kind, message.clone());
-        match error {
-            Error::BadName { .. } => plain(Kind::BadName),
-            Error::BadSlots { slots } => Self { asked: Some(slots), ..plain(Kind::BadSlots) },
-            Error::BadLease { .. } => plain(Kind::BadLease),
-            Error::SlotsMismatch { name, has, asked } => {
-                Self { name: boxed(name), has: Some(has), asked: Some(asked), ..plain(Kind::SlotsMismatch) }
-            }
-            Error::NoSuchResource { name } => Self { name: boxed(name), ..plain(Kind::NoSuchResource) },
-            Error::NotAcquired { name, place } => Self { name: boxed(name), place, ..plain(Kind::NotAcquired) },
-            Error::Stalled { name, who, since } => {
-                Self { name: boxed(name), who: who.and_then(boxed), since_ms: Some(ms(since)), ..plain(Kind::Stalled) }
-            }
-            Error::Lost | Error::SessionEnded => plain(Kind::Lost),
-            Error::Busy { limit } => Self { limit: Some(limit), ..plain(Kind::Busy) },
-            // A service that could not join was never started, so that nobody can ask it.
-            Error::NoPeer { .. } | Error::Stopped => plain(Kind::Stopped),
-        }
+        Self(error)
     }
 }
 
+#[cfg(feature = "server")]
+impl Failure {
+    /// A refusal without more to tell.
+    pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
+        Self(Error::Refused { class, message: message.into() })
+    }
+}
+
+#[cfg(feature = "server")]
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        let kind = self.error;
-        let mut response = (kind.status(), Json(self)).into_response();
-        if kind == Kind::Unauthorized {
+        let class = self.0.class();
+        // Every status of the table is one; a test tries them all.
+        let status = StatusCode::from_u16(class.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self)).into_response();
+        if class == Class::Unauthorized {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
 }
 
-#[cfg(test)]
+/// For the document: what every refusal has, and what some have.
+#[cfg(feature = "server")]
+mod schema {
+    #![expect(dead_code, reason = "only its schema is used")]
+
+    use std::borrow::Cow;
+
+    use utoipa::openapi::{RefOr, Schema};
+    use utoipa::{PartialSchema, ToSchema};
+
+    /// Why something was refused: nothing is held and nothing waited for by what was asked.
+    #[derive(ToSchema)]
+    struct Shape {
+        /// Which error, for programs.
+        error: String,
+        /// What happened and what to do next, for people.
+        message: String,
+        /// The resource it is about.
+        name: Option<String>,
+        /// `bad_name`: why it cannot be one.
+        why: Option<String>,
+        /// `bad_lease`: how long it should be …
+        ttl_ms: Option<u64>,
+        /// … and how long before its end it should be taken for lost.
+        grace_ms: Option<u64>,
+        /// `slots_mismatch`: how many slots it has …
+        has: Option<u32>,
+        /// … and how many were asked for. Also for `bad_slots`.
+        asked: Option<u32>,
+        /// `not_acquired`: how many are ahead, if that is known.
+        place: Option<u32>,
+        /// `stalled`: the peer that is missing, if it is one.
+        who: Option<String>,
+        /// `stalled`: for how long.
+        since_ms: Option<u64>,
+        /// `busy`: how many clients there may be.
+        limit: Option<usize>,
+    }
+
+    impl PartialSchema for super::Failure {
+        fn schema() -> RefOr<Schema> {
+            Shape::schema()
+        }
+    }
+
+    impl ToSchema for super::Failure {
+        fn name() -> Cow<'static, str> {
+            "Failure".into()
+        }
+    }
+}
+
+#[cfg(all(test, feature = "server"))]
 mod tests {
+    use std::time::Duration;
+
+    use peerlock_service::{Name, PeerId};
+
     use super::*;
 
-    #[test]
-    fn errors_of_the_service_come_back_as_they_were() {
+    /// One of each that an agent can say, with its status and the exit code of a command that hears it.
+    fn all() -> Vec<(Error, u16, u8)> {
         let name: Name = "a/b".parse().unwrap();
-        for error in [
-            Error::BadSlots { slots: 0 },
-            Error::SlotsMismatch { name: name.clone(), has: 3, asked: 2 },
-            Error::NoSuchResource { name: name.clone() },
-            Error::NotAcquired { name: name.clone(), place: Some(2) },
-            Error::NotAcquired { name: name.clone(), place: None },
-            Error::Stalled { name: name.clone(), who: Some(PeerId::new(u64::MAX)), since: Duration::from_millis(1500) },
-            Error::Stalled { name, who: None, since: Duration::from_secs(2) },
-            Error::Lost,
-            Error::Busy { limit: 7 },
-            Error::Stopped,
-        ] {
-            let json = serde_json::to_string(&Failure::from(error.clone())).unwrap();
-            let failure: Failure = serde_json::from_str(&json).unwrap();
-            assert_eq!(failure.message, error.to_string());
-            assert_eq!(failure.service_error(), Some(error), "{json}");
+        let refused = |class| Error::Refused { class, message: "because".into() };
+        let since = Duration::from_millis(1500);
+        vec![
+            (Error::BadName { name: "\n".into(), why: "it has a control character".into() }, 400, 64),
+            (Error::BadSlots { slots: 0 }, 400, 64),
+            (Error::BadLease { ttl: Duration::from_millis(10), grace: Duration::from_millis(2) }, 400, 64),
+            (refused(Class::BadRequest), 400, 64),
+            (refused(Class::Unauthorized), 401, 77),
+            (refused(Class::Forbidden), 403, 77),
+            (Error::NoSuchResource { name: name.clone() }, 404, 66),
+            (refused(Class::NotFound), 404, 70),
+            (refused(Class::MethodNotAllowed), 405, 70),
+            (Error::SlotsMismatch { name: name.clone(), has: 3, asked: 2 }, 409, 64),
+            (Error::Lost, 410, 76),
+            (refused(Class::TooLarge), 413, 64),
+            (Error::NotAcquired { name: name.clone(), place: Some(2) }, 423, 75),
+            (Error::NotAcquired { name: name.clone(), place: None }, 423, 75),
+            (Error::Stalled { name: name.clone(), who: Some(PeerId::new(u64::MAX)), since }, 503, 69),
+            (Error::Stalled { name, who: None, since }, 503, 69),
+            (Error::Busy { limit: 7 }, 503, 75),
+            (Error::Stopped, 503, 69),
+        ]
+    }
+
+    #[test]
+    fn errors_come_back_as_they_were_and_their_codes_follow_from_their_class() {
+        for (error, status, exit_code) in all() {
+            let failure = Failure(error.clone());
+            let json = serde_json::to_string(&failure).unwrap();
+            assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), failure, "{json}");
+            let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(value["message"], error.to_string(), "{json}");
+            assert_eq!((error.class().status(), error.class().exit_code()), (status, exit_code), "{json}");
+            assert_eq!(failure.into_response().status().as_u16(), status, "{json}");
+        }
+    }
+
+    #[test]
+    fn every_error_is_in_the_table_of_the_docs() {
+        let text = include_str!("../../../docs/http.md");
+        let table = text.split("## Errors").nth(1).unwrap().split("## Who may ask").next().unwrap();
+        for (error, status, exit_code) in all() {
+            let value = serde_json::to_value(Failure(error)).unwrap();
+            let kind = format!("`{}`", value["error"].as_str().unwrap());
+            let row = table.lines().find(|line| line.contains(&kind));
+            let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no {kind}")).split('|').map(str::trim).collect();
+            assert!(cells[1].split(", ").any(|cell| cell == status.to_string()), "{kind}: {cells:?}");
+            assert_eq!(cells[2], exit_code.to_string(), "{kind}: {cells:?}");
+            for field in value.as_object().unwrap().keys().filter(|field| *field != "error" && *field != "message") {
+                assert!(cells[4].contains(&format!("`{field}`")), "{kind}: {field} is not among {}", cells[4]);
+            }
         }
     }
 }

@@ -7,8 +7,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use peerlock_service::Class;
 
-use crate::{Failure, Kind, Token};
+use crate::{Failure, Token};
 
 /// What keeps strangers out of a listener.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ impl Door {
             let from = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, from)| from);
             if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
                 return Err(Failure::new(
-                    Kind::Forbidden,
+                    Class::Forbidden,
                     "this is asked by a web page of another site: open the agent's own page instead",
                 ));
             }
@@ -49,11 +50,11 @@ impl Door {
         let proof = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         match self {
             Self::Loopback if !is_loopback(host) => Err(Failure::new(
-                Kind::Forbidden,
+                Class::Forbidden,
                 format!("the agent is not called {host:?}: call it localhost or 127.0.0.1, or start it with a token"),
             )),
             Self::Token(token) if !is_open && !token.is_proved_by(proof) => Err(Failure::new(
-                Kind::Unauthorized,
+                Class::Unauthorized,
                 "the agent's token is missing or another: send it as `Authorization: Bearer …`",
             )),
             Self::Unix | Self::Loopback | Self::Token(_) => Ok(()),
@@ -104,22 +105,26 @@ mod tests {
         for (door, headers, is_open, refused) in [
             (&Door::Unix, &[][..], false, None),
             (&Door::Unix, &[("host", "anything")], false, None),
-            (&Door::Unix, &[host, ("origin", "https://evil.example")], false, Some(Kind::Forbidden)),
+            (&Door::Unix, &[host, ("origin", "https://evil.example")], false, Some(Class::Forbidden)),
             (&Door::Loopback, &[host], false, None),
             (&Door::Loopback, &[host, ("origin", "http://localhost:7401")], false, None),
-            (&Door::Loopback, &[host, ("origin", "http://localhost:80")], false, Some(Kind::Forbidden)),
-            (&Door::Loopback, &[host, ("origin", "null")], false, Some(Kind::Forbidden)),
-            (&Door::Loopback, &[host, ("origin", "https://evil.example")], true, Some(Kind::Forbidden)),
-            (&Door::Loopback, &[("host", "evil.example")], true, Some(Kind::Forbidden)),
-            (&Door::Loopback, &[], false, Some(Kind::Forbidden)),
-            (&token, &[host], false, Some(Kind::Unauthorized)),
+            (&Door::Loopback, &[host, ("origin", "http://localhost:80")], false, Some(Class::Forbidden)),
+            (&Door::Loopback, &[host, ("origin", "null")], false, Some(Class::Forbidden)),
+            (&Door::Loopback, &[host, ("origin", "https://evil.example")], true, Some(Class::Forbidden)),
+            (&Door::Loopback, &[("host", "evil.example")], true, Some(Class::Forbidden)),
+            (&Door::Loopback, &[], false, Some(Class::Forbidden)),
+            (&token, &[host], false, Some(Class::Unauthorized)),
             (&token, &[host], true, None),
             (&token, &[("host", "agent.example"), bearer], false, None),
-            (&token, &[host, bearer, ("origin", "https://evil.example")], false, Some(Kind::Forbidden)),
-            (&token, &[host, ("authorization", "Bearer 0123456789abcdeF")], false, Some(Kind::Unauthorized)),
+            (&token, &[host, bearer, ("origin", "https://evil.example")], false, Some(Class::Forbidden)),
+            (&token, &[host, ("authorization", "Bearer 0123456789abcdeF")], false, Some(Class::Unauthorized)),
         ] {
             let map = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-            assert_eq!(door.check(&map, is_open).err().map(|failure| failure.error), refused, "{door:?} {headers:?}");
+            assert_eq!(
+                door.check(&map, is_open).err().map(|failure| failure.0.class()),
+                refused,
+                "{door:?} {headers:?}"
+            );
         }
     }
 }

@@ -57,7 +57,7 @@ impl Hold {
                     acquired = acquire => acquired,
                     Ok(()) = progress.changed() => {
                         let waiting = *progress.borrow_and_update();
-                        return Some(Line::Waiting(waiting.into()));
+                        return Some(Line::Waiting(waiting));
                     }
                     () = self.app.closed() => Err(service::Error::Stopped),
                 };

@@ -5,11 +5,11 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use peerlock_service::Name;
+use peerlock_service::{Class, Error, Name};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use crate::{Failure, Kind};
+use crate::Failure;
 
 /// The longest body. Our choice: everything that can be asked for fits many times.
 const MOST_BYTES: usize = 16 * 1024;
@@ -24,14 +24,14 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        let bad = |why: String| Failure::new(Kind::BadRequest, why);
+        let bad = |why: String| Failure::new(Class::BadRequest, why);
         let read = timeout(PATIENCE, Limited::new(request.into_body(), MOST_BYTES).collect()).await;
         let body = match read {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 let message =
                     format!("the request is longer than {MOST_BYTES} bytes: send only the fields that it has");
-                return Err(Failure::new(Kind::TooLarge, message));
+                return Err(Failure::new(Class::TooLarge, message));
             }
             Ok(Err(error)) => return Err(bad(format!("the request broke off: {error}. Send it again"))),
             Err(_) => return Err(bad(format!("the request did not come within {PATIENCE:?}. Send it again"))),
@@ -57,8 +57,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         let Path(name) = path.map_err(|error| {
-            let message = format!("the name is not one: {error}. Write it in UTF-8 and percent-encode it");
-            Failure::new(Kind::BadName, message)
+            let why = format!("{error}; write it in UTF-8 and percent-encode it");
+            Error::BadName { name: parts.uri.path().to_owned(), why }
         })?;
         Ok(Self(name.parse::<Name>()?))
     }

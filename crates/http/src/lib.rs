@@ -1,30 +1,46 @@
 //! The agent's local HTTP API, its [client](client::Agent), and the live page. `docs/http.md` has every route.
+//!
+//! The client alone (`default-features = false`) is what the library `peerlock` needs.
 
-mod app;
 mod body;
 pub mod client;
 mod endpoint;
-mod events;
 mod failure;
-mod guard;
-mod hold;
-mod input;
-mod listen;
-mod metrics;
-mod page;
-mod resources;
-mod serve;
 mod token;
+
+#[cfg(feature = "server")]
+mod app;
+#[cfg(feature = "server")]
+mod events;
+#[cfg(feature = "server")]
+mod guard;
+#[cfg(feature = "server")]
+mod hold;
+#[cfg(feature = "server")]
+mod input;
+#[cfg(feature = "server")]
+mod listen;
+#[cfg(feature = "server")]
+mod metrics;
+#[cfg(feature = "server")]
+mod page;
+#[cfg(feature = "server")]
+mod resources;
+#[cfg(feature = "server")]
+mod serve;
+#[cfg(feature = "server")]
 mod view;
+#[cfg(feature = "server")]
 mod waits;
 
-pub use app::App;
-pub use body::{
-    Client, Details, Event, Granted, Happening, Line, Peer, Released, Renewed, Resource, Slot, Waiter, Waiting, Want,
-    Which,
-};
+pub use body::{Line, Released, Renewed, Which};
 pub use endpoint::{BadEndpoint, Endpoint};
-pub use failure::{Failure, Kind};
-pub use listen::{ListenError, Listener};
-pub use serve::serve;
+pub use failure::Failure;
 pub use token::{BadToken, Token};
+
+#[cfg(feature = "server")]
+pub use app::App;
+#[cfg(feature = "server")]
+pub use listen::{ListenError, Listener};
+#[cfg(feature = "server")]
+pub use serve::serve;

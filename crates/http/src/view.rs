@@ -10,7 +10,9 @@ use std::time::Instant;
 use axum::Json;
 use axum::extract::State;
 use futures_util::future::join_all;
-use peerlock_service::{Event, Happening, Inspection, Key, Name, Part, PeerId, PeerView, Service, TicketView};
+use peerlock_service::{
+    ClientView, Event, Happening, Inspection, Key, Name, Part, PeerId, PeerView, Service, TicketView,
+};
 use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -18,7 +20,6 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::Client;
 use crate::waits::{Second, Waits};
 
 /// So many of those who wait are shown by name.
@@ -157,7 +158,7 @@ pub struct ViewToken {
     /// Where it is.
     pub peer: String,
     /// Who is inside with it.
-    pub holder: Option<Client>,
+    pub holder: Option<ClientView>,
     /// The peer that it goes to next, as far as that is settled.
     pub next: Option<String>,
 }
@@ -170,7 +171,7 @@ pub struct ViewWaiter {
     /// Which of that peer's tickets.
     pub ticket: u64,
     /// More of it, if its peer is seen.
-    pub client: Option<Client>,
+    pub client: Option<ClientView>,
 }
 
 impl View {
@@ -231,7 +232,7 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
     let waiter = |at: &TicketView| ViewWaiter {
         peer: at.peer.to_string(),
         ticket: at.ticket,
-        client: client(at).map(|found| found.client.clone().into()),
+        client: client(at).map(|found| found.client.clone()),
     };
     let pointers = parts.iter().filter_map(|(peer, part)| {
         let to = part.keeper.filter(|keeper| keeper != peer)?;
@@ -242,7 +243,7 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
     for (peer, part) in parts {
         for token in &part.tokens {
             let holder = part.clients.iter().find(|client| client.slot == Some(token.slot));
-            let holder = holder.map(|found| found.client.clone().into());
+            let holder = holder.map(|found| found.client.clone());
             let next = token.next.map(|next| next.peer.to_string());
             tokens.insert(token.slot, ViewToken { slot: token.slot, peer: peer.to_string(), holder, next });
         }
@@ -264,7 +265,8 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
 mod tests {
     use std::time::Duration;
 
-    use peerlock_service::{ClientView, PartClient, TokenView};
+    use peerlock_service::{PartClient, TokenView};
+    use serde_json::json;
 
     use super::*;
 
@@ -275,8 +277,8 @@ mod tests {
     /// A peer with a client inside with each of these slots, under ticket 1 and so on, and one more that waits.
     fn seen(number: u64, slots: &[u32], line: Option<Vec<TicketView>>) -> Inspection {
         let client = |ticket, slot: Option<u32>| {
-            let fencing = slot.map(u64::from);
-            let client = ClientView { label: format!("{number}.{ticket}"), age: Duration::from_millis(7), fencing };
+            let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
+            let client = serde_json::from_value(client).expect("a client");
             PartClient { ticket, slot, client }
         };
         let inside = (1..).zip(slots).map(|(ticket, slot)| client(ticket, Some(*slot)));
@@ -291,8 +293,9 @@ mod tests {
     }
 
     fn known(number: u64, up: bool) -> PeerView {
-        let address = format!("10.0.0.{number}:7400");
-        PeerView { peer: peer(number), address, up, since: Duration::ZERO, is_me: number == 1 }
+        let (peer, address) = (number.to_string(), format!("10.0.0.{number}:7400"));
+        let known = json!({ "peer": peer, "address": address, "up": up, "since_ms": 0, "is_me": number == 1 });
+        serde_json::from_value(known).expect("a peer")
     }
 
     #[test]
@@ -313,7 +316,7 @@ mod tests {
         assert_eq!((resource.keeper.as_deref(), resource.waiting, resource.entries), (Some("1"), 2, 1));
         let pointers: Vec<_> = resource.pointers.iter().map(|pointer| (&*pointer.from, &*pointer.to)).collect();
         assert_eq!(pointers, [("2", "1"), ("3", "1")]);
-        let label = |client: &Option<Client>| client.as_ref().expect("all peers are seen").label.clone();
+        let label = |client: &Option<ClientView>| client.as_ref().expect("all peers are seen").label.clone();
         let queue: Vec<_> = resource.queue.iter().map(|waiter| (label(&waiter.client), waiter.ticket)).collect();
         assert_eq!(queue, [("2.1".to_owned(), 1), ("1.3".to_owned(), 3)]);
         let tokens: Vec<_> = resource.tokens.iter().map(|token| (token.slot, label(&token.holder))).collect();

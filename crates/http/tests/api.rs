@@ -5,11 +5,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LONG, Stand, want};
-use peerlock_http::client::{Error, Hold};
-use peerlock_http::{Event, Line, Want};
-use peerlock_service::Error as E;
+use common::{LONG, Stand};
+use peerlock_http::Line;
+use peerlock_http::client::Hold;
+use peerlock_service::{Error, Event, PeerId, Request};
 use tokio::time::timeout;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
 
 async fn line(hold: &mut Hold) -> Result<Line, Error> {
     timeout(LONG, hold.next()).await.expect("a line")
@@ -19,9 +23,9 @@ async fn line(hold: &mut Hold) -> Result<Line, Error> {
 async fn a_slot_is_acquired_renewed_and_released() {
     let stand = Stand::start().await;
     for agent in [stand.unix(), stand.tcp()] {
-        let granted = agent.acquire("a/b ☂", &Want { slots: Some(1), ..want("me") }).await.unwrap();
+        let granted = agent.acquire(&Request::new("a/b ☂").label("me").slots(1)).await.unwrap();
         assert_eq!((granted.name.as_str(), granted.slot), ("a/b ☂", 0));
-        assert!((1..=30_000).contains(&granted.ttl_ms), "{granted:?}");
+        assert!((ms(1)..=ms(30_000)).contains(&granted.ttl), "{granted:?}");
         assert!(agent.renew("a/b ☂", &granted.grant).await.unwrap() >= Duration::from_secs(30));
 
         let shown = agent.show("a/b ☂").await.unwrap();
@@ -35,26 +39,26 @@ async fn a_slot_is_acquired_renewed_and_released() {
             agent.release("a/b ☂", &granted.grant).await.map(|()| Duration::ZERO),
             agent.renew("a/b ☂", &granted.grant).await,
         ] {
-            assert!(matches!(lost, Err(Error::Service(E::Lost))), "{lost:?}");
+            assert!(matches!(lost, Err(Error::Lost)), "{lost:?}");
         }
     }
     let peers = stand.tcp().peers().await.unwrap();
-    assert_eq!((peers.len(), peers[0].is_me, peers[0].peer.as_str()), (1, true, "1"));
+    assert_eq!((peers.len(), peers[0].is_me, peers[0].peer), (1, true, PeerId::new(1)));
 }
 
 #[tokio::test]
 async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let granted = agent.acquire("a", &want("")).await.unwrap();
+    let granted = agent.acquire(&Request::new("a")).await.unwrap();
     let other = Stand::start().await;
-    let elsewhere = other.unix().acquire("a", &want("")).await.unwrap();
+    let elsewhere = other.unix().acquire(&Request::new("a")).await.unwrap();
     let number = granted.grant.split('-').next().unwrap();
     for (name, grant) in
         [("b", granted.grant.as_str()), ("a", &elsewhere.grant), ("a", number), ("a", ""), ("a", "x-1")]
     {
         let lost = agent.release(name, grant).await;
-        assert!(matches!(lost, Err(Error::Service(E::Lost))), "{name} {grant:?} {lost:?}");
+        assert!(matches!(lost, Err(Error::Lost)), "{name} {grant:?} {lost:?}");
     }
     agent.release("a", &granted.grant).await.unwrap();
 }
@@ -63,48 +67,47 @@ async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
 async fn the_same_request_id_is_the_same_grant() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let same = Want { request_id: Some("1".into()), ..want("") };
-    let first = agent.acquire("a", &same).await.unwrap();
-    let again = agent.acquire("a", &same).await.unwrap();
+    let same = |name| Request::new(name).request_id("1");
+    let first = agent.acquire(&same("a")).await.unwrap();
+    let again = agent.acquire(&same("a")).await.unwrap();
     assert_eq!((first.grant.as_str(), first.fencing), (again.grant.as_str(), again.fencing));
-    let other = agent.acquire("b", &same).await.unwrap();
-    assert_eq!(other.name, "b");
+    let other = agent.acquire(&same("b")).await.unwrap();
+    assert_eq!(other.name.as_str(), "b");
     agent.release("a", &again.grant).await.unwrap();
-    assert_ne!(agent.acquire("a", &same).await.unwrap().fencing, first.fencing);
+    assert_ne!(agent.acquire(&same("a")).await.unwrap().fencing, first.fencing);
 }
 
 #[tokio::test]
 async fn who_is_not_let_in_learns_why() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    agent.acquire("a", &Want { slots: Some(1), ..want("") }).await.unwrap();
+    agent.acquire(&Request::new("a").slots(1)).await.unwrap();
     let name = || "a".parse().unwrap();
-    for (want, error) in [
-        (Want { slots: Some(2), ..want("") }, E::SlotsMismatch { name: name(), has: 1, asked: 2 }),
-        (Want { slots: Some(0), ..want("") }, E::BadSlots { slots: 0 }),
+    let a = || Request::new("a");
+    let (ttl, grace) = (ms(10), ms(2));
+    for (request, error) in [
+        (a().slots(2), Error::SlotsMismatch { name: name(), has: 1, asked: 2 }),
+        (a().slots(0), Error::BadSlots { slots: 0 }),
+        (a().ttl(ttl), Error::BadLease { ttl, grace }),
     ] {
-        let refused = agent.acquire("a", &want).await.unwrap_err();
-        assert!(matches!(&refused, Error::Service(e) if *e == error), "{refused:?}");
-        let refused = agent.hold("a", &want).await.unwrap().next().await.unwrap_err();
-        assert!(matches!(&refused, Error::Service(e) if *e == error), "{refused:?}");
+        assert_eq!(agent.acquire(&request).await.unwrap_err(), error);
+        assert_eq!(agent.hold(&request).await.unwrap().next().await.unwrap_err(), error);
     }
-    for want in [Want { try_only: true, ..want("") }, Want { wait_ms: Some(1), ..want("") }] {
-        let refused = agent.acquire("a", &want).await;
-        assert!(matches!(refused, Err(Error::Service(E::NotAcquired { .. }))), "{refused:?}");
+    for request in [a().try_only(), a().wait(ms(1))] {
+        let refused = agent.acquire(&request).await;
+        assert!(matches!(refused, Err(Error::NotAcquired { .. })), "{refused:?}");
     }
-    assert!(matches!(agent.show("b").await, Err(Error::Service(E::NoSuchResource { .. }))));
-    assert!(matches!(agent.acquire("", &want("")).await, Err(Error::Service(E::BadName { .. }))));
-    let lease = Want { ttl_ms: Some(1), ..want("") };
-    assert!(matches!(agent.acquire("b", &lease).await, Err(Error::Refused(_))));
+    assert!(matches!(agent.show("b").await, Err(Error::NoSuchResource { .. })));
+    assert!(matches!(agent.acquire(&Request::new("")).await, Err(Error::BadName { .. })));
 }
 
 #[tokio::test]
 async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let mut first = agent.hold("a", &want("first")).await.unwrap();
+    let mut first = agent.hold(&Request::new("a").label("first")).await.unwrap();
     let Line::Granted(before) = line(&mut first).await.unwrap() else { panic!("it is free") };
-    let mut second = agent.hold("a", &want("second")).await.unwrap();
+    let mut second = agent.hold(&Request::new("a").label("second")).await.unwrap();
     let Line::Waiting(waiting) = line(&mut second).await.unwrap() else { panic!("a place in line comes first") };
     assert_eq!(waiting.ahead, Some(0));
     drop(first);
@@ -121,10 +124,10 @@ async fn a_hold_waits_its_turn_and_ends_with_its_connection() {
 async fn who_is_dropped_while_waiting_is_out_of_the_line() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let granted = agent.acquire("a", &want("inside")).await.unwrap();
-    let hold = agent.hold("a", &want("one")).await.unwrap();
+    let granted = agent.acquire(&Request::new("a").label("inside")).await.unwrap();
+    let hold = agent.hold(&Request::new("a").label("one")).await.unwrap();
     let other = stand.tcp();
-    let acquire = tokio::spawn(async move { other.acquire("a", &want("two")).await });
+    let acquire = tokio::spawn(async move { other.acquire(&Request::new("a").label("two")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
     drop(hold);
     stand.until("one is gone", |shown| shown.queue.len() == 1).await;
@@ -138,20 +141,19 @@ async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
     let stand = Stand::start().await;
     let agent = stand.unix();
     let mut events = agent.events(Some("a")).await.unwrap();
-    let short = Want { ttl_ms: Some(1000), grace_ms: Some(400), ..want("") };
-    let mut idle = agent.hold("a", &short).await.unwrap();
+    let mut idle = agent.hold(&Request::new("a").ttl(ms(1000)).grace(ms(400))).await.unwrap();
     assert!(matches!(line(&mut idle).await.unwrap(), Line::Granted(_)));
     assert!(matches!(line(&mut idle).await.unwrap(), Line::Lost {}));
     assert!(matches!(line(&mut idle).await, Err(Error::Broken { .. })), "nothing comes after it");
     assert!(stand.show().await.holders[0].free, "its lease is over");
     loop {
         let happening = timeout(LONG, events.next()).await.expect("an event").unwrap().unwrap();
-        if let Event::Released { held_ms, .. } = happening.event {
-            break assert!(held_ms >= 1000, "who is told to stop has until the end of its lease to do so: {held_ms}");
+        if let Event::Released { held, .. } = happening.event {
+            break assert!(held >= ms(1000), "who is told to stop has until the end of its lease to do so: {held:?}");
         }
     }
 
-    let mut held = agent.hold("a", &Want { ttl_ms: Some(60_000), ..want("") }).await.unwrap();
+    let mut held = agent.hold(&Request::new("a").ttl(ms(60_000))).await.unwrap();
     let Line::Granted(granted) = line(&mut held).await.unwrap() else { panic!("it is free") };
     assert!(agent.renew("a", &granted.grant).await.unwrap() >= Duration::from_secs(60));
     agent.release("a", &granted.grant).await.unwrap();

@@ -5,14 +5,15 @@ mod common;
 
 use std::collections::BTreeSet;
 
-use common::{Stand, want};
+use common::Stand;
+use peerlock_service::Request;
 use serde_json::{Map, Value, json};
 
 #[tokio::test]
 async fn every_route_answers_as_documented() {
     let stand = Stand::start().await;
     let document = stand.ask("GET", "/openapi.json", &[], "").await.json();
-    let granted = stand.unix().acquire("a", &want("me")).await.unwrap();
+    let granted = stand.unix().acquire(&Request::new("a").label("me")).await.unwrap();
     let which = json!({ "grant": granted.grant }).to_string();
     let tried = r#"{"try":true}"#;
     // Path, method, body, the statuses it must answer with. Streams are in `streams.rs`.

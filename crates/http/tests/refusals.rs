@@ -4,8 +4,9 @@
 mod common;
 
 use common::Stand;
-use peerlock_http::client::{Agent, Error};
-use peerlock_http::{App, Failure, Kind, Listener, Token, serve};
+use peerlock_http::client::Agent;
+use peerlock_http::{App, Failure, Listener, Token, serve};
+use peerlock_service::Class;
 
 #[tokio::test]
 async fn every_refusal_is_json_and_says_what_to_do() {
@@ -18,7 +19,7 @@ async fn every_refusal_is_json_and_says_what_to_do() {
         ("POST", acquire, r#"{"wait_msec":1}"#, 400, "bad_request", "`wait_msec`"),
         ("POST", acquire, r#"{"wait_ms":"1s"}"#, 400, "bad_request", "\"1s\""),
         ("POST", acquire, r#"{"wait_ms":-1}"#, 400, "bad_request", "-1"),
-        ("POST", acquire, r#"{"wait_ms":1,"try":true}"#, 400, "bad_request", "send one of them"),
+        ("POST", acquire, r#"{"wait_ms":1,"try":true}"#, 400, "bad_request", "give one of them"),
         ("POST", acquire, "{", 400, "bad_request", "line 1"),
         ("POST", acquire, "{} {}", 400, "bad_request", "trailing"),
         ("POST", acquire, "[]", 400, "bad_request", "GET /openapi.json"),
@@ -42,7 +43,7 @@ async fn every_refusal_is_json_and_says_what_to_do() {
         let answer = stand.ask(method, path, &[], body).await;
         let failure: Failure = serde_json::from_str(&answer.body).unwrap();
         assert_eq!((answer.status, answer.json()["error"].as_str()), (status, Some(error)), "{path} {body}");
-        assert!(failure.message.contains(says), "{path} {body}: {}", failure.message);
+        assert!(failure.0.to_string().contains(says), "{path} {body}: {}", failure.0);
         assert!(answer.head.contains("content-type: application/json"), "{}", answer.head);
     }
     assert!(stand.service.resources().await.unwrap().is_empty(), "nothing was asked for");
@@ -91,7 +92,7 @@ async fn other_machines_need_a_token() {
     Agent::new(endpoint.clone(), Some(token)).peers().await.unwrap();
     for wrong in [None, Some(Token::new("0123456789abcdef0124").unwrap())] {
         let refused = Agent::new(endpoint.clone(), wrong).peers().await.unwrap_err();
-        assert!(matches!(&refused, Error::Refused(failure) if failure.error == Kind::Unauthorized), "{refused:?}");
+        assert_eq!(refused.class(), Class::Unauthorized);
         assert!(refused.to_string().contains("Authorization: Bearer"), "{refused}");
     }
     server.abort();

@@ -6,10 +6,10 @@ mod common;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use common::{LONG, Stand, want};
-use peerlock_http::client::{Error, Events};
-use peerlock_http::{Endpoint, Event, Happening, Line, ListenError, Listener, Want};
-use peerlock_service::Error as E;
+use common::{LONG, Stand};
+use peerlock_http::client::Events;
+use peerlock_http::{Endpoint, Line, ListenError, Listener};
+use peerlock_service::{Error, Event, Happening, Request};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ async fn events_come_as_they_happen_and_only_of_one_resource_if_asked() {
     let mut of_b = agent.events(Some("b/ü")).await.unwrap();
     let mut last = 0;
     for name in ["a", "b/ü"] {
-        let granted = agent.acquire(name, &want("me")).await.unwrap();
+        let granted = agent.acquire(&Request::new(name).label("me")).await.unwrap();
         agent.release(name, &granted.grant).await.unwrap();
         last = granted.fencing;
     }
@@ -34,14 +34,14 @@ async fn events_come_as_they_happen_and_only_of_one_resource_if_asked() {
     while kinds.len() < 4 {
         let event = next(&mut all).await.unwrap().event;
         if !matches!(event, Event::Waiting { .. }) {
-            kinds.push((event.name().unwrap().to_owned(), event.kind()));
+            kinds.push((event.client().unwrap().0.to_string(), event.kind()));
         }
     }
     let expected = [("a", "granted"), ("a", "released"), ("b/ü", "granted"), ("b/ü", "released")];
     assert_eq!(kinds, expected.map(|(name, kind)| (name.to_owned(), kind)));
     loop {
         let event = next(&mut of_b).await.unwrap().event;
-        assert_eq!(event.name(), Some("b/ü"));
+        assert_eq!(event.client().unwrap().0.as_str(), "b/ü");
         if let Event::Granted { label, fencing, .. } = event {
             break assert_eq!((label.as_str(), fencing), ("me", last));
         }
@@ -54,7 +54,7 @@ async fn a_slow_reader_is_told_how_much_it_has_missed() {
     // Nobody reads this one until the socket and the queue behind it are full, and more.
     let mut events = stand.unix().events(Some("a")).await.unwrap();
     for _ in 0..20_000 {
-        drop(stand.service.resource("a").label("x".repeat(200)).acquire().await.unwrap());
+        drop(stand.service.acquire(Request::new("a").label("x".repeat(200))).await.unwrap());
     }
     let (mut seen, mut missed) = (0, 0);
     while missed == 0 {
@@ -109,11 +109,11 @@ async fn everything_ends_when_the_agent_stops() {
     let mut stand = Stand::start().await;
     let agent = stand.unix();
     let mut events = stand.tcp().events(Some("none")).await.unwrap();
-    let mut inside = agent.hold("a", &want("")).await.unwrap();
+    let mut inside = agent.hold(&Request::new("a")).await.unwrap();
     assert!(matches!(inside.next().await.unwrap(), Line::Granted(_)));
-    let mut waits = agent.hold("a", &want("")).await.unwrap();
+    let mut waits = agent.hold(&Request::new("a")).await.unwrap();
     let other = stand.tcp();
-    let acquire = tokio::spawn(async move { other.acquire("a", &want("")).await });
+    let acquire = tokio::spawn(async move { other.acquire(&Request::new("a")).await });
     stand.until("both wait", |shown| shown.queue.len() == 2).await;
     let Endpoint::Unix(path) = stand.unix.clone() else { panic!("it is one") };
     // One that has said nothing yet, and one that never reads.
@@ -128,29 +128,29 @@ async fn everything_ends_when_the_agent_stops() {
             other => break other,
         }
     };
-    assert!(matches!(stopped, Err(Error::Service(E::Stopped))), "{stopped:?}");
+    assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
     let stopped = acquire.await.unwrap();
-    assert!(matches!(stopped, Err(Error::Service(E::Stopped))), "{stopped:?}");
+    assert!(matches!(stopped, Err(Error::Stopped)), "{stopped:?}");
     assert_eq!(next(&mut events).await, None);
     assert_eq!(silent.read(&mut [0]).await.unwrap(), 0);
     assert!(!path.exists(), "the socket's file is gone");
     assert!(matches!(agent.peers().await, Err(Error::NoAgent { .. })));
 
     // Who was inside has been told to stop, and has its time to do so.
-    let hurried = stand.service.resource("a").try_only().acquire().await;
-    assert!(matches!(hurried, Err(E::NotAcquired { .. })), "{hurried:?}");
+    let hurried = stand.service.acquire(Request::new("a").try_only()).await;
+    assert!(matches!(hurried, Err(Error::NotAcquired { .. })), "{hurried:?}");
 }
 
 #[tokio::test]
 async fn a_client_finds_an_agent_that_was_started_again() {
     let mut stand = Stand::start().await;
     let agent = stand.unix();
-    let old = agent.acquire("a", &want("")).await.unwrap();
+    let old = agent.acquire(&Request::new("a")).await.unwrap();
     stand.stop().await;
     let listener = Listener::bind(&stand.unix, None).await.unwrap();
     let app = peerlock_http::App::new(stand.service.clone());
     let server = tokio::spawn(peerlock_http::serve(vec![listener], app, std::future::pending()));
-    assert!(matches!(agent.renew("a", &old.grant).await, Err(Error::Service(E::Lost))));
+    assert!(matches!(agent.renew("a", &old.grant).await, Err(Error::Lost)));
     server.abort();
 }
 
@@ -192,10 +192,10 @@ async fn a_socket_is_its_owners_alone() {
 async fn metrics_count() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let granted = agent.acquire("a", &want("")).await.unwrap();
+    let granted = agent.acquire(&Request::new("a")).await.unwrap();
     agent.release("a", &granted.grant).await.unwrap();
-    agent.acquire("b", &want("")).await.unwrap();
-    agent.acquire("b", &Want { try_only: true, ..want("") }).await.unwrap_err();
+    agent.acquire(&Request::new("b")).await.unwrap();
+    agent.acquire(&Request::new("b").try_only()).await.unwrap_err();
     let has = |text: &str, line: &str| text.lines().any(|given| given == line);
     // The histograms follow the events.
     let text = timeout(LONG, async {

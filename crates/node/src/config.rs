@@ -17,9 +17,9 @@ pub struct Config {
     pub join_timeout: Span,
     /// How long to wait when leaving for others to confirm what they were given. 5 s.
     pub leave_patience: Span,
-    /// For so long after a message the peer stays awake, where it has a thread of its own (`runtime`): the
+    /// For so long after a message the peer stays awake, where it has a thread of its own: the
     /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever else
-    /// wants the core gets it. 0 unless said otherwise; `Peer` says 200 µs.
+    /// wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
     pub awake: Span,
     /// How many clients may wait or hold a slot here. 100,000.
     pub most_clients: usize,

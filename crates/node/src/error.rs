@@ -1,3 +1,5 @@
+//! What can go wrong, and what programs make of it.
+
 use alloc::borrow::ToOwned as _;
 use alloc::format;
 use alloc::string::String;
@@ -5,12 +7,15 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use peerlock_base::PeerId;
+use serde::{Deserialize, Serialize};
 
-use crate::Name;
 use crate::name::MOST_SLOTS;
+use crate::{Name, json};
 
-/// What can go wrong. After every one of these the client holds nothing and waits for nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(tag = "error", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Error {
     /// Nothing was asked for: the name cannot be one.
     #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes without control characters")]
@@ -18,12 +23,13 @@ pub enum Error {
         /// What was given.
         name: String,
         /// Why not, in words.
-        why: &'static str,
+        why: String,
     },
     /// Nothing was asked for: there cannot be so many slots.
     #[error("a resource cannot have {slots} slots: give a number from 1 to {MOST_SLOTS}")]
     BadSlots {
         /// What was given.
+        #[serde(rename = "asked")]
         slots: u32,
     },
     /// Nothing was asked for: the lease is too short, or its grace is not shorter than it.
@@ -32,8 +38,10 @@ pub enum Error {
     )]
     BadLease {
         /// How long the lease should be.
+        #[serde(rename = "ttl_ms", with = "json")]
         ttl: Duration,
         /// How long before its end it should be taken for lost.
+        #[serde(rename = "grace_ms", with = "json")]
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
@@ -58,6 +66,7 @@ pub enum Error {
         /// The resource.
         name: Name,
         /// How many are ahead in line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<u32>,
     },
     /// Nothing moves: who keeps the line, or everybody who holds a slot, cannot be reached.
@@ -66,8 +75,10 @@ pub enum Error {
         /// The resource.
         name: Name,
         /// Who is missing; `None` if there are too few peers to found the resource.
+        #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
         who: Option<PeerId>,
         /// For how long.
+        #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
     /// The lease ended before it was renewed; or there never was such a grant.
@@ -95,4 +106,117 @@ pub enum Error {
     /// The peer has been stopped.
     #[error("this peer has stopped")]
     Stopped,
+    /// Nothing was asked for: there is no agent.
+    #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or say where it is")]
+    NoAgent {
+        /// Where it was looked for.
+        endpoint: String,
+        /// What the system said.
+        why: String,
+    },
+    /// It is not known what has become of the request. A slot that belongs to the connection is gone with it, and a
+    /// detached one may stand until the end of its lease.
+    #[error("the connection to the agent at {endpoint} broke: {why}. Look whether it still runs, and try again")]
+    Broken {
+        /// Where the agent is.
+        endpoint: String,
+        /// Why, in words.
+        why: String,
+    },
+    /// It was refused for a reason that only people need to know more of.
+    #[error("{message}")]
+    Refused {
+        /// Which kind of reason.
+        class: Class,
+        /// What happened, and what to do next.
+        message: String,
+    },
+}
+
+/// What an error means for a program. HTTP status and exit code follow from it.
+///
+/// ```
+/// use peerlock_service::{Class, Error};
+///
+/// let class = Error::Lost.class();
+/// assert_eq!(class, Class::Lost);
+/// assert_eq!((class.status(), class.exit_code()), (410, 76));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Class {
+    /// What was asked for cannot be: ask for something else.
+    BadRequest,
+    /// The bearer token is missing or wrong.
+    Unauthorized,
+    /// Whoever asks must not.
+    Forbidden,
+    /// No peer has heard of the resource.
+    NoSuchResource,
+    /// The agent has no such route: it is of another version.
+    NotFound,
+    /// The agent's route does not take this method: it is of another version.
+    MethodNotAllowed,
+    /// The resource has another number of slots.
+    SlotsMismatch,
+    /// The grant does not stand any more.
+    Lost,
+    /// What was asked for is too long.
+    TooLarge,
+    /// The wait is over, and others were first.
+    NotAcquired,
+    /// Too many clients are there already: try again later.
+    Busy,
+    /// Somebody who is needed cannot be reached, or stops: try again later.
+    Unavailable,
+}
+
+impl Error {
+    /// What it means for a program.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::BadName { .. } | Self::BadSlots { .. } | Self::BadLease { .. } => Class::BadRequest,
+            Self::SlotsMismatch { .. } => Class::SlotsMismatch,
+            Self::NoSuchResource { .. } => Class::NoSuchResource,
+            Self::NotAcquired { .. } => Class::NotAcquired,
+            Self::Lost | Self::SessionEnded => Class::Lost,
+            Self::Busy { .. } => Class::Busy,
+            Self::Stalled { .. } | Self::NoPeer { .. } | Self::Stopped | Self::NoAgent { .. } | Self::Broken { .. } => {
+                Class::Unavailable
+            }
+            Self::Refused { class, .. } => *class,
+        }
+    }
+}
+
+impl Class {
+    /// The HTTP status of an answer that says so.
+    pub const fn status(self) -> u16 {
+        self.codes().0
+    }
+
+    /// The exit code of a command that ends for it; after sysexits.h where it has one.
+    pub const fn exit_code(self) -> u8 {
+        self.codes().1
+    }
+
+    const fn codes(self) -> (u16, u8) {
+        match self {
+            Self::BadRequest => (400, 64),
+            Self::Unauthorized => (401, 77),
+            Self::Forbidden => (403, 77),
+            Self::NoSuchResource => (404, 66),
+            Self::NotFound => (404, 70),
+            Self::MethodNotAllowed => (405, 70),
+            Self::SlotsMismatch => (409, 64),
+            Self::Lost => (410, 76),
+            Self::TooLarge => (413, 64),
+            // Not 408: that tells a client to send the same again by itself.
+            Self::NotAcquired => (423, 75),
+            Self::Busy => (503, 75),
+            Self::Unavailable => (503, 69),
+        }
+    }
 }

@@ -49,7 +49,7 @@ impl TryFrom<String> for Name {
             1..=MOST_BYTES => return Ok(Self(name)),
             _ => "it is longer than 255 bytes",
         };
-        Err(Error::BadName { name, why })
+        Err(Error::BadName { name, why: why.to_owned() })
     }
 }
 

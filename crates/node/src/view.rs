@@ -5,15 +5,22 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use peerlock_base::{Key, PeerId};
+use serde::{Deserialize, Serialize};
+#[cfg(feature = "schema")]
+use utoipa::ToSchema;
 
-use crate::Name;
+use crate::{Name, json};
 
 /// A resource that this peer knows of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct ResourceView {
     /// Its name.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// How many may be inside at a time; `None` while it is being founded.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// How many clients of this peer are inside.
     pub holding_here: usize,
@@ -22,13 +29,18 @@ pub struct ResourceView {
 }
 
 /// One resource in the whole cluster, at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct ResourceDetails {
     /// Its name.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// How many may be inside at a time.
     pub slots: u32,
     /// Who keeps the line.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub coordinator: PeerId,
     /// Each slot, by number.
     pub holders: Vec<SlotView>,
@@ -37,48 +49,69 @@ pub struct ResourceDetails {
 }
 
 /// One slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct SlotView {
     /// Its number.
     pub slot: u32,
     /// The peer that has it, or will in a moment.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
     /// Nobody is inside with it.
     pub free: bool,
     /// Who is inside, if its peer has told.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
 }
 
 /// One who waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct WaiterView {
     /// The peer where it waits.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
     /// More of it, if its peer has told.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
 }
 
 /// A client as its peer knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct ClientView {
     /// What it says of itself.
     pub label: String,
     /// For how long it has been waiting, or inside.
+    #[serde(rename = "age_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub age: Duration,
     /// If it is inside, under which fencing number.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing: Option<u64>,
 }
 
 /// A peer that this one knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct PeerView {
     /// Who.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
     /// Where it was reached last.
     pub address: String,
     /// Whether it is connected now.
     pub up: bool,
     /// For how long it is, or is not.
+    #[serde(rename = "since_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
     /// It is this peer itself.
     pub is_me: bool,
@@ -151,31 +184,55 @@ pub struct PartClient {
 }
 
 /// How far a client has come in line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
 pub struct Progress {
     /// How many are ahead; `None` while that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
     /// How long it will take at the speed of late.
+    #[serde(rename = "expected_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub expected: Option<Duration>,
 }
 
-/// What can happen at a peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Something that has happened at this peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+pub struct Happening {
+    /// When, since the beginning of 1970.
+    #[serde(rename = "at_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub at: Duration,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A client of this peer waits, with so many ahead of it.
     Waiting {
         /// For what.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Who, in its own words.
         label: String,
         /// Which of this peer's tickets.
         ticket: u64,
         /// How many are ahead, as far as known.
+        #[serde(skip_serializing_if = "Option::is_none")]
         ahead: Option<u32>,
     },
     /// A client of this peer is inside.
     Granted {
         /// With what.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Who, in its own words.
         label: String,
@@ -186,20 +243,26 @@ pub enum Event {
         /// Under which fencing number.
         fencing: u64,
         /// How long it has waited.
+        #[serde(rename = "waited_ms", with = "json")]
+        #[cfg_attr(feature = "schema", schema(value_type = u64))]
         waited: Duration,
     },
     /// A client of this peer has left.
     Released {
         /// What.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
         ticket: u64,
         /// How long it was inside.
+        #[serde(rename = "held_ms", with = "json")]
+        #[cfg_attr(feature = "schema", schema(value_type = u64))]
         held: Duration,
     },
     /// A client of this peer waits no more and was not let in.
     Withdrawn {
         /// For what.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
         ticket: u64,
@@ -209,6 +272,7 @@ pub enum Event {
     /// A client of this peer has not renewed its lease and must stop.
     Lost {
         /// What.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
         ticket: u64,
@@ -216,6 +280,8 @@ pub enum Event {
     /// Another peer is connected.
     PeerUp {
         /// Who.
+        #[serde(with = "json")]
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
         /// Where.
         address: String,
@@ -223,6 +289,8 @@ pub enum Event {
     /// Another peer is not connected any more.
     PeerDown {
         /// Who.
+        #[serde(with = "json")]
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
         /// Why, in words.
         why: String,
@@ -234,6 +302,45 @@ pub enum Event {
         /// Why, in words.
         why: String,
     },
+    /// This watcher was too slow for so many events, and has not seen them.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Event {
+    /// What it is called, as in the field `event`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Granted { .. } => "granted",
+            Self::Released { .. } => "released",
+            Self::Withdrawn { .. } => "withdrawn",
+            Self::Lost { .. } => "lost",
+            Self::PeerUp { .. } => "peer_up",
+            Self::PeerDown { .. } => "peer_down",
+            Self::Unreached { .. } => "unreached",
+            Self::Missed { .. } => "missed",
+        }
+    }
+
+    /// The resource that it is about and the ticket of the client, if it is about one.
+    pub fn client(&self) -> Option<(&Name, u64)> {
+        match self {
+            Self::Waiting { name, ticket, .. }
+            | Self::Granted { name, ticket, .. }
+            | Self::Released { name, ticket, .. }
+            | Self::Withdrawn { name, ticket, .. }
+            | Self::Lost { name, ticket } => Some((name, *ticket)),
+            Self::PeerUp { .. } | Self::PeerDown { .. } | Self::Unreached { .. } | Self::Missed { .. } => None,
+        }
+    }
+
+    /// Whether a watcher of one resource wants to know of it: it is about that resource, or tells what was missed.
+    pub fn is_about(&self, name: &Name) -> bool {
+        matches!(self, Self::Missed { .. }) || self.client().is_some_and(|(about, _)| about == name)
+    }
 }
 
 /// What this peer has counted since its start.

@@ -15,16 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::grant::{Grant, Lease};
 use crate::product::Node;
 use crate::transport::Transport;
-use crate::{Counters, Error, Event, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
-
-/// Something that has happened at this peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Happening {
-    /// When, by the wall clock.
-    pub at: SystemTime,
-    /// What.
-    pub event: Event,
-}
+use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
 
 /// What clients want.
 pub enum Command {
@@ -261,7 +252,10 @@ impl<T: Transport> Driver<T> {
                 let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
-            Effect::Event(event) => _ = self.events.send(Happening { at: SystemTime::now(), event }),
+            Effect::Event(event) => {
+                let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                _ = self.events.send(Happening { at, event });
+            }
             Effect::Notice(notice @ Notice::FoundedTwice { .. }) => tracing::error!("{notice}"),
             Effect::Notice(notice) => tracing::warn!("{notice}"),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),

@@ -1,8 +1,12 @@
+//! A slot that is held.
+
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use peerlock_mutex as mutex;
-use peerlock_node::TicketId;
+use peerlock_node::{TicketId, json};
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -32,6 +36,30 @@ pub struct Grant {
     commands: mpsc::UnboundedSender<Command>,
     /// Dropping it means nothing any more.
     disarmed: bool,
+}
+
+/// A slot that is held, as its holder is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[non_exhaustive]
+pub struct Granted {
+    /// What to renew and to release it by.
+    pub grant: String,
+    /// The resource.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub name: Name,
+    /// Which of its slots, counted from 0.
+    pub slot: u32,
+    /// The fencing number: strictly increasing per slot and unique within the resource.
+    pub fencing: u64,
+    /// How long the lease stands from when this was told.
+    #[serde(rename = "ttl_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub ttl: Duration,
+    /// How long it took to get in.
+    #[serde(rename = "waited_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub waited: Duration,
 }
 
 /// A grant's name, for clients that have no handle.
@@ -104,6 +132,13 @@ impl Grant {
         self.disarmed = true;
         _ = self.commands.send(Command::Detach { ticket: self.ticket });
         GrantId(self.ticket)
+    }
+
+    /// What its holder is told: by which name to renew it, and since when it was asked for.
+    pub fn granted(&self, grant: String, asked: Instant) -> Granted {
+        let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), Instant::now());
+        let ttl = self.deadline().saturating_duration_since(now);
+        Granted { grant, name, slot, fencing, ttl, waited: now.duration_since(asked) }
     }
 
     /// Its name, for clients that have no handle.

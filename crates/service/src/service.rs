@@ -1,12 +1,13 @@
+//! The handles of a peer: what its clients call.
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use peerlock_base::{PeerId, Rng, Span};
-use peerlock_node::{Birth, SessionId, Wait, Wanted, check_slots};
+use peerlock_base::{PeerId, Rng};
+use peerlock_node::{Birth, SessionId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -14,26 +15,23 @@ use crate::driver::{Command, Driver, Waiter, born};
 use crate::product::Node;
 use crate::transport::Transport;
 use crate::{
-    Config, Counters, Error, Grant, GrantId, Happening, Inspection, Name, PeerView, Progress, ResourceDetails,
+    Config, Counters, Error, Grant, GrantId, Happening, Inspection, PeerView, Progress, Request, ResourceDetails,
     ResourceView,
 };
 
 /// So many events are kept for a watcher that is slow.
 const EVENTS: usize = 4096;
-/// The lease of who does not say how long.
-const TTL: Duration = Duration::from_secs(30);
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
 
 /// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
 /// gone, or when [told to](Service::leave).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock_service::Error> {
-/// use peerlock_service::{PeerId, Service, memory::Network};
+/// use peerlock_service::{PeerId, Request, Service, memory::Network};
 ///
 /// let network = Network::new(1);
 /// let peer = Service::builder().start(network.endpoint(PeerId::new(1))).await?;
-/// let grant = peer.resource("nightly-backup").slots(3).acquire().await?;
+/// let grant = peer.acquire(Request::new("nightly-backup").slots(3)).await?;
 /// println!("inside with fencing number {}", grant.fencing());
 /// grant.release().await?;
 /// # Ok(()) }
@@ -111,9 +109,37 @@ impl Service {
         self.shared.me
     }
 
-    /// A resource by its name, to acquire. What is acquired this way belongs to the process itself.
-    pub fn resource(&self, name: &str) -> Resource {
-        Resource::new(self.clone(), SessionId(1), name)
+    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was granted
+    /// meanwhile. This peer renews the lease.
+    ///
+    /// # Errors
+    /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
+    pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
+        self.ask(request.into(), SessionId(1), true)
+    }
+
+    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer: one
+    /// that is frozen shall lose it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn hold(&self, request: impl Into<Request>) -> Acquire {
+        self.ask(request.into(), SessionId(1), false)
+    }
+
+    fn ask(&self, request: Request, session: SessionId, kept: bool) -> Acquire {
+        let waiter = self.shared.number();
+        let (reply, answer) = oneshot::channel();
+        let (progress, progressed) = watch::channel(Progress::default());
+        let commands = self.shared.commands.clone();
+        match request.wanted(session, kept) {
+            Ok(wanted) => {
+                let waiter = Waiter { number: waiter, reply, progress };
+                _ = commands.send(Command::Acquire { wanted, waiter });
+            }
+            Err(error) => _ = reply.send(Err(error)),
+        }
+        Acquire { waiter, answer, progress: progressed, commands, done: false }
     }
 
     /// A session for one client: when it ends, so does all that the client waits for or holds.
@@ -221,9 +247,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// A resource by its name, to acquire.
-    pub fn resource(&self, name: &str) -> Resource {
-        Resource::new(self.service.clone(), self.id, name)
+    /// As [`Service::acquire`], for this client.
+    ///
+    /// # Errors
+    /// As [`Service::acquire`].
+    pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
+        self.service.ask(request.into(), self.id, true)
     }
 }
 
@@ -231,124 +260,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         _ = self.service.shared.commands.send(Command::EndSession { session: self.id });
     }
-}
-
-/// A resource, and how it is to be acquired.
-#[derive(Clone, Debug)]
-#[must_use = "nothing is asked for before `acquire`"]
-pub struct Resource {
-    service: Service,
-    session: SessionId,
-    name: String,
-    slots: Option<u32>,
-    ttl: Duration,
-    grace: Option<Duration>,
-    wait: Wait,
-    label: String,
-    request: Option<String>,
-    kept: bool,
-}
-
-impl Resource {
-    fn new(service: Service, session: SessionId, name: &str) -> Self {
-        Self {
-            service,
-            session,
-            name: name.to_owned(),
-            slots: None,
-            ttl: TTL,
-            grace: None,
-            wait: Wait::Forever,
-            label: String::new(),
-            request: None,
-            kept: true,
-        }
-    }
-
-    /// How many may be inside at a time. If it is not said: as many as the resource has, or one if it is new.
-    pub fn slots(mut self, slots: u32) -> Self {
-        self.slots = Some(slots);
-        self
-    }
-
-    /// How long a grant stands without being renewed. 30 s if it is not said.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// How long before the end of its lease a grant is [lost](Grant::lost), for the holder to stop in time. A fifth of
-    /// the lease if it is not said.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
-        self
-    }
-
-    /// How long to wait. As long as it takes if neither this nor [`try_only`](Self::try_only) is said; of the two, the last
-    /// counts.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Wait::For(span(wait));
-        self
-    }
-
-    /// Do not wait: only if a slot is free and nobody else waits for it.
-    pub fn try_only(mut self) -> Self {
-        self.wait = Wait::Try;
-        self
-    }
-
-    /// What others see of who waits or is inside, such as a host and a command.
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = label.into();
-        self
-    }
-
-    /// A number or name for this request: asked for again for the same resource in the same session while it waits or is
-    /// inside, it is the same.
-    pub fn request_id(mut self, request: impl Into<String>) -> Self {
-        self.request = Some(request.into());
-        self
-    }
-
-    /// The lease is renewed by its client with [`Service::renew`], and not by this peer: one that is frozen shall lose it.
-    pub fn renewed_by_client(mut self) -> Self {
-        self.kept = false;
-        self
-    }
-
-    /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was granted meanwhile.
-    ///
-    /// # Errors
-    /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
-    pub fn acquire(self) -> Acquire {
-        let waiter = self.service.shared.number();
-        let (reply, answer) = oneshot::channel();
-        let (progress, progressed) = watch::channel(Progress::default());
-        let commands = self.service.shared.commands.clone();
-        match self.wanted() {
-            Ok(wanted) => {
-                let waiter = Waiter { number: waiter, reply, progress };
-                _ = commands.send(Command::Acquire { wanted, waiter });
-            }
-            Err(error) => _ = reply.send(Err(error)),
-        }
-        Acquire { waiter, answer, progress: progressed, commands, done: false }
-    }
-
-    fn wanted(self) -> Result<Wanted, Error> {
-        let name: Name = self.name.parse()?;
-        self.slots.map(check_slots).transpose()?;
-        let (ttl, grace) = (self.ttl, self.grace.unwrap_or(self.ttl / 5));
-        if ttl < SHORTEST_TTL || grace * 2 >= ttl {
-            return Err(Error::BadLease { ttl, grace });
-        }
-        let Self { slots, wait, label, session, request, kept, .. } = self;
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, wait, label, session, request })
-    }
-}
-
-fn span(duration: Duration) -> Span {
-    Span::from_nanos(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// A request that is under way: a future of its grant.

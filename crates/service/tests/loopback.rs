@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_net::{Config, Identity, Net, Secret};
-use peerlock_service::{RealNetwork, Service};
+use peerlock_service::{RealNetwork, Request, Service};
 use tokio::time::timeout;
 
 async fn start(join: Option<&str>) -> (Service, String) {
@@ -30,7 +30,7 @@ async fn four_peers_with_three_clients_each_and_two_slots() {
         let (peer, inside) = (peer.clone(), inside.clone());
         clients.push(tokio::spawn(async move {
             for _ in 0..100 {
-                let grant = peer.resource("r").slots(2).acquire().await.unwrap();
+                let grant = peer.acquire(Request::new("r").slots(2)).await.unwrap();
                 {
                     let mut inside = inside.lock().unwrap();
                     assert!(inside.0.insert(grant.slot()) && inside.0.len() <= 2, "one too many");
@@ -49,7 +49,7 @@ async fn four_peers_with_three_clients_each_and_two_slots() {
     // Whoever founded it leaves, and the others go on.
     peers.remove(0).leave().await;
     for peer in &peers {
-        let grant = timeout(Duration::from_secs(20), peer.resource("r").acquire()).await.expect("it goes on").unwrap();
+        let grant = timeout(Duration::from_secs(20), peer.acquire("r")).await.expect("it goes on").unwrap();
         assert!(inside.lock().unwrap().1.insert(grant.fencing()), "{} was given before", grant.fencing());
     }
 }

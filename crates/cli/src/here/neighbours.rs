@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use peerlock_service::Secret;
+use peerlock::Secret;
 use tokio::time::sleep;
 
 /// How often we look whether it is our turn to start.

@@ -2,18 +2,16 @@
 //! otherwise only what is wrong.
 
 use std::io::{IsTerminal as _, stderr};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use peerlock_http::{Granted, Waiting};
+use peerlock::{Granted, Progress};
 use peerlock_supervise::Notice;
 use serde_json::json;
 
-use crate::error::exit;
-use crate::here::{Here, on_this_machine};
+use crate::Error;
+use crate::here::{LocalPeer, on_this_machine};
 use crate::say::{say, tell};
-use crate::{Error, Result};
 
 /// To whom.
 pub enum Show {
@@ -37,7 +35,7 @@ impl Show {
     }
 
     /// We are a peer ourselves.
-    pub fn listening(&self, here: &Here, name: &str) {
+    pub fn listening(&self, here: &LocalPeer, name: &str) {
         match self {
             Self::Machine => tell(&json!({ "listening": here.peer.address().to_string() })),
             Self::Terminal(_) if here.is_first => say(invitation(here, name)),
@@ -45,7 +43,7 @@ impl Show {
         }
     }
 
-    pub fn waiting(&self, name: &str, waiting: Waiting) {
+    pub fn waiting(&self, name: &str, waiting: Progress) {
         match self {
             Self::Machine => tell(&json!({ "waiting": waiting })),
             Self::Terminal(bar) => bar.set_message(place(name, waiting)),
@@ -83,17 +81,17 @@ impl Show {
         }
     }
 
-    /// No command was started. A person hears why from `main`.
-    pub fn failed(&self, error: Error) -> Result<ExitCode> {
-        let Self::Machine = self else { return Err(error) };
-        let code = exit::code(&error);
-        tell(&json!({ "failed": { "code": code, "message": error.to_string() } }));
-        Ok(ExitCode::from(code))
+    /// No command was started, and we end with this code.
+    pub fn failed(&self, error: &Error, code: u8) {
+        match self {
+            Self::Machine => tell(&json!({ "failed": { "code": code, "message": error.to_string() } })),
+            Self::Terminal(_) | Self::Nobody => say(error),
+        }
     }
 }
 
 /// How others come to a cluster of one.
-fn invitation(here: &Here, name: &str) -> String {
+fn invitation(here: &LocalPeer, name: &str) -> String {
     let (local, address) = (on_this_machine(here.peer.address()), here.address());
     let local =
         format!("alone so far, at {address}. From another terminal: peerlock run --join {local} {name} -- COMMAND");
@@ -106,14 +104,14 @@ fn invitation(here: &Here, name: &str) -> String {
     )
 }
 
-fn place(name: &str, waiting: Waiting) -> String {
+fn place(name: &str, waiting: Progress) -> String {
     let ahead = match waiting.ahead {
         None => "asking for a place in line".to_owned(),
         Some(0) => "next in line".to_owned(),
         Some(1) => "1 is ahead".to_owned(),
         Some(ahead) => format!("{ahead} are ahead"),
     };
-    let expected = waiting.expected_ms.map(|ms| format!(", about {}", roughly(Duration::from_millis(ms))));
+    let expected = waiting.expected.map(|expected| format!(", about {}", roughly(expected)));
     format!("peerlock: waiting for {name}: {ahead}{}", expected.unwrap_or_default())
 }
 
@@ -141,7 +139,9 @@ mod tests {
             (Some(9), Some(600_000), "peerlock: waiting for r: 9 are ahead, about 10 min"),
             (Some(9), Some(9_000_000), "peerlock: waiting for r: 9 are ahead, about 2 h 30 min"),
         ] {
-            assert_eq!(place("r", Waiting { ahead, expected_ms }), words);
+            let mut progress = Progress::default();
+            (progress.ahead, progress.expected) = (ahead, expected_ms.map(Duration::from_millis));
+            assert_eq!(place("r", progress), words);
         }
     }
 }

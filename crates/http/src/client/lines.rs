@@ -2,9 +2,10 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::body::Incoming;
+use peerlock_service::Error;
 
 use super::connection::Connection;
-use super::{Error, with_sources};
+use super::with_sources;
 use crate::Endpoint;
 
 /// An answer that comes line by line, for as long as its connection stands.
@@ -42,6 +43,6 @@ impl Lines {
     }
 
     pub fn broken(&self, why: impl ToString) -> Error {
-        Error::Broken { endpoint: self.endpoint.clone(), why: why.to_string() }
+        Error::Broken { endpoint: self.endpoint.to_string(), why: why.to_string() }
     }
 }

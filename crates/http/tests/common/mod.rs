@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use peerlock_http::client::Agent;
-use peerlock_http::{App, Details, Endpoint, Listener, Want, serve};
+use peerlock_http::{App, Endpoint, Listener, serve};
 use peerlock_service::memory::Network;
-use peerlock_service::{PeerId, Service};
+use peerlock_service::{PeerId, ResourceDetails, Service};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -63,12 +63,12 @@ impl Stand {
     }
 
     /// What becomes of the resource `a`.
-    pub async fn show(&self) -> Details {
+    pub async fn show(&self) -> ResourceDetails {
         self.unix().show("a").await.unwrap()
     }
 
     /// Waits until the resource `a` is so.
-    pub async fn until(&self, what: &str, is: impl Fn(&Details) -> bool) {
+    pub async fn until(&self, what: &str, is: impl Fn(&ResourceDetails) -> bool) {
         let looked = timeout(LONG, async {
             while !is(&self.show().await) {
                 sleep(Duration::from_millis(5)).await;
@@ -76,10 +76,6 @@ impl Stand {
         });
         assert!(looked.await.is_ok(), "not {what}: {:?}", self.show().await);
     }
-}
-
-pub fn want(label: &str) -> Want {
-    Want { label: Some(label.into()), ..Want::default() }
 }
 
 /// An answer, as it came.

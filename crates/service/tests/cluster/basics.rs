@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Error, PeerId, Service};
+use peerlock_service::{Error, PeerId, Request, Service};
 
 use crate::world::{Cluster, Log};
 
@@ -25,7 +25,7 @@ async fn alone_and_among_three_a_slot_is_granted_and_given_back() {
         let cluster = Cluster::of(peers, peers).await;
         for round in 1..=3 {
             for peer in cluster.peers.values() {
-                let grant = peer.resource("backup").slots(1).acquire().await.unwrap();
+                let grant = peer.acquire(Request::new("backup").slots(1)).await.unwrap();
                 assert_eq!(grant.slot(), 0, "round {round}");
                 grant.release().await.unwrap();
             }
@@ -43,7 +43,7 @@ async fn eight_peers_with_four_clients_each_and_three_slots() {
             let (peer, log) = (peer.clone(), log.clone());
             clients.push(tokio::spawn(async move {
                 for _ in 0..100 {
-                    let grant = peer.resource("backup").slots(3).acquire().await.unwrap();
+                    let grant = peer.acquire(Request::new("backup").slots(3)).await.unwrap();
                     log.enter(number * 10 + client, &grant);
                     tokio::time::sleep(Duration::from_millis(3)).await;
                     log.leave(&grant);
@@ -61,11 +61,11 @@ async fn eight_peers_with_four_clients_each_and_three_slots() {
 #[tokio::test(start_paused = true)]
 async fn another_number_of_slots_is_an_error_that_names_both() {
     let cluster = Cluster::of(2, 5).await;
-    drop(cluster.peer(1).resource("backup").slots(3).acquire().await.unwrap());
-    let error = cluster.peer(2).resource("backup").slots(5).acquire().await.unwrap_err();
+    drop(cluster.peer(1).acquire(Request::new("backup").slots(3)).await.unwrap());
+    let error = cluster.peer(2).acquire(Request::new("backup").slots(5)).await.unwrap_err();
     assert!(matches!(error, Error::SlotsMismatch { has: 3, asked: 5, .. }), "{error}");
     assert_eq!(error.to_string(), "backup has 3 slots, not 5: ask for 3, or use another name");
-    drop(cluster.peer(2).resource("backup").acquire().await.unwrap());
+    drop(cluster.peer(2).acquire("backup").await.unwrap());
 }
 
 /// A job that runs once a night, alone, is a cluster of its own every time, and its numbers must still not go back.
@@ -75,7 +75,7 @@ async fn fencing_numbers_go_on_when_everybody_has_been_away() {
     for _ in 0..3 {
         let alone = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
         for _ in 0..3 {
-            let grant = alone.resource("backup").slots(2).acquire().await.unwrap();
+            let grant = alone.acquire(Request::new("backup").slots(2)).await.unwrap();
             assert!(grant.fencing() > last, "{} after {last}", grant.fencing());
             last = grant.fencing();
             grant.release().await.unwrap();

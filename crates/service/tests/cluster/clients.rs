@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use peerlock_base::Rng;
-use peerlock_service::{Error, Event, PeerId, Service};
+use peerlock_service::{Error, Event, PeerId, Request, Service};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{Cluster, Log};
@@ -22,7 +22,7 @@ async fn all_free(cluster: &Cluster, name: &str, slots: usize) {
     assert!(details.holders.iter().all(|slot| slot.free), "{details:?}");
     let mut grants = Vec::new();
     for _ in 0..slots {
-        grants.push(timeout(SECOND, cluster.peer(1).resource(name).acquire()).await.unwrap().unwrap());
+        grants.push(timeout(SECOND, cluster.peer(1).acquire(name)).await.unwrap().unwrap());
     }
 }
 
@@ -30,12 +30,12 @@ async fn all_free(cluster: &Cluster, name: &str, slots: usize) {
 async fn first_come_first_served_across_peers_and_clients() {
     let cluster = Cluster::of(5, 11).await;
     let log = Log::new(1);
-    let holder = cluster.peer(3).resource("r").acquire().await.unwrap();
+    let holder = cluster.peer(3).acquire("r").await.unwrap();
     let mut clients = Vec::new();
     for turn in 0..40u64 {
         let (peer, log) = (cluster.peer(1 + turn * 7 % 5).clone(), log.clone());
         clients.push(tokio::spawn(async move {
-            let grant = peer.resource("r").acquire().await.unwrap();
+            let grant = peer.acquire("r").await.unwrap();
             log.enter(turn, &grant);
             sleep(Duration::from_millis(1)).await;
             log.leave(&grant);
@@ -52,11 +52,11 @@ async fn first_come_first_served_across_peers_and_clients() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_and_tells_the_place() {
     let cluster = Cluster::of(3, 12).await;
-    let _holder = cluster.peer(1).resource("r").acquire().await.unwrap();
-    let first = cluster.peer(2).resource("r").acquire();
+    let _holder = cluster.peer(1).acquire("r").await.unwrap();
+    let first = cluster.peer(2).acquire("r");
     sleep(SECOND).await;
     let began = Instant::now();
-    let error = cluster.peer(3).resource("r").wait(5 * SECOND).acquire().await.unwrap_err();
+    let error = cluster.peer(3).acquire(Request::new("r").wait(5 * SECOND)).await.unwrap_err();
     assert_eq!(began.elapsed().as_millis() / 10, 500);
     assert!(matches!(error, Error::NotAcquired { place: Some(1), .. }), "{error}");
     assert_eq!(error.to_string(), "r was not acquired: 1 are ahead in line");
@@ -66,12 +66,12 @@ async fn a_wait_ends_in_time_and_tells_the_place() {
 #[tokio::test(start_paused = true)]
 async fn who_only_tries_gets_a_free_slot_and_never_jumps_the_queue() {
     let cluster = Cluster::of(3, 13).await;
-    let attempt = |peer: u64| cluster.peer(peer).resource("r").slots(2).try_only().acquire();
+    let attempt = |peer: u64| cluster.peer(peer).acquire(Request::new("r").slots(2).try_only());
     let first = attempt(1).await.unwrap();
     let second = attempt(2).await.unwrap();
     let error = attempt(3).await.unwrap_err();
     assert!(matches!(error, Error::NotAcquired { place: Some(0), .. }), "{error}");
-    let waits = cluster.peer(2).resource("r").acquire();
+    let waits = cluster.peer(2).acquire("r");
     sleep(SECOND).await;
     for peer in 1..=3 {
         let error = attempt(peer).await.unwrap_err();
@@ -101,7 +101,7 @@ async fn dropped_futures_leave_nothing_behind() {
             clients.push(tokio::spawn(async move {
                 for _ in 0..60 {
                     let patience = Duration::from_micros(rng.below(20_000));
-                    let acquire = peer.resource("r").slots(2).acquire();
+                    let acquire = peer.acquire(Request::new("r").slots(2));
                     if let Ok(grant) = timeout(patience, acquire).await {
                         let grant = grant.unwrap();
                         log.enter(client, &grant);
@@ -126,9 +126,9 @@ async fn dropped_futures_leave_nothing_behind() {
 async fn when_a_session_ends_so_does_all_that_it_has() {
     let cluster = Cluster::of(2, 14).await;
     let session = cluster.peer(1).session();
-    let held = session.resource("r").acquire().await.unwrap();
-    let waiting = session.resource("r").acquire();
-    let other = cluster.peer(2).resource("r").acquire();
+    let held = session.acquire("r").await.unwrap();
+    let waiting = session.acquire("r");
+    let other = cluster.peer(2).acquire("r");
     sleep(SECOND).await;
     drop(session);
     assert_eq!(waiting.await.unwrap_err(), Error::SessionEnded);
@@ -144,17 +144,17 @@ async fn the_same_request_of_the_same_session_is_asked_for_once() {
     let cluster = Cluster::of(1, 15).await;
     let peer = cluster.peer(1);
     let (session, stranger) = (peer.session(), peer.session());
-    let ask = || session.resource("r").slots(2).request_id("7").acquire();
+    let ask = || session.acquire(Request::new("r").slots(2).request_id("7"));
     let (one, two) = (ask().await.unwrap(), ask().await.unwrap());
     assert_eq!((one.id(), one.fencing()), (two.id(), two.fencing()));
-    let other = stranger.resource("r").request_id("7").acquire().await.unwrap();
+    let other = stranger.acquire(Request::new("r").request_id("7")).await.unwrap();
     assert_ne!(other.id(), one.id());
-    let elsewhere = session.resource("another").request_id("7").acquire().await.unwrap();
+    let elsewhere = session.acquire(Request::new("another").request_id("7")).await.unwrap();
     assert_eq!(elsewhere.name().as_str(), "another");
     drop(one);
     assert!(!two.is_lost(), "one handle is left");
-    let waits = stranger.resource("r").request_id("8").acquire();
-    let again = stranger.resource("r").request_id("8").acquire();
+    let waits = stranger.acquire(Request::new("r").request_id("8"));
+    let again = stranger.acquire(Request::new("r").request_id("8"));
     drop(waits);
     drop(other);
     drop(timeout(SECOND, again).await.expect("one who waits is left").unwrap());
@@ -171,9 +171,9 @@ async fn a_detached_grant_stands_as_long_as_it_is_renewed() {
     let cluster = Cluster::of(2, 16).await;
     let peer = cluster.peer(1);
     let mut events = peer.events();
-    let grant = peer.resource("r").ttl(10 * SECOND).grace(2 * SECOND).acquire().await.unwrap();
+    let grant = peer.acquire(Request::new("r").ttl(10 * SECOND).grace(2 * SECOND)).await.unwrap();
     let id = grant.detach();
-    let waits = cluster.peer(2).resource("r").acquire();
+    let waits = cluster.peer(2).acquire("r");
     tokio::pin!(waits);
     for _ in 0..5 {
         sleep(7 * SECOND).await;
@@ -199,7 +199,7 @@ async fn a_detached_grant_stands_as_long_as_it_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_is_held_is_kept() {
     let cluster = Cluster::of(1, 17).await;
-    let grant = cluster.peer(1).resource("r").ttl(SECOND).acquire().await.unwrap();
+    let grant = cluster.peer(1).acquire(Request::new("r").ttl(SECOND)).await.unwrap();
     sleep(100 * SECOND).await;
     assert!(!grant.is_lost());
     assert!(grant.deadline() > Instant::now());
@@ -211,21 +211,24 @@ async fn what_cannot_be_asked_for_is_told_at_once() {
     let cluster = Cluster::of(1, 18).await;
     let peer = cluster.peer(1);
     let error = |acquire: peerlock_service::Acquire| async { acquire.await.unwrap_err() };
-    assert!(matches!(error(peer.resource("a\nb").acquire()).await, Error::BadName { .. }));
-    assert!(matches!(error(peer.resource("r").slots(0).acquire()).await, Error::BadSlots { slots: 0 }));
-    assert!(matches!(error(peer.resource("r").ttl(Duration::from_millis(1)).acquire()).await, Error::BadLease { .. }));
+    assert!(matches!(error(peer.acquire("a\nb")).await, Error::BadName { .. }));
+    assert!(matches!(error(peer.acquire(Request::new("r").slots(0))).await, Error::BadSlots { slots: 0 }));
+    assert!(matches!(
+        error(peer.acquire(Request::new("r").ttl(Duration::from_millis(1)))).await,
+        Error::BadLease { .. }
+    ));
     assert!(matches!(peer.show("nobody knows").await, Err(Error::NoSuchResource { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn everybody_can_see_who_holds_what_and_who_is_next() {
     let cluster = Cluster::of(4, 19).await;
-    let holder = cluster.peer(2).resource("r").slots(2).label("host2: backup").acquire().await.unwrap();
-    let other = cluster.peer(1).resource("r").label("host1").acquire().await.unwrap();
+    let holder = cluster.peer(2).acquire(Request::new("r").slots(2).label("host2: backup")).await.unwrap();
+    let other = cluster.peer(1).acquire(Request::new("r").label("host1")).await.unwrap();
     sleep(SECOND).await;
-    let _third = cluster.peer(3).resource("r").label("host3").acquire();
+    let _third = cluster.peer(3).acquire(Request::new("r").label("host3"));
     sleep(SECOND).await;
-    let _fourth = cluster.peer(2).resource("r").label("host2: again").acquire();
+    let _fourth = cluster.peer(2).acquire(Request::new("r").label("host2: again"));
     sleep(SECOND).await;
     for peer in cluster.peers.values() {
         let details = peer.show("r").await.unwrap();

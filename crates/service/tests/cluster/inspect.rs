@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_service::{Error, Inspection, Part, PeerId, TicketView};
+use peerlock_service::{Error, Inspection, Part, PeerId, Request, TicketView};
 
 use crate::world::Cluster;
 
@@ -42,9 +42,9 @@ async fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
     let cluster = Cluster::of(3, 22).await;
     let mut inside = Vec::new();
     for number in [1, 2] {
-        inside.push(cluster.peer(number).resource("r").slots(2).label("in").acquire().await.unwrap());
+        inside.push(cluster.peer(number).acquire(Request::new("r").slots(2).label("in")).await.unwrap());
     }
-    let waits = [3, 1, 2].map(|number| cluster.peer(number).resource("r").label(number.to_string()).acquire());
+    let waits = [3, 1, 2].map(|number| cluster.peer(number).acquire(Request::new("r").label(number.to_string())));
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let all = inspect_all(&cluster).await;
@@ -86,8 +86,8 @@ async fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
 #[tokio::test(start_paused = true)]
 async fn looking_asks_nobody_and_changes_nothing() {
     let cluster = Cluster::of(3, 23).await;
-    let grant = cluster.peer(1).resource("r").acquire().await.unwrap();
-    let waits = cluster.peer(2).resource("r").acquire();
+    let grant = cluster.peer(1).acquire("r").await.unwrap();
+    let waits = cluster.peer(2).acquire("r");
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let counters = async || {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use peerlock_base::Rng;
 use peerlock_service::memory::{Endpoint, Network};
 use peerlock_service::transport::{Event, Transport};
-use peerlock_service::{PeerId, Service};
+use peerlock_service::{PeerId, Request, Service};
 use tokio::time::timeout;
 
 use super::world::{Cluster, id};
@@ -84,7 +84,7 @@ async fn traffic(service: Service, seed: u64) {
     let mut rng = Rng::new(seed);
     loop {
         let name = format!("r{}", rng.below(3));
-        let acquire = service.resource(name.as_str()).slots(2).wait(Duration::from_secs(3)).acquire();
+        let acquire = service.acquire(Request::new(name.as_str()).slots(2).wait(Duration::from_secs(3)));
         if let Ok(grant) = acquire.await {
             tokio::time::sleep(Duration::from_millis(rng.below(20))).await;
             drop(grant);

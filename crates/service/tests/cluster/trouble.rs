@@ -5,7 +5,7 @@ use std::time::Duration;
 use peerlock_base::Rng;
 use peerlock_service::memory::Network;
 use peerlock_service::transport::{self, Transport};
-use peerlock_service::{Error, Service};
+use peerlock_service::{Error, Request, Service};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::world::{Cluster, Log, id};
@@ -19,7 +19,7 @@ fn clients(cluster: &Cluster, log: &Log, slots: u32, entries: usize) -> Vec<toki
         let (peer, log) = (peer.clone(), log.clone());
         tokio::spawn(async move {
             for _ in 0..entries {
-                let grant = peer.resource("r").slots(slots).acquire().await.unwrap();
+                let grant = peer.acquire(Request::new("r").slots(slots)).await.unwrap();
                 log.enter(number, &grant);
                 sleep(Duration::from_millis(5)).await;
                 log.leave(&grant);
@@ -84,11 +84,11 @@ async fn stalled_within_the_lease(waits: Vec<(u64, peerlock_service::Acquire)>, 
 /// A cluster of five in which peer 2 is inside and 3, 4 and 5 wait, in line at peer 1.
 async fn with_waiters(seed: u64) -> (Cluster, peerlock_service::Grant, Vec<(u64, peerlock_service::Acquire)>) {
     let cluster = Cluster::of(5, seed).await;
-    drop(cluster.peer(1).resource("r").acquire().await.unwrap());
-    let grant = cluster.peer(2).resource("r").acquire().await.unwrap();
+    drop(cluster.peer(1).acquire("r").await.unwrap());
+    let grant = cluster.peer(2).acquire("r").await.unwrap();
     let mut waits = Vec::new();
     for number in 3..=5 {
-        waits.push((number, cluster.peer(number).resource("r").ttl(LEASE).acquire()));
+        waits.push((number, cluster.peer(number).acquire(Request::new("r").ttl(LEASE))));
         sleep(SECOND).await;
     }
     assert_eq!(cluster.peer(4).show("r").await.unwrap().coordinator, id(1));
@@ -101,7 +101,7 @@ async fn the_holder_dies() {
     cluster.kill(2);
     std::mem::forget(grant);
     stalled_within_the_lease(waits, 2).await;
-    let error = cluster.peer(1).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+    let error = cluster.peer(1).acquire(Request::new("r").ttl(LEASE)).await.unwrap_err();
     assert!(matches!(error, Error::Stalled { .. }), "{error}");
 }
 
@@ -194,8 +194,8 @@ async fn one_who_waits_is_cut_off_and_comes_back() {
         client.await.unwrap();
     }
     assert_eq!(log.entries()[..3], [2, 4, 5]);
-    let patient = cluster.peer(3).resource("r").ttl(60 * SECOND).acquire().await.unwrap();
-    let waits = cluster.peer(4).resource("r").ttl(60 * SECOND).acquire();
+    let patient = cluster.peer(3).acquire(Request::new("r").ttl(60 * SECOND)).await.unwrap();
+    let waits = cluster.peer(4).acquire(Request::new("r").ttl(60 * SECOND));
     sleep(SECOND).await;
     cluster.isolate(4, true);
     sleep(15 * SECOND).await;
@@ -211,7 +211,7 @@ async fn one_who_waits_is_cut_off_and_comes_back() {
 async fn one_who_was_forgotten_comes_back() {
     let cluster = Cluster::of(4, 58).await;
     for peer in cluster.peers.values() {
-        drop(peer.resource("r").acquire().await.unwrap());
+        drop(peer.acquire("r").await.unwrap());
     }
     cluster.isolate(3, true);
     sleep(700 * SECOND).await;
@@ -219,7 +219,7 @@ async fn one_who_was_forgotten_comes_back() {
     cluster.settle().await;
     for (number, peer) in &cluster.peers {
         for name in ["r", "new"] {
-            let acquired = timeout(5 * SECOND, peer.resource(name).acquire()).await;
+            let acquired = timeout(5 * SECOND, peer.acquire(name)).await;
             drop(acquired.unwrap_or_else(|_| panic!("{number} does not get {name}")).unwrap());
         }
     }
@@ -245,7 +245,7 @@ async fn malformed_frames_are_counted_and_dropped() {
             break;
         }
     }
-    drop(timeout(SECOND, cluster.peer(2).resource("r").acquire()).await.expect("at once").unwrap());
+    drop(timeout(SECOND, cluster.peer(2).acquire("r")).await.expect("at once").unwrap());
     let counters = cluster.peer(1).counters().await.unwrap();
     assert!(counters.malformed > 150, "{counters:?}");
 }
@@ -254,8 +254,8 @@ async fn malformed_frames_are_counted_and_dropped() {
 #[tokio::test(start_paused = true)]
 async fn one_holder_of_three_dies() {
     let mut cluster = Cluster::of(4, 45).await;
-    drop(cluster.peer(1).resource("r").slots(3).acquire().await.unwrap());
-    let lost = cluster.peer(4).resource("r").slots(3).acquire().await.unwrap();
+    drop(cluster.peer(1).acquire(Request::new("r").slots(3)).await.unwrap());
+    let lost = cluster.peer(4).acquire(Request::new("r").slots(3)).await.unwrap();
     let slot = lost.slot();
     cluster.kill(4);
     std::mem::forget(lost);
@@ -278,16 +278,16 @@ async fn the_smaller_side_of_a_partition_founds_nothing() {
         }
     }
     sleep(10 * SECOND).await;
-    let error = cluster.peer(1).resource("new").ttl(LEASE).acquire().await.unwrap_err();
+    let error = cluster.peer(1).acquire(Request::new("new").ttl(LEASE)).await.unwrap_err();
     assert!(matches!(error, Error::Stalled { who: None, .. }), "{error}");
-    let held = timeout(LEASE, cluster.peer(4).resource("new").acquire()).await.expect("a majority can").unwrap();
+    let held = timeout(LEASE, cluster.peer(4).acquire("new")).await.expect("a majority can").unwrap();
     for alone in [1, 2] {
         for other in 3..=5 {
             cluster.network.heal(id(alone), id(other));
         }
     }
     cluster.settle().await;
-    let waits = cluster.peer(1).resource("new").acquire();
+    let waits = cluster.peer(1).acquire("new");
     sleep(5 * SECOND).await;
     drop(held);
     drop(timeout(SECOND, waits).await.expect("its turn").unwrap());
@@ -298,18 +298,18 @@ async fn the_smaller_side_of_a_partition_founds_nothing() {
 async fn a_partition_makes_no_second_holder() {
     for seed in 50..54 {
         let cluster = Cluster::of(5, seed).await;
-        let held = cluster.peer(1).resource("r").acquire().await.unwrap();
+        let held = cluster.peer(1).acquire("r").await.unwrap();
         cluster.isolate(1, true);
         sleep(10 * SECOND).await;
         for number in 2..=5 {
-            let error = cluster.peer(number).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+            let error = cluster.peer(number).acquire(Request::new("r").ttl(LEASE)).await.unwrap_err();
             assert!(matches!(error, Error::Stalled { .. }), "{error}");
         }
         cluster.isolate(1, false);
         cluster.settle().await;
         drop(held);
         for number in 2..=5 {
-            drop(timeout(5 * SECOND, cluster.peer(number).resource("r").acquire()).await.expect("its turn").unwrap());
+            drop(timeout(5 * SECOND, cluster.peer(number).acquire("r")).await.expect("its turn").unwrap());
         }
     }
 }
@@ -318,12 +318,12 @@ async fn a_partition_makes_no_second_holder() {
 #[tokio::test(start_paused = true)]
 async fn a_host_that_comes_back_has_no_tokens() {
     let mut cluster = Cluster::of(3, 47).await;
-    std::mem::forget(cluster.peer(1).resource("r").acquire().await.unwrap());
+    std::mem::forget(cluster.peer(1).acquire("r").await.unwrap());
     cluster.kill(1);
     cluster.start(1, 2).await.unwrap();
     cluster.settle().await;
     for number in 1..=3 {
-        let error = cluster.peer(number).resource("r").ttl(LEASE).acquire().await.unwrap_err();
+        let error = cluster.peer(number).acquire(Request::new("r").ttl(LEASE)).await.unwrap_err();
         assert!(matches!(error, Error::Stalled { .. }), "{number}: {error}");
     }
 }
@@ -347,9 +347,9 @@ async fn peers_that_all_join_each_other_find_one_who_begins() {
         async move { builder.start(endpoint).await.unwrap() }
     };
     let (one, two, three) = tokio::join!(start(1), start(2), start(3));
-    let held = one.resource("r").acquire().await.unwrap();
+    let held = one.acquire("r").await.unwrap();
     for peer in [two, three] {
-        let error = peer.resource("r").try_only().acquire().await.unwrap_err();
+        let error = peer.acquire(Request::new("r").try_only()).await.unwrap_err();
         assert!(matches!(error, Error::NotAcquired { .. }), "{error}");
     }
     drop(held);

@@ -2,14 +2,16 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::Deref;
 
 use peerlock_base::Span;
 use peerlock_net::{self as net, Identity, Net, Secret};
 use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 
-use crate::{Config, Error, RealNetwork, Service, places};
+use peerlock_http::BadEndpoint;
+use peerlock_service::{Config, Error, PeerId, RealNetwork, Service, places};
+
+use crate::Client;
 
 /// Where peers listen unless somebody says otherwise.
 pub const PORT: u16 = 7400;
@@ -19,21 +21,20 @@ const AWAKE: Span = Span::from_nanos(200_000);
 /// dozen times before word of who waits elsewhere is read.
 const EVENT_INTERVAL: u32 = 8;
 
-/// A [`Service`] on the real network. It leaves when it and all copies of its service and all grants are gone, or when
-/// [told to](Service::leave).
+/// A member of the cluster in this process. Copies are handles of the same member; it leaves when the last of them, of its
+/// clients and of their grants is gone, or when [told to](Peer::leave).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use peerlock_service::Peer;
-///
-/// let peer = Peer::builder().join("10.0.0.7:7400").start().await?;
-/// let grant = peer.resource("nightly-backup").slots(3).acquire().await?;
+/// let peer = peerlock::Peer::builder().join("10.0.0.7:7400").start().await?;
+/// let grant = peer.client().acquire("nightly-backup").await?;
 /// grant.release().await?;
+/// peer.leave().await;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Peer {
-    service: Service,
+    pub(crate) service: Service,
     address: SocketAddr,
     advertised: SocketAddr,
 }
@@ -49,8 +50,9 @@ pub struct PeerBuilder {
     identity: Option<Identity>,
 }
 
-/// Why a peer could not be started. Nothing runs, and nothing is listened on.
+/// Why there is no peer or agent to ask. Nothing runs, and nothing is listened on.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// A file that it needs, or the address to listen on.
     #[error(transparent)]
@@ -69,6 +71,12 @@ pub enum StartError {
     /// Nobody was there to join.
     #[error(transparent)]
     Join(#[from] Error),
+    /// What should name an agent does not.
+    #[error("PEERLOCK_AGENT: {0}")]
+    Endpoint(BadEndpoint),
+    /// The system gives us no thread or file to work with.
+    #[error("cannot start anything: {0}. Check the limits of this user (`ulimit -a`)")]
+    System(io::Error),
 }
 
 impl Peer {
@@ -78,7 +86,23 @@ impl Peer {
         PeerBuilder { listen, advertise: None, join: Vec::new(), secret: None, identity: None }
     }
 
-    /// Where it listens, with the port that it got.
+    /// One that nobody can dial.
+    pub(crate) fn without_sockets(service: Service) -> Self {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Self { service, address: nowhere, advertised: nowhere }
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::Peer(self.clone())
+    }
+
+    /// Who it is.
+    pub fn me(&self) -> PeerId {
+        self.service.me()
+    }
+
+    /// Where it listens, with the port that it got; `0.0.0.0:0` if it is [without sockets](crate::testing).
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -87,12 +111,22 @@ impl Peer {
     pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
-}
 
-impl Deref for Peer {
-    type Target = Service;
+    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more, those
+    /// who are inside have [lost](crate::Grant::lost) their grants, and this resolves when the last of them has stopped,
+    /// or its lease has ended.
+    pub async fn drain(&self) {
+        self.service.drain().await;
+    }
 
-    fn deref(&self) -> &Service {
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them.
+    pub async fn leave(&self) {
+        self.service.leave().await;
+    }
+
+    /// What an agent serves.
+    #[doc(hidden)]
+    pub fn service(&self) -> &Service {
         &self.service
     }
 }

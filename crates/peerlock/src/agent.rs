@@ -1,0 +1,51 @@
+//! The agent of this machine.
+
+use std::env;
+
+use peerlock_http::{Endpoint, Token, client};
+use peerlock_service::places;
+
+use crate::{Client, StartError};
+
+/// The agent of this machine (`peerlock agent`), through its socket. Whoever may use the socket needs no secret and is no
+/// member of the cluster. Copies share their connections. Nothing is connected before something is asked.
+#[derive(Clone, Debug)]
+pub struct Agent(pub(crate) client::Agent);
+
+impl Agent {
+    /// The agent that `$PEERLOCK_AGENT` names, or else the one at this user's [usual socket](places::agent_socket).
+    ///
+    /// # Errors
+    /// [`StartError::Endpoint`] or [`StartError::Places`] if there is no such place. Whether an agent is there is found
+    /// out when it is asked.
+    pub fn here() -> Result<Self, StartError> {
+        match Self::named()? {
+            Some(endpoint) => Ok(Self::at(endpoint, None)),
+            None => Ok(Self::at(Endpoint::Unix(places::agent_socket()?), None)),
+        }
+    }
+
+    /// The agent at an endpoint, with its token if it wants one.
+    pub fn at(endpoint: Endpoint, token: Option<Token>) -> Self {
+        Self(client::Agent::new(endpoint, token))
+    }
+
+    /// What `$PEERLOCK_AGENT` names, if it names anything.
+    ///
+    /// # Errors
+    /// [`StartError::Endpoint`] if that is no place.
+    pub fn named() -> Result<Option<Endpoint>, StartError> {
+        let Some(text) = env::var_os("PEERLOCK_AGENT").filter(|text| !text.is_empty()) else { return Ok(None) };
+        text.to_string_lossy().parse().map(Some).map_err(StartError::Endpoint)
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.0.endpoint()
+    }
+
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::Agent(self.clone())
+    }
+}

@@ -1,0 +1,157 @@
+//! The same without async: for applications that have threads and no runtime.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use peerlock::blocking::Client;
+//!
+//! let client = Client::agent()?; // or Client::peer(peerlock::Peer::builder().join("10.0.0.7"))?
+//! let grant = client.acquire("nightly-backup")?; // waits in line
+//! while !grant.is_lost() {
+//!     // … a piece of the work
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! A thread in the background speaks with the others and renews leases. None of this may be called within a tokio
+//! runtime: there, use [`crate::Client`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use peerlock_service::{Error, PeerView, Request, ResourceDetails, ResourceView};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::time::timeout;
+
+use crate::{Agent, PeerBuilder, StartError};
+
+/// How long a member may take to say goodbye when its last handle is dropped.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// [`crate::Client`] for threads. Copies are the same client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+/// The client, and the thread that works for it.
+#[derive(Debug)]
+struct Shared {
+    client: crate::Client,
+    runtime: Runtime,
+}
+
+/// [`crate::Grant`] for threads: the right to be inside. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "dropping a grant gives it back"]
+pub struct Grant {
+    grant: crate::Grant,
+    /// Last, so that there is somebody to give it back to.
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// The agent of this machine: see [`Agent::here`].
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn agent() -> Result<Self, StartError> {
+        Self::start(async { Ok(Agent::here()?.into()) })
+    }
+
+    /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is dropped,
+    /// which may take ten seconds.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn peer(builder: PeerBuilder) -> Result<Self, StartError> {
+        Self::start(async { Ok(builder.start().await?.into()) })
+    }
+
+    /// Whatever can be asked.
+    fn start(client: impl Future<Output = Result<crate::Client, StartError>>) -> Result<Self, StartError> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(StartError::System)?;
+        let client = runtime.block_on(client)?;
+        Ok(Self { shared: Arc::new(Shared { client, runtime }) })
+    }
+
+    /// As [`crate::Client::acquire`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::acquire`].
+    pub fn acquire(&self, request: impl Into<Request>) -> Result<Grant, Error> {
+        let grant = self.shared.runtime.block_on(self.shared.client.acquire(request))?;
+        Ok(Grant { grant, shared: self.shared.clone() })
+    }
+
+    /// As [`crate::Client::try_acquire`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::try_acquire`].
+    pub fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
+        let grant = self.shared.runtime.block_on(self.shared.client.try_acquire(request))?;
+        Ok(grant.map(|grant| Grant { grant, shared: self.shared.clone() }))
+    }
+
+    /// As [`crate::Client::show`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::show`].
+    pub fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
+        self.shared.runtime.block_on(self.shared.client.show(name))
+    }
+
+    /// As [`crate::Client::resources`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::resources`].
+    pub fn resources(&self) -> Result<Vec<ResourceView>, Error> {
+        self.shared.runtime.block_on(self.shared.client.resources())
+    }
+
+    /// As [`crate::Client::peers`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::peers`].
+    pub fn peers(&self) -> Result<Vec<PeerView>, Error> {
+        self.shared.runtime.block_on(self.shared.client.peers())
+    }
+}
+
+/// A member that vanished without a word would keep the others waiting for what it had.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if Handle::try_current().is_err() {
+            _ = self.runtime.block_on(async { timeout(GOODBYE, self.client.leave()).await });
+        }
+    }
+}
+
+impl Grant {
+    /// The fencing number: see [`crate::Grant::fencing`].
+    pub fn fencing(&self) -> u64 {
+        self.grant.fencing()
+    }
+
+    /// Which of the resource's slots, counted from 0.
+    pub fn slot(&self) -> u32 {
+        self.grant.slot()
+    }
+
+    /// Whether the holder must stop.
+    pub fn is_lost(&self) -> bool {
+        self.grant.is_lost()
+    }
+
+    /// Waits for so long, or until the holder must stop: whether it must.
+    pub fn is_lost_within(&self, wait: Duration) -> bool {
+        self.shared.runtime.block_on(async { timeout(wait, self.grant.lost()).await }).is_ok()
+    }
+
+    /// Gives it back, and tells whether it stood until then.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if its lease had ended before.
+    pub fn release(self) -> Result<(), Error> {
+        self.shared.runtime.block_on(self.grant.release())
+    }
+}

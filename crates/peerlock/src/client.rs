@@ -1,0 +1,271 @@
+//! One set of verbs, whoever is asked.
+
+use std::time::{Duration, SystemTime};
+
+use peerlock_http::Line;
+use peerlock_http::client::Events as AgentEvents;
+use peerlock_service::{
+    Acquire, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerView, Progress, Request, ResourceDetails,
+    ResourceView,
+};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::time::Instant;
+
+use crate::hold::Hold;
+use crate::{Agent, Grant, Peer};
+
+/// Whom this process asks for slots. Copies are the same client.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), peerlock::Error> {
+/// use std::time::Duration;
+/// use peerlock::{Class, Request};
+///
+/// # let client = peerlock::testing::Network::new().peer().await?.client();
+/// let grant = client.acquire(Request::new("nightly-backup").slots(3).wait(Duration::from_secs(60))).await?;
+/// println!("inside with fencing number {}", grant.fencing());
+/// grant.release().await?;
+///
+/// let grant = client.acquire("invoices").await?;
+/// assert!(client.try_acquire("invoices").await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Client {
+    /// A member of the cluster in this process.
+    Peer(Peer),
+    /// The agent of this machine, which is one.
+    Agent(Agent),
+}
+
+impl From<Peer> for Client {
+    fn from(peer: Peer) -> Self {
+        Self::Peer(peer)
+    }
+}
+
+impl From<Agent> for Client {
+    fn from(agent: Agent) -> Self {
+        Self::Agent(agent)
+    }
+}
+
+impl Client {
+    /// Waits in line for a slot, and holds it until the [`Grant`] is dropped or released; its lease is renewed in the
+    /// background. Dropping the future withdraws, or gives back what was granted meanwhile.
+    ///
+    /// # Errors
+    /// See [`Error`]. Whatever they say, nothing is held and nothing waited for.
+    pub async fn acquire(&self, request: impl Into<Request>) -> Result<Grant, Error> {
+        self.acquire_showing(request, |_| {}).await
+    }
+
+    /// As [`acquire`](Self::acquire), and tells of the place in line whenever it changes.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_showing(
+        &self,
+        request: impl Into<Request>,
+        progress: impl FnMut(Progress),
+    ) -> Result<Grant, Error> {
+        let request = request.into();
+        match self {
+            Self::Peer(peer) => {
+                let asked = Instant::now();
+                let grant = follow(peer.service.acquire(request), progress).await?;
+                Ok(Grant::of_peer(grant.granted(grant.id().to_string(), asked), grant))
+            }
+            Self::Agent(_) => {
+                let (_, grace) = request.lease();
+                Grant::kept(self.hold(request, progress).await?, grace).await
+            }
+        }
+    }
+
+    /// A slot if one is free and nobody waits for it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but that others were first is no error.
+    pub async fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
+        match self.acquire(request.into().try_only()).await {
+            Ok(grant) => Ok(Some(grant)),
+            Err(Error::NotAcquired { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease: for those who want
+    /// to lose the slot when they are frozen.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn hold(&self, request: impl Into<Request>, mut progress: impl FnMut(Progress)) -> Result<Hold, Error> {
+        let request = request.into();
+        let (ttl, _) = request.lease();
+        match self {
+            Self::Peer(peer) => {
+                let asked = Instant::now();
+                let grant = follow(peer.service.hold(request), progress).await?;
+                Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
+            }
+            Self::Agent(Agent(agent)) => {
+                let mut lines = agent.hold(&request).await?;
+                loop {
+                    match lines.next().await? {
+                        Line::Waiting(place) => progress(place),
+                        Line::Granted(granted) => return Ok(Hold::of_agent(granted, ttl, agent.clone(), lines)),
+                        Line::Lost {} => return Err(Error::Lost),
+                        Line::Failed(failure) => return Err(failure.0),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits in line for a slot that then stands until its lease ends, whatever becomes of this process, unless somebody
+    /// [renews](Self::renew) or [releases](Self::release) it by the name that this returns.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
+        match self {
+            Self::Peer(peer) => {
+                let asked = Instant::now();
+                let grant = peer.service.acquire(request).await?;
+                let granted = grant.granted(grant.id().to_string(), asked);
+                grant.detach();
+                Ok(granted)
+            }
+            Self::Agent(Agent(agent)) => agent.acquire(&request.into()).await,
+        }
+    }
+
+    /// Renews the lease of a detached grant: how long it stands, counted from before this was called.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it does not stand any more.
+    pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
+        match self {
+            Self::Peer(peer) => {
+                let asked = Instant::now();
+                Ok(peer.service.renew(grant.parse()?).await?.duration_since(asked))
+            }
+            Self::Agent(Agent(agent)) => agent.renew(name, grant).await,
+        }
+    }
+
+    /// Gives a detached grant back.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it did not stand any more.
+    pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.release(grant.parse()?).await,
+            Self::Agent(Agent(agent)) => agent.release(name, grant).await,
+        }
+    }
+
+    /// Who is inside a resource and who waits, in the whole cluster.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchResource`], or [`Error::Stalled`] if who keeps the line does not answer.
+    pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
+        match self {
+            Self::Peer(peer) => peer.service.show(name).await,
+            Self::Agent(Agent(agent)) => agent.show(name).await,
+        }
+    }
+
+    /// All resources that the peer or agent knows of, by name.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
+        match self {
+            Self::Peer(peer) => peer.service.resources().await,
+            Self::Agent(Agent(agent)) => agent.resources().await,
+        }
+    }
+
+    /// Everybody whom the peer or agent knows, itself first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
+        match self {
+            Self::Peer(peer) => peer.service.peers().await,
+            Self::Agent(Agent(agent)) => agent.peers().await,
+        }
+    }
+
+    /// What happens at the peer or agent from now on, of one resource or of everything.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn events(&self, name: Option<&str>) -> Result<Events, Error> {
+        Ok(Events(match self {
+            Self::Peer(peer) => Source::Peer(peer.service.events(), name.map(str::parse).transpose()?),
+            Self::Agent(Agent(agent)) => Source::Agent(agent.events(name).await?),
+        }))
+    }
+
+    /// Says goodbye to the cluster if this process is a member of it: what it holds is lost, and the others get what it
+    /// had for them. An agent stays.
+    pub async fn leave(&self) {
+        if let Self::Peer(peer) = self {
+            peer.leave().await;
+        }
+    }
+}
+
+/// Waits for a grant, and tells of the place in line.
+async fn follow(acquire: Acquire, mut tell: impl FnMut(Progress)) -> Result<PeerGrant, Error> {
+    let mut progress = acquire.progress();
+    tokio::pin!(acquire);
+    loop {
+        tokio::select! {
+            biased;
+            grant = &mut acquire => return grant,
+            Ok(()) = progress.changed() => tell(*progress.borrow_and_update()),
+        }
+    }
+}
+
+/// What happens at a peer or agent.
+#[derive(Debug)]
+pub struct Events(Source);
+
+#[derive(Debug)]
+enum Source {
+    Peer(Receiver<Happening>, Option<Name>),
+    Agent(AgentEvents),
+}
+
+impl Events {
+    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. Who is too slow misses the oldest, and is
+    /// told by [`Event::Missed`].
+    ///
+    /// # Errors
+    /// [`Error::Broken`].
+    pub async fn next(&mut self) -> Result<Option<Happening>, Error> {
+        let (events, name) = match &mut self.0 {
+            Source::Peer(events, name) => (events, name),
+            Source::Agent(events) => return events.next().await,
+        };
+        loop {
+            match events.recv().await {
+                Ok(happening) if name.as_ref().is_none_or(|name| happening.event.is_about(name)) => {
+                    return Ok(Some(happening));
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(count)) => {
+                    let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                    return Ok(Some(Happening { at, event: Event::Missed { count } }));
+                }
+                Err(RecvError::Closed) => return Ok(None),
+            }
+        }
+    }
+}

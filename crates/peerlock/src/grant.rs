@@ -1,0 +1,156 @@
+//! A slot that is held, and kept.
+
+use std::time::Duration;
+
+use peerlock_service::{Error, Grant as PeerGrant, Granted, Name};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use crate::hold::Hold;
+
+/// The right to be inside. Dropping it gives it back.
+///
+/// Its lease is renewed in the background for as long as this process runs. It can still be [lost](Grant::lost): when the
+/// process was frozen for too long, or the peer or agent stops.
+#[derive(Debug)]
+#[must_use = "dropping a grant gives it back"]
+pub struct Grant {
+    granted: Granted,
+    keeper: Keeper,
+}
+
+#[derive(Debug)]
+enum Keeper {
+    Peer(PeerGrant),
+    Agent { lease: watch::Receiver<Lease>, release: oneshot::Sender<oneshot::Sender<Result<(), Error>>> },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    deadline: Instant,
+    lost: bool,
+}
+
+impl Grant {
+    pub(crate) fn of_peer(granted: Granted, grant: PeerGrant) -> Self {
+        Self { granted, keeper: Keeper::Peer(grant) }
+    }
+
+    /// Begins to keep what is held at an agent.
+    pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
+        let granted = hold.granted().clone();
+        let asked = Instant::now();
+        let deadline = asked + hold.renew().await?;
+        let (lease, seen) = watch::channel(Lease { deadline, lost: false });
+        let (release, released) = oneshot::channel();
+        tokio::spawn(keep(hold, grace, lease, released));
+        Ok(Self { granted, keeper: Keeper::Agent { lease: seen, release } })
+    }
+
+    /// What is held, with its name for others.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// The resource.
+    pub fn name(&self) -> &Name {
+        &self.granted.name
+    }
+
+    /// The fencing number: strictly increasing per slot and unique within the resource. Give it to whatever the slot
+    /// protects, and let that refuse smaller ones than it has seen.
+    pub fn fencing(&self) -> u64 {
+        self.granted.fencing
+    }
+
+    /// Which of the resource's slots, counted from 0.
+    pub fn slot(&self) -> u32 {
+        self.granted.slot
+    }
+
+    /// When the lease ends unless it is renewed. Others may come in from then on, and not before.
+    pub fn deadline(&self) -> Instant {
+        match &self.keeper {
+            Keeper::Peer(grant) => grant.deadline(),
+            Keeper::Agent { lease, .. } => lease.borrow().deadline,
+        }
+    }
+
+    /// Whether the holder must stop.
+    pub fn is_lost(&self) -> bool {
+        match &self.keeper {
+            Keeper::Peer(grant) => grant.is_lost(),
+            Keeper::Agent { lease, .. } => lease.borrow().lost || lease.has_changed().is_err(),
+        }
+    }
+
+    /// Resolves when the holder must stop, which is the grace before others can come in. Cancel-safe.
+    pub async fn lost(&self) {
+        match &self.keeper {
+            Keeper::Peer(grant) => grant.lost().await,
+            Keeper::Agent { lease, .. } => {
+                // An error means that nobody keeps it any more.
+                _ = lease.clone().wait_for(|lease| lease.lost).await;
+            }
+        }
+    }
+
+    /// Gives it back, and tells whether it stood until then. Dropping the future does not take that back.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if its lease had ended before.
+    pub async fn release(self) -> Result<(), Error> {
+        match self.keeper {
+            Keeper::Peer(grant) => grant.release().await,
+            Keeper::Agent { release, .. } => {
+                let (reply, released) = oneshot::channel();
+                _ = release.send(reply);
+                released.await.unwrap_or(Err(Error::Stopped))
+            }
+        }
+    }
+}
+
+/// Keeps a slot until its grant is released or dropped. One that is lost is not given back before: the holder has its time
+/// to stop.
+async fn keep(
+    mut hold: Hold,
+    grace: Duration,
+    lease: watch::Sender<Lease>,
+    mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
+) {
+    let reply = tokio::select! {
+        biased;
+        reply = &mut released => Some(reply),
+        () = until_lost(&mut hold, grace, &lease) => None,
+    };
+    let reply = match reply {
+        Some(reply) => reply,
+        None => {
+            lease.send_modify(|lease| lease.lost = true);
+            released.await
+        }
+    };
+    // Whoever has dropped it does not ask how it went: the end of the connection says the same.
+    if let Ok(reply) = reply {
+        _ = reply.send(hold.release().await);
+    }
+}
+
+async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Lease>) {
+    let too_late = async {
+        loop {
+            let last = lease.borrow().deadline - grace;
+            sleep_until(last).await;
+            if lease.borrow().deadline - grace <= last {
+                return;
+            }
+        }
+    };
+    let renewed = |asked, stands| lease.send_modify(|lease| lease.deadline = asked + stands);
+    tokio::select! {
+        biased;
+        () = too_late => {}
+        _ = hold.keep(Instant::now, renewed) => {}
+    }
+}

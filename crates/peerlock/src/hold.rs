@@ -1,0 +1,138 @@
+//! A slot whose lease its holder renews.
+
+use std::future::pending;
+use std::time::Duration;
+
+use peerlock_http::Line;
+use peerlock_http::client::{Agent, Hold as Lines};
+use peerlock_service::{Error, Grant as PeerGrant, Granted, Service};
+use tokio::time::sleep;
+
+/// A slot that is held for as long as this is there and its lease is renewed. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "dropping it gives the slot back"]
+pub struct Hold {
+    granted: Granted,
+    ttl: Duration,
+    holder: Holder,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Peer(Service, PeerGrant),
+    /// The connection that the slot belongs to, while there is one.
+    Agent(Agent, Option<Lines>),
+}
+
+/// How a holder that has lost its slot must stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Within the grace: the slot is kept for so long.
+    InGrace,
+    /// At once: somebody else may be inside already.
+    AtOnce,
+}
+
+/// What the other side says of a slot while it is held.
+enum Word {
+    Lost,
+    /// The connection is gone. If the agent still runs, so is the slot.
+    Broken,
+}
+
+impl Hold {
+    pub(crate) fn of_peer(granted: Granted, ttl: Duration, service: Service, grant: PeerGrant) -> Self {
+        Self { granted, ttl, holder: Holder::Peer(service, grant) }
+    }
+
+    pub(crate) fn of_agent(granted: Granted, ttl: Duration, agent: Agent, lines: Lines) -> Self {
+        Self { granted, ttl, holder: Holder::Agent(agent, Some(lines)) }
+    }
+
+    /// What is held.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// Renews the lease: how long it stands, counted from before this was called, so that whatever the other side counts
+    /// from is later. Worth doing first of all: what was said on the way here may be old.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it does not stand any more.
+    pub async fn renew(&self) -> Result<Duration, Error> {
+        match &self.holder {
+            Holder::Peer(service, grant) => service.renew(grant.id()).await.map(|_| self.ttl),
+            Holder::Agent(agent, _) => {
+                let stands = agent.renew(self.granted.name.as_str(), &self.granted.grant).await?;
+                Ok(stands.min(self.ttl))
+            }
+        }
+    }
+
+    /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After each
+    /// renewal `renewed` is told what `now` was before it, and for how long the lease stands from then: whoever has a
+    /// clock that counts while the machine sleeps can give it.
+    ///
+    /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
+    /// last that it was told is over.
+    pub async fn keep<T>(&mut self, now: impl Fn() -> T, mut renewed: impl FnMut(T, Duration)) -> Stop {
+        let mut pause = self.ttl / 3;
+        let mut broken = false;
+        loop {
+            let word = tokio::select! {
+                biased;
+                word = self.word() => Some(word),
+                () = sleep(pause) => None,
+            };
+            match word {
+                Some(Word::Lost) => return Stop::InGrace,
+                Some(Word::Broken) => broken = true,
+                None => {}
+            }
+            let asked = now();
+            pause = match self.renew().await {
+                // The agent is there, and frees the slot with its connection, if it has not yet.
+                Ok(_) | Err(Error::Lost) if broken => return Stop::AtOnce,
+                Ok(stands) => {
+                    renewed(asked, stands);
+                    self.ttl / 3
+                }
+                Err(Error::Lost) => return Stop::InGrace,
+                Err(_) => self.ttl / 20,
+            };
+        }
+    }
+
+    async fn word(&mut self) -> Word {
+        let lines = match &mut self.holder {
+            Holder::Peer(_, grant) => {
+                grant.lost().await;
+                return Word::Lost;
+            }
+            Holder::Agent(_, lines) => lines,
+        };
+        let Some(open) = lines else { return pending().await };
+        loop {
+            match open.next().await {
+                Ok(Line::Waiting(_) | Line::Granted(_)) => {}
+                Ok(Line::Lost {} | Line::Failed(_)) => return Word::Lost,
+                Err(_) => {
+                    *lines = None;
+                    return Word::Broken;
+                }
+            }
+        }
+    }
+
+    /// Gives it back, and tells whether it stood until then.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it did not.
+    pub async fn release(self) -> Result<(), Error> {
+        match self.holder {
+            Holder::Peer(_, grant) => grant.release().await,
+            // The connection, too, is given up only then: its end says the same, with less certainty.
+            Holder::Agent(agent, _lines) => agent.release(self.granted.name.as_str(), &self.granted.grant).await,
+        }
+    }
+}
