@@ -68,7 +68,7 @@ pub use config::Config;
 pub use error::Error;
 pub use guard::{Guard, Held, Line, Routing, Seat};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Answer, Birth, Effect, Input, NetEvent, Node};
+pub use node::{Answer, Birth, Effect, Input, NetEvent, Node, describe};
 pub use notice::Notice;
 pub use view::{
     ClientView, Counters, Event, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceView,
