@@ -405,6 +405,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
         match fault {
+            // It was in line when everything calmed down.
+            Fault::Crash(_) | Fault::Death | Fault::Freeze(_) | Fault::Partition(_) if self.fate.is_calm() => Ok(()),
             Fault::First => {
                 self.next_crash();
                 self.next_death();

@@ -117,11 +117,7 @@ type On<'a, P, O, W> = World<'a, Whole<P, O>, InVisits, W>;
 fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
     let staying = world.load.staying();
     let via = world.load.any(&staying);
-    world.command(peer, Command::Start(via.into_iter().collect()))?;
-    if world.load.phase > Phase::Rough {
-        world.command(peer, Command::Serve)?;
-    }
-    Ok(())
+    world.command(peer, Command::Start(via.into_iter().collect()))
 }
 
 /// A peer that is gone, or will not come, is started again.
@@ -237,7 +233,12 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
 
     fn on_note<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
         match note {
-            Note::Joined => world.load.joined.push(peer),
+            Note::Joined => {
+                world.load.joined.push(peer);
+                if world.load.phase > Phase::Rough {
+                    world.command(peer, Command::Serve)?;
+                }
+            }
             // Whom it should join has gone meanwhile.
             Note::NotJoined => {
                 world.crash(peer)?;
