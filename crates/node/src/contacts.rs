@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use peerlock_base::{PeerId, Time, mix};
+use peerlock_base::{PeerId, Span, Time, mix};
 
 use crate::link::{Frame, Heard, Link};
 use crate::wire::{decode, encode};
@@ -159,10 +159,17 @@ impl Contacts {
         all / 2 + 1
     }
 
-    /// How many messages have not been confirmed by those that can be reached, or by our heir.
-    pub fn kept(&self, heir: Option<PeerId>) -> usize {
-        let matters = |contact: &&Contact| contact.is_open() || heir.is_some() && contact.member == heir;
+    /// How many messages have not been confirmed by our heir, or by those that can be reached or could a moment ago.
+    pub fn kept(&self, heir: Option<PeerId>, now: Time, recent: Span) -> usize {
+        let is_heir = |contact: &Contact| heir.is_some() && contact.member == heir;
+        let matters = |contact: &&Contact| contact.is_open() || is_heir(contact) || now.since(contact.since) < recent;
         self.hosts.values().filter(matters).map(|contact| contact.link.kept()).sum()
+    }
+
+    /// The members that have not been connected for so long.
+    pub fn missing(&self, now: Time, long: Span) -> Vec<PeerId> {
+        let absent = self.hosts.values().filter(|contact| contact.epoch.is_none() && now.since(contact.since) >= long);
+        absent.filter_map(|contact| contact.member).collect()
     }
 
     /// A connection begins.

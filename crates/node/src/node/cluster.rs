@@ -188,6 +188,11 @@ impl<P: Guard, O: Routing> Node<P, O> {
     fn hand_over(&mut self, heir: Option<PeerId>) {
         let body = Body::Leaving { heir };
         self.membership.contacts.members().into_iter().for_each(|member| self.tell(member, &body));
+        // Also what nobody has asked for yet: its tokens and its line are ours by its charter.
+        let me = self.membership.contacts.me();
+        let homes = self.peer.resources().iter().filter(|(_, (_, charter))| charter.home == me);
+        let homes: Vec<_> = homes.map(|(resource, _)| resource).collect();
+        homes.into_iter().for_each(|resource| _ = self.peer.open(resource));
         self.peer_step(peer::Input::Retire { heir });
     }
 
@@ -203,7 +208,12 @@ impl<P: Guard, O: Routing> Node<P, O> {
 
     pub(super) fn on_leave_alarm(&mut self) {
         let Phase::Leaving(since, heir) = *self.membership.phase() else { return };
-        if self.membership.contacts.kept(heir) > 0 && self.now.since(since) < self.config.leave_patience {
+        for member in self.membership.contacts.missing(self.now, self.config.suspect) {
+            let unsent = self.membership.contacts.take_unsent(member);
+            self.give_back(member, unsent, None);
+        }
+        let recent = self.config.suspect;
+        if self.membership.contacts.kept(heir, self.now, recent) > 0 && self.now.since(since) < self.config.leave_patience {
             return self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
         }
         self.membership.contacts.ack_all();
