@@ -131,6 +131,11 @@ impl Contacts {
         self.open().map(|(member, _)| member).collect()
     }
 
+    /// The members that were met within this time.
+    pub fn recent(&self, now: Time, within: Span) -> Vec<PeerId> {
+        self.open().filter(|(_, contact)| now.since(contact.since) < within).map(|(member, _)| member).collect()
+    }
+
     /// A host that is not connected: since when, its member, and whether that was about to leave and to whom.
     pub fn absent(&self, host: Host) -> Option<(Time, Option<PeerId>, Option<Option<PeerId>>)> {
         let contact = self.hosts.get(&host).filter(|contact| contact.epoch.is_none())?;

@@ -15,6 +15,8 @@ use crate::{Config, Error, Event, Guard, PeerView, Routing};
 
 /// So many resources are told at once.
 const MOST_CHARTERS: usize = 100;
+/// Who was met so short a time ago may not have heard of others who came at the same time.
+const RECENT: Span = Span::from_secs(10);
 /// How long a confirmation waits for a message to go with.
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
 /// How often we look whether all is handed over.
@@ -82,6 +84,12 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
         let greeting = self.greeting();
         self.mention(member, &greeting);
+        // Those who came just before may have been greeted by everybody before it was there.
+        let (joined, hosts) = (self.membership.is_joined(), self.membership.linked());
+        let hosts = hosts.into_iter().filter(|(host, _)| *host == peer).collect();
+        let newcomer = Body::Greeting { joined, hosts, departed: Vec::new() };
+        let recent = self.membership.contacts.recent(self.now, RECENT).into_iter().filter(|other| *other != member);
+        recent.for_each(|other| self.mention(other, &newcomer));
         let known: Vec<_> = self.peer.resources().iter().map(|(_, known)| known.clone()).collect();
         for some in known.chunks(MOST_CHARTERS) {
             self.mention(member, &Body::Charters(some.to_vec()));
@@ -213,7 +221,9 @@ impl<P: Guard, O: Routing> Node<P, O> {
             self.give_back(member, unsent, None);
         }
         let recent = self.config.suspect;
-        if self.membership.contacts.kept(heir, self.now, recent) > 0 && self.now.since(since) < self.config.leave_patience {
+        if self.membership.contacts.kept(heir, self.now, recent) > 0
+            && self.now.since(since) < self.config.leave_patience
+        {
             return self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
         }
         self.membership.contacts.ack_all();

@@ -47,8 +47,9 @@ pub enum Command {
     Start(Vec<PeerId>),
     /// Hand over what it has, and go.
     Leave,
-    /// From now on clients here wait as long as it takes, and their leases are renewed: they are to be served.
-    Serve,
+    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served; or they
+    /// differ again.
+    Patience(bool),
 }
 
 /// What happens at a node beside what becomes of its clients.
@@ -85,7 +86,7 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
             visits: BTreeMap::new(),
             tickets: BTreeMap::new(),
             slots,
-            is_patient: false,
+            is_patient: true,
             wake: None,
         }
     }
@@ -298,8 +299,8 @@ impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
                 node::Input::Start { join: via.into_iter().map(address).collect() }
             }
             Input::Command(Command::Leave) => node::Input::Leave,
-            Input::Command(Command::Serve) => {
-                self.is_patient = true;
+            Input::Command(Command::Patience(is_patient)) => {
+                self.is_patient = is_patient;
                 return;
             }
         };

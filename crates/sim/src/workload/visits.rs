@@ -19,9 +19,9 @@ pub struct Visits {
     pub gap: Span,
     /// How long a client stays inside on average; exponential.
     pub stay: Span,
-    /// When the first client comes. Peers have found each other by then.
+    /// When a client at every peer asks for each resource. Peers have found each other by then.
     pub begin: Span,
-    /// From then on all resources are known to everybody, and clients come by chance.
+    /// From then on clients come by chance. Resources are founded by then, and known to everybody.
     pub founded: Span,
     /// Nobody comes any more, and nothing goes wrong any more.
     pub end: Span,
@@ -82,6 +82,8 @@ pub enum Event {
     Join(PeerId),
     /// A client asks for this resource at this peer.
     First(PeerId, usize),
+    /// From now on clients differ.
+    Founded,
     /// A client asks somewhere for something.
     Visit,
     /// A peer leaves, and another comes.
@@ -120,6 +122,14 @@ fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>
     world.command(peer, Command::Start(via.into_iter().collect()))
 }
 
+fn patience<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
+    world: &mut On<'_, P, O, W>,
+    is_patient: bool,
+) -> Result<(), Broken> {
+    let mut joined = world.load.joined.clone().into_iter();
+    joined.try_for_each(|peer| world.command(peer, Command::Patience(is_patient)))
+}
+
 /// A peer that is gone, or will not come, is started again.
 fn start_again<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>) {
     let newcomer = world.add_new();
@@ -137,10 +147,10 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
             let at = Time::ZERO + Span::from_millis(100) * peer.get();
             world.schedule(at, Event::Join(peer));
         }
-        for resource in 0..resources {
-            let peer = PeerId::new(world.load.rng.below(peers));
-            world.schedule(Time::ZERO + begin, Event::First(peer, resource));
+        for (peer, resource) in (0..peers).flat_map(|peer| (0..resources).map(move |resource| (peer, resource))) {
+            world.schedule(Time::ZERO + begin, Event::First(PeerId::new(peer), resource));
         }
+        world.schedule(Time::ZERO + founded, Event::Founded);
         world.schedule(Time::ZERO + founded, Event::Visit);
         if churn != Churn::None {
             world.schedule(Time::ZERO + founded, Event::Guest);
@@ -155,6 +165,7 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
         match event {
             Event::Join(peer) => join(world, peer),
             Event::First(peer, resource) => world.ask(peer, resource),
+            Event::Founded => patience(world, false),
             Event::Visit => {
                 let next = world.now() + world.load.rng.exponential(gap);
                 if next < Time::ZERO + end {
@@ -187,10 +198,7 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
             Event::Calm => {
                 world.calm_down();
                 world.load.phase = Phase::Settling;
-                for peer in world.load.joined.clone() {
-                    world.command(peer, Command::Serve)?;
-                }
-                Ok(())
+                patience(world, true)
             }
             Event::Last => {
                 world.load.phase = Phase::Last;
@@ -235,9 +243,9 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
         match note {
             Note::Joined => {
                 world.load.joined.push(peer);
-                if world.load.phase > Phase::Rough {
-                    world.command(peer, Command::Serve)?;
-                }
+                let is_rough =
+                    world.load.phase == Phase::Rough && world.now() >= Time::ZERO + world.load.visits.founded;
+                world.command(peer, Command::Patience(!is_rough))?;
             }
             // Whom it should join has gone meanwhile.
             Note::NotJoined => {

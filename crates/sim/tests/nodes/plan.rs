@@ -21,7 +21,7 @@ use peerlock_sim::{Cut, Failure, Faults, Nodes, Report, Spells};
 pub const KINDS: [&str; 4] = ["links", "partitions", "crashes", "guests"];
 
 /// Everything has settled by then.
-const QUIET: Span = Span::from_secs(8);
+const QUIET: Span = Span::from_secs(12);
 
 /// Draws a run from the seed.
 pub fn plan(seed: u64) -> Nodes {
