@@ -493,8 +493,8 @@ impl Protocol for FairKLate {
     }
 
     /// A token is ours again, as if the other had had it and passed it on to us. So is the line: we are coordinator once
-    /// more. Nothing else of what was meant for somebody who is gone matters to anybody.
-    fn on_undelivered(&mut self, _to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+    /// more. The rest matters only if the other is alive: then it must not miss where a token went, or who comes next.
+    fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, role, .. } => {
                 self.role = self.role.max(role);
@@ -505,7 +505,7 @@ impl Protocol for FairKLate {
                 line.pass_to(self.me);
                 self.on_line(line, cx);
             }
-            Message::Tell { .. } | Message::Next { .. } => {}
+            Message::Tell { .. } | Message::Next { .. } => cx.send(to, message),
         }
         self.settle(cx);
     }

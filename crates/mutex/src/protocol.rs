@@ -62,7 +62,7 @@ pub trait Protocol: Sized {
     fn retire(&mut self, _heir: Option<PeerId>, _cx: &mut Cx<'_, Self>) {}
 
     /// A message to `to` never went out, so that nobody has seen it, and `to` is gone for good or seems to be. Whatever
-    /// must not get lost with it is ours again.
+    /// must not get lost with it is ours again; what `to` should hear if it comes back after all is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
     /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here, on

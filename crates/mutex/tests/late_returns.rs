@@ -83,10 +83,11 @@ fn a_line_that_never_went_out_is_here_again() {
 }
 
 #[test]
-fn nothing_else_of_what_was_meant_for_somebody_who_is_gone_matters() {
+fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
     let mut one = peer(ME);
     let before = one.clone();
     let tell = Message::Tell { epoch: 0, news: News::Request(claim(ME)) };
-    assert_eq!(hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell }), []);
+    let again = hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell.clone() });
+    assert_eq!(again, [Effect::Send { to: HOME, message: tell }]);
     assert_eq!(one, before);
 }

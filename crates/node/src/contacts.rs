@@ -4,11 +4,11 @@
 //! process of a host, from its start to its end. A process that begins anew is another member, so that nothing that was
 //! meant for the old one, and nothing that the old one had, can be taken for its own.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use peerlock_base::{PeerId, Time, mix};
+use peerlock_base::{PeerId, Span, Time, mix};
 
 use crate::link::{Frame, Heard, Link};
 use crate::wire::{decode, encode};
@@ -79,6 +79,8 @@ pub struct Contacts {
     unmet_loose: BTreeMap<PeerId, Vec<Vec<u8>>>,
     /// Who left, and who has what it had.
     departed: BTreeMap<PeerId, PeerId>,
+    /// Whose process has ended without a word: nothing is sent there any more.
+    gone: BTreeSet<PeerId>,
     /// What is to be sent and whom to hang up on, in order; for the node to take out.
     pub out: Vec<Effect>,
 }
@@ -104,6 +106,7 @@ impl Contacts {
             unmet: BTreeMap::new(),
             unmet_loose: BTreeMap::new(),
             departed: BTreeMap::new(),
+            gone: BTreeSet::new(),
             out: Vec::new(),
         }
     }
@@ -126,6 +129,11 @@ impl Contacts {
     /// The same without what is known of them.
     pub fn members(&self) -> Vec<PeerId> {
         self.open().map(|(member, _)| member).collect()
+    }
+
+    /// The members that were met within this time.
+    pub fn recent(&self, now: Time, within: Span) -> Vec<PeerId> {
+        self.open().filter(|(_, contact)| now.since(contact.since) < within).map(|(member, _)| member).collect()
     }
 
     /// A host that is not connected: since when, its member, and whether that was about to leave and to whom.
@@ -156,9 +164,17 @@ impl Contacts {
         all / 2 + 1
     }
 
-    /// How many messages have not been confirmed by those that can be reached.
-    pub fn kept(&self) -> usize {
-        self.hosts.values().filter(|contact| contact.is_open()).map(|contact| contact.link.kept()).sum()
+    /// How many messages have not been confirmed by our heir, or by those that can be reached or could a moment ago.
+    pub fn kept(&self, heir: Option<PeerId>, now: Time, recent: Span) -> usize {
+        let is_heir = |contact: &Contact| heir.is_some() && contact.member == heir;
+        let matters = |contact: &&Contact| contact.is_open() || is_heir(contact) || now.since(contact.since) < recent;
+        self.hosts.values().filter(matters).map(|contact| contact.link.kept()).sum()
+    }
+
+    /// The members that have not been connected for so long.
+    pub fn missing(&self, now: Time, long: Span) -> Vec<PeerId> {
+        let absent = self.hosts.values().filter(|contact| contact.epoch.is_none() && now.since(contact.since) >= long);
+        absent.filter_map(|contact| contact.member).collect()
     }
 
     /// A connection begins.
@@ -231,6 +247,7 @@ impl Contacts {
             (contact.joined, contact.leaving) = (false, None);
         }
         self.members.insert(now, host);
+        self.gone.remove(&now);
         news.push(News::Met(now));
         for body in self.unmet.remove(&now).unwrap_or_default() {
             self.send(now, body, news);
@@ -245,7 +262,8 @@ impl Contacts {
         let to = self.heir(to);
         let Some(&host) = self.members.get(&to) else {
             let kept: usize = self.unmet.values().map(Vec::len).sum();
-            if kept < MOST_UNMET {
+            if self.gone.contains(&to) {
+            } else if kept < MOST_UNMET {
                 self.unmet.entry(to).or_default().push(body);
             } else {
                 news.push(News::Notice(Notice::Unmet(to)));
@@ -302,10 +320,10 @@ impl Contacts {
         }
     }
 
-    /// A member has left for good, and `heir` has what it had.
-    pub fn depart(&mut self, gone: PeerId, heir: PeerId, news: &mut Vec<News>) {
+    /// A member has left for good, and `heir` has what it had. False if we knew, or it cannot be.
+    pub fn depart(&mut self, gone: PeerId, heir: PeerId, news: &mut Vec<News>) -> bool {
         if gone == self.me || gone == heir || self.departed.contains_key(&gone) || self.heir(heir) == gone {
-            return;
+            return false;
         }
         if self.departed.len() >= MOST_DEPARTED {
             self.departed.pop_first();
@@ -314,6 +332,7 @@ impl Contacts {
         for body in self.unmet.remove(&gone).unwrap_or_default() {
             self.send(gone, body, news);
         }
+        true
     }
 
     /// A member says goodbye. It has acted on all that it has confirmed and on nothing else: that is returned, for
@@ -321,6 +340,16 @@ impl Contacts {
     pub fn on_bye(&mut self, member: PeerId) -> Vec<Vec<u8>> {
         let contact = self.members.remove(&member).and_then(|host| self.hosts.remove(&host));
         contact.map(|mut contact| contact.link.take_kept()).unwrap_or_default()
+    }
+
+    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing is
+    /// sent to it.
+    pub fn lose(&mut self, member: PeerId) {
+        if self.gone.len() >= MOST_DEPARTED {
+            self.gone.pop_first();
+        }
+        self.gone.insert(member);
+        self.unmet.remove(&member);
     }
 
     /// Takes back what was meant for a member that is gone and never went out.

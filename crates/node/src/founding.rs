@@ -21,6 +21,8 @@ struct Pending {
     name: Name,
     slots: u32,
     number: u64,
+    /// How many attempts there were before this one.
+    tries: u32,
     attempt: Attempt,
 }
 
@@ -49,20 +51,21 @@ impl<W> Founding<W> {
         self.pending.contains_key(&resource)
     }
 
-    /// A new attempt to found a resource with ourselves as its home: its number, and what to ask everybody.
-    pub fn attempt(&mut self, name: Name, slots: u32, me: PeerId, above: u64) -> (u64, Question) {
+    /// A new attempt to found a resource with ourselves as its home, after so many in vain: its number, and what to ask
+    /// everybody.
+    pub fn attempt(&mut self, name: Name, slots: u32, tries: u32, me: PeerId, above: u64) -> (u64, Question) {
         let resource = name.key();
         let round = self.memories.get(&resource).map_or(0, Memory::round) + 1;
         let attempt = Attempt::new(Ballot { round, member: me }, Charter { slots, home: me, above });
         self.attempts += 1;
         let (number, question) = (self.attempts, attempt.question());
-        self.pending.insert(resource, Pending { name, slots, number, attempt });
+        self.pending.insert(resource, Pending { name, slots, number, tries, attempt });
         (number, question)
     }
 
-    /// An attempt has taken too long: what was to be founded.
-    pub fn give_up(&mut self, resource: Key) -> Option<(Name, u32)> {
-        self.pending.remove(&resource).map(|pending| (pending.name, pending.slots))
+    /// An attempt has taken too long: what was to be founded, with how many slots, and how many attempts there have been.
+    pub fn give_up(&mut self, resource: Key) -> Option<(Name, u32, u32)> {
+        self.pending.remove(&resource).map(|pending| (pending.name, pending.slots, pending.tries + 1))
     }
 
     /// Another member, or we ourselves, want a resource to be founded. No answer if too many were asked about.
@@ -116,7 +119,7 @@ mod tests {
     fn two_members_decide_and_nothing_is_left_of_it() {
         let name: Name = "r".parse().unwrap();
         let (mut mine, mut theirs) = (Founding::<()>::default(), Founding::<()>::default());
-        let (number, question) = mine.attempt(name.clone(), 3, ME, 100);
+        let (number, question) = mine.attempt(name.clone(), 3, 0, ME, 100);
         assert!(mine.is_pending(name.key()));
         let promise = |founding: &mut Founding<()>, question| founding.on_question(name.key(), question).unwrap();
         let (here, there) = (promise(&mut mine, question), promise(&mut theirs, question));

@@ -70,7 +70,7 @@ pub use config::Config;
 pub use error::{Class, Error};
 pub use guard::{Guard, Held, Line, Routing, Seat};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Answer, Birth, Effect, Input, NetEvent, Node};
+pub use node::{Answer, Birth, Effect, Input, NetEvent, Node, describe};
 pub use notice::Notice;
 pub use view::{
     ClientView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails,

@@ -107,11 +107,11 @@ impl Membership {
 
     /// A member that is in has greeted us. True if it is the first, and we are to join through it.
     pub fn on_joined(&mut self, from: PeerId, hosts: &[(PeerId, String)]) -> bool {
-        let Phase::Joining { via: via @ None, unmet, .. } = &mut self.phase else { return false };
-        *via = Some(from);
+        let Phase::Joining { via, unmet, .. } = &mut self.phase else { return false };
+        let first = via.replace(from).is_none();
         let met = |host: &Host| self.contacts.all().any(|(known, contact)| known == *host && contact.is_open());
         unmet.extend(hosts.iter().map(|(host, _)| Host(*host)).filter(|host| *host != self.me && !met(host)));
-        true
+        first
     }
 
     /// The overlay has taken us in, a member was met, or our patience with those that were not is at an end. True if we are

@@ -7,6 +7,7 @@ mod inspect;
 mod serve;
 
 use alloc::collections::VecDeque;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::take;
@@ -20,10 +21,11 @@ use crate::charter::Charters;
 use crate::clients::{Clients, SessionId, TicketId, Wanted};
 use crate::contacts::{Host, News};
 use crate::founding::Founding;
+use crate::link::Frame;
 use crate::membership::{Membership, Phase};
 use crate::survey::Survey;
 use crate::timers::Timers;
-use crate::wire::{Body, decode_body, encode_body};
+use crate::wire::{Body, decode, decode_body, encode_body};
 use crate::{Config, Counters, Error, Event, Guard, Name, Notice, Progress, ResourceDetails, Routing};
 
 /// Everything that can happen to a node.
@@ -230,6 +232,19 @@ type Message<P> = <P as Protocol>::Message;
 type Wire<P, O> = peer::Wire<<O as Overlay>::Message, Message<P>>;
 type PeerInput<P, O> = peer::Input<<O as Overlay>::Message, Message<P>, <P as Protocol>::Timer>;
 type PeerEffect<P, O> = peer::Effect<<O as Overlay>::Message, Message<P>, <P as Protocol>::Timer>;
+
+/// What bytes between two nodes say, for a trace.
+pub fn describe<P: Guard, O: Routing>(bytes: &[u8]) -> String {
+    match decode(bytes) {
+        Ok(Frame::Data { number, has, body }) => match decode_body::<Wire<P, O>>(&body) {
+            Ok(body) => format!("data {number}, has {has}: {body:?}"),
+            Err(malformed) => format!("data {number}, has {has}: {malformed:?}"),
+        },
+        Ok(Frame::Loose { body }) => format!("{:?}", decode_body::<Wire<P, O>>(&body)),
+        Ok(frame) => format!("{frame:?}"),
+        Err(malformed) => format!("{malformed:?}"),
+    }
+}
 
 /// So many messages a node may tell itself in one step, as the heir of others. A protocol that does not come to an end with
 /// them has a mistake, which shall cost a resource and not the process.

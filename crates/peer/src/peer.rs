@@ -122,12 +122,14 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     /// By name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
+    /// It is about to leave, and who gets what it has.
+    retires: Option<Option<PeerId>>,
 }
 
 impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     /// A peer at this place of an overlay.
     pub fn new(overlay: O, resources: R, config: Config) -> Self {
-        Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
+        Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default(), retires: None }
     }
 
     /// Its place in the overlay.
@@ -175,7 +177,10 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Inherited { from, resource, message } => {
                 hear(resource, mutex::Input::Inherited { from, message }, cx);
             }
-            Input::Retire { heir } => self.tell_all(|| mutex::Input::Retire { heir }, cx),
+            Input::Retire { heir } => {
+                self.retires = Some(heir);
+                self.tell_all(|| mutex::Input::Retire { heir }, cx);
+            }
             Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
         }
         for _ in 0..MOST_HERE {
@@ -320,9 +325,13 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
-        let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
+        let found = self.find(resource);
+        let Ok(at) = found.or_else(|at| self.begin(at, resource).ok_or(at)) else {
             return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
         };
+        if let (Err(_), Some(heir)) = (found, self.retires) {
+            hear(resource, mutex::Input::Retire { heir }, cx); // It was not there when the others were told.
+        }
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         if let mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } = &input
             && !owned.contains(key)

@@ -2,6 +2,7 @@
 
 mod bare;
 mod on_overlay;
+pub mod whole;
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -11,6 +12,7 @@ use peerlock_mutex::Grant;
 
 pub use bare::Bare;
 pub use on_overlay::{Catalogue, OnOverlay, OverlayNote, Routing, Settled};
+pub use whole::Whole;
 
 /// One kind of peer. A world is made for one kind, so nothing here is called through a pointer.
 ///

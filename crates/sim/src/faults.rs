@@ -16,6 +16,8 @@ const CRASH_AFTER: Span = Span::from_secs(1);
 /// for the first four, which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
+    /// Nothing goes wrong before this time has passed, but for clients that crash or withdraw, and clocks.
+    pub quiet: Span,
     /// The share of messages that are lost.
     pub loss: f64,
     /// The share of messages that arrive twice, each copy after a time of its own.
@@ -157,6 +159,9 @@ impl Fate {
     /// How many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
+        if now.since(Time::ZERO) < self.faults.quiet {
+            return 1;
+        }
         let copies = usize::from(!happens(self.faults.loss, &mut self.rng))
             + usize::from(happens(self.faults.duplication, &mut self.rng));
         if self.is_cut(now, from, to) { 0 } else { copies }
@@ -240,6 +245,11 @@ impl Fate {
     /// Who is struck is drawn from here.
     pub fn victims(&mut self) -> &mut Rng {
         &mut self.crashes
+    }
+
+    /// How long nothing goes wrong at first.
+    pub fn quiet(&self) -> Span {
+        self.faults.quiet
     }
 
     pub fn is_calm(&self) -> bool {

@@ -3,8 +3,8 @@
 //! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check every
 //! event. `world.rs` tells how to add one of each. Three settings are made of it, each of which runs many trials and puts a
 //! [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload: clients that come and go)
-//! and [`Rounds`] (whole peers on an overlay, many resources, churn). The same seed gives the same bytes on any number of
-//! threads.
+//! and [`Rounds`] (whole peers on an overlay, many resources, churn); a fourth, [`Nodes`], runs the product's own peers. The same
+//! seed gives the same bytes on any number of threads.
 
 pub mod actor;
 mod carrier;
@@ -14,6 +14,7 @@ mod hosts;
 mod ideal;
 pub mod latency;
 mod ledger;
+mod nodes;
 mod open;
 pub mod queue;
 pub mod report;
@@ -32,6 +33,7 @@ pub use experiment::Experiment;
 pub use faults::{Cut, Faults, Spells};
 pub use ideal::Ideal;
 pub use ledger::{Client, Ledger};
+pub use nodes::Nodes;
 pub use open::Open;
 pub use report::{Harm, Numbers, PerPeerMax, Report, WaitSummary};
 pub use rounds::{OverlayKind, Rounds, UnknownName};

@@ -82,6 +82,7 @@ fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation)
     Box::new(Failure { trial, seed, violation, events })
 }
 
-fn seed_of(trial: u32, seed: u64) -> u64 {
+/// The seed of one trial.
+pub(crate) fn seed_of(trial: u32, seed: u64) -> u64 {
     Rng::stream(seed, trial.into()).bits()
 }

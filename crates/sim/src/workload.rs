@@ -4,6 +4,7 @@ mod closed;
 mod hold;
 mod poisson;
 mod rounds;
+mod visits;
 
 use peerlock_base::{PeerId, Time};
 
@@ -11,6 +12,7 @@ pub use closed::{Closed, ClosedLoop};
 pub use hold::{Hold, HoldError};
 pub use poisson::{OpenWorkload, Poisson};
 pub use rounds::{InRounds, Load, Plan};
+pub use visits::{Churn, InVisits, Visits};
 
 use crate::actor::Actor;
 use crate::ledger::Client;

@@ -83,6 +83,8 @@ enum Fault {
     Freeze(Span),
     /// A partition begins that lasts this long.
     Partition(Span),
+    /// The first of each kind is drawn.
+    First,
 }
 
 /// A rule was broken: which, and when.
@@ -194,10 +196,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     fn play(&mut self) -> Result<(), Broken> {
         L::start(self)?;
-        self.next_crash();
-        self.next_death();
-        self.next_freeze();
-        self.next_partition();
+        match self.fate.quiet() {
+            Span::ZERO => self.strike(Fault::First)?,
+            quiet => self.fault(quiet, Fault::First),
+        }
         while let Some((at, event)) = self.queue.pop() {
             if L::is_over(self, at) {
                 break;
@@ -403,6 +405,15 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
         match fault {
+            // It was in line when everything calmed down.
+            Fault::Crash(_) | Fault::Death | Fault::Freeze(_) | Fault::Partition(_) if self.fate.is_calm() => Ok(()),
+            Fault::First => {
+                self.next_crash();
+                self.next_death();
+                self.next_freeze();
+                self.next_partition();
+                Ok(())
+            }
             Fault::Crash(down) => {
                 self.next_crash();
                 let Some(peer) = self.hosts.any(self.fate.victims()) else { return Ok(()) };

@@ -15,6 +15,8 @@ use crate::{Config, Error, Event, Guard, PeerView, Routing};
 
 /// So many resources are told at once.
 const MOST_CHARTERS: usize = 100;
+/// Who was met so short a time ago may not have heard of others who came at the same time.
+const RECENT: Span = Span::from_secs(10);
 /// How long a confirmation waits for a message to go with.
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
 /// How often we look whether all is handed over.
@@ -65,6 +67,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         match news {
             News::Met(member) => self.on_met(member),
             News::Gone(member, heir, unsent) => {
+                self.membership.contacts.lose(member);
                 self.on_departed(member, heir);
                 self.give_back(member, unsent, None);
             }
@@ -81,12 +84,18 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
         let greeting = self.greeting();
         self.mention(member, &greeting);
+        // Those who came just before may have been greeted by everybody before it was there.
+        let (joined, hosts) = (self.membership.is_joined(), self.membership.linked());
+        let hosts = hosts.into_iter().filter(|(host, _)| *host == peer).collect();
+        let newcomer = Body::Greeting { joined, hosts, departed: Vec::new() };
+        let recent = self.membership.contacts.recent(self.now, RECENT).into_iter().filter(|other| *other != member);
+        recent.for_each(|other| self.mention(other, &newcomer));
         let known: Vec<_> = self.peer.resources().iter().map(|(_, known)| known.clone()).collect();
         for some in known.chunks(MOST_CHARTERS) {
             self.mention(member, &Body::Charters(some.to_vec()));
         }
         if let Phase::Leaving(_, heir) = *self.membership.phase() {
-            self.mention(member, &Body::Leaving { heir });
+            self.tell(member, &Body::Leaving { heir });
         }
         self.on_progress(false, Some(member), false);
         self.ask_for_pending();
@@ -106,9 +115,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
     ) {
         let addresses = self.membership.on_hosts(from, hosts);
         self.effects.extend(addresses.into_iter().map(Effect::Dial));
-        for (gone, heir) in departed {
-            self.membership.contacts.depart(gone, heir, &mut self.news);
-        }
+        departed.into_iter().for_each(|(gone, heir)| self.depart(gone, heir));
         if let Some(contact) = self.membership.contacts.of(from) {
             contact.joined = joined;
         }
@@ -185,9 +192,15 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
     }
 
-    /// Whoever stays gets what we have.
+    /// Whoever stays gets what we have. That must be known before we are gone: who missed the goodbye goes by it.
     fn hand_over(&mut self, heir: Option<PeerId>) {
-        self.mention_to_all(&Body::Leaving { heir });
+        let body = Body::Leaving { heir };
+        self.membership.contacts.members().into_iter().for_each(|member| self.tell(member, &body));
+        // Also what nobody has asked for yet: its tokens and its line are ours by its charter.
+        let me = self.membership.contacts.me();
+        let homes = self.peer.resources().iter().filter(|(_, (_, charter))| charter.home == me);
+        let homes: Vec<_> = homes.map(|(resource, _)| resource).collect();
+        homes.into_iter().for_each(|resource| _ = self.peer.open(resource));
         self.peer_step(peer::Input::Retire { heir });
     }
 
@@ -203,7 +216,14 @@ impl<P: Guard, O: Routing> Node<P, O> {
 
     pub(super) fn on_leave_alarm(&mut self) {
         let Phase::Leaving(since, heir) = *self.membership.phase() else { return };
-        if self.membership.contacts.kept() > 0 && self.now.since(since) < self.config.leave_patience {
+        for member in self.membership.contacts.missing(self.now, self.config.suspect) {
+            let unsent = self.membership.contacts.take_unsent(member);
+            self.give_back(member, unsent, None);
+        }
+        let recent = self.config.suspect;
+        if self.membership.contacts.kept(heir, self.now, recent) > 0
+            && self.now.since(since) < self.config.leave_patience
+        {
             return self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
         }
         self.membership.contacts.ack_all();
@@ -226,10 +246,19 @@ impl<P: Guard, O: Routing> Node<P, O> {
     /// A member is gone for good. If it has left in good order, its heir has what it had.
     fn on_departed(&mut self, member: PeerId, heir: Option<PeerId>) {
         if let Some(heir) = heir {
-            self.membership.contacts.depart(member, heir, &mut self.news);
+            self.depart(member, heir);
         }
         self.peer_step(peer::Input::Unreachable(member));
         self.peer_step(peer::Input::PeerDown(member));
+    }
+
+    /// Who left has an heir. If that is us, we tell everybody: somebody who came just then may never have met who left.
+    fn depart(&mut self, gone: PeerId, heir: PeerId) {
+        let is_news = self.membership.contacts.depart(gone, heir, &mut self.news);
+        if is_news && heir == self.membership.contacts.me() {
+            let (joined, hosts, departed) = (self.membership.is_joined(), Vec::new(), [(gone, heir)].into());
+            self.mention_to_all(&Body::Greeting { joined, hosts, departed });
+        }
     }
 
     /// Everybody whom this peer knows, itself first.

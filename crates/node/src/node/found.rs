@@ -9,31 +9,34 @@ use crate::register::{Memory, Next, Question};
 use crate::wire::{Answer, Body, Question as Asked};
 use crate::{Charter, Guard, Name, Notice, Routing};
 
-/// How long an attempt may take before there is another.
+/// How long the first attempt may take before there is another. Twice as long for each further one, up to the longest: where
+/// messages take long and several found at once, none would come to an end before another begins.
 const RETRY: Span = Span::from_millis(500);
+const DOUBLINGS: u32 = 4;
 
 impl<P: Guard, O: Routing> Node<P, O> {
     /// Founds a resource, or finds out what somebody else has founded.
     pub(super) fn found(&mut self, name: Name, slots: u32) {
         if self.membership.is_joined() && !self.founding.is_pending(name.key()) {
-            self.try_to_found(name, slots);
+            self.try_to_found(name, slots, 0);
         }
     }
 
-    fn try_to_found(&mut self, name: Name, slots: u32) {
+    fn try_to_found(&mut self, name: Name, slots: u32, tries: u32) {
         let (resource, me) = (name.key(), self.membership.contacts.me());
         let above = self.birth.micros + self.now.as_nanos() / 1000;
-        let (number, question) = self.founding.attempt(name, slots, me, above);
-        let after = self.birth.rng.between(RETRY / 2, RETRY + RETRY / 2);
+        let (number, question) = self.founding.attempt(name, slots, tries, me, above);
+        let mean = RETRY * (1 << tries.min(DOUBLINGS));
+        let after = self.birth.rng.between(mean / 2, mean + mean / 2);
         self.timers.set(Alarm::Found(resource), self.now + after);
         self.ask_members(resource, number, question);
     }
 
     /// Too few have answered, or somebody else was faster.
     pub(super) fn on_founding_alarm(&mut self, resource: Key) {
-        let Some((name, slots)) = self.founding.give_up(resource) else { return };
+        let Some((name, slots, tries)) = self.founding.give_up(resource) else { return };
         if self.clients.waiting(resource).next().is_some() {
-            self.try_to_found(name, slots);
+            self.try_to_found(name, slots, tries);
         }
     }
 

@@ -1,0 +1,201 @@
+//! Connections made of single messages that may get lost, come twice or be cut off: what a transport promises a node
+//! (`Transport` in `peerlock-service`), and no more.
+//!
+//! ```text
+//!   3                            7
+//!   │                      knock  │        the larger asks for a connection, the smaller opens it, so that
+//!   │◄────────────────────────────┤        there are never two
+//!   │ open(n)                     │
+//!   ├────────────────────────────►│ up     n is a reading of its clock: of two connections the later has the larger
+//!   │                  accept(n)  │
+//!   │◄────────────────────────────┤
+//!   │ up                          │
+//!   │ data(n, 1), data(n, 2) ✂    │
+//!   ├────────────────────────────►│
+//!   │ data(n, 3)                  │
+//!   ├────────────────────────────►│ down   2 was lost: the connection breaks, here at once …
+//!   │                   close(n)  │
+//!   │◄────────────────────────────┤        … and there when this arrives, or nothing was heard for a while
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_node::NetEvent;
+
+/// How often each end lets the other hear of it, and tries again to connect.
+pub const BEAT: Span = Span::from_secs(1);
+/// Who is not heard for so long is not there.
+const SILENT: Span = Span::from_secs(4);
+/// Why a connection breaks where something is missing.
+const LOST: &str = "something was lost on its way";
+
+/// A message of a connection.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// The number of the connection.
+    pub number: u64,
+    /// What it is about.
+    pub part: Part,
+}
+
+/// What a message of a connection is about.
+#[derive(Clone, Debug)]
+pub enum Part {
+    /// The sender wants a connection, and it is for the receiver to open it.
+    Knock,
+    /// The sender opens it.
+    Open,
+    /// The sender has it, too.
+    Accept,
+    /// The next of the bytes that it sends, counted from 1.
+    Data(u64, Vec<u8>),
+    /// It is there, and has sent so much.
+    Beat(u64),
+    /// It does not know such a connection any more.
+    Close,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    number: u64,
+    /// The number by which the node knows it, once it is up.
+    epoch: Option<u64>,
+    sent: u64,
+    received: u64,
+    heard: Time,
+}
+
+/// All connections of one peer.
+#[derive(Debug, Default)]
+pub struct Connections {
+    ends: BTreeMap<PeerId, End>,
+    /// Whom we want to be connected with, again and again.
+    wanted: BTreeSet<PeerId>,
+    /// The last number that was given to a connection.
+    last: u64,
+    /// How many have been up.
+    epochs: u64,
+    /// What is to be sent.
+    pub packets: Vec<(PeerId, Packet)>,
+    /// What the node is to be told.
+    pub events: Vec<NetEvent>,
+}
+
+/// Where a peer listens.
+pub fn address(peer: PeerId) -> String {
+    format!("peer:{peer}")
+}
+
+impl Connections {
+    /// Connects to whoever listens there, again and again.
+    pub fn dial(&mut self, address: &str, me: PeerId, now: Time) {
+        let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
+        if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) {
+            self.wanted.insert(peer);
+            self.connect(peer, me, now);
+        }
+    }
+
+    fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
+        if self.ends.contains_key(&peer) {
+        } else if me < peer {
+            // A clock does not go back, also when its peer restarts.
+            self.last = now.as_nanos().max(self.last + 1);
+            self.ends.insert(peer, End { number: self.last, epoch: None, sent: 0, received: 0, heard: now });
+            self.packets.push((peer, Packet { number: self.last, part: Part::Open }));
+        } else {
+            self.packets.push((peer, Packet { number: 0, part: Part::Knock }));
+        }
+    }
+
+    /// Sends on a connection that is up.
+    pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>) {
+        if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
+            end.sent += 1;
+            self.packets.push((peer, Packet { number: end.number, part: Part::Data(end.sent, bytes) }));
+        }
+    }
+
+    /// Ends the connection to a peer, for another to begin.
+    pub fn hang_up(&mut self, peer: PeerId, why: &str) {
+        let Some(End { number, epoch, .. }) = self.ends.remove(&peer) else { return };
+        self.packets.push((peer, Packet { number, part: Part::Close }));
+        self.events.extend(epoch.map(|epoch| NetEvent::Down { peer, epoch, why: why.to_owned() }));
+    }
+
+    /// Lets everybody hear of us, gives up those that are silent, and tries again to connect.
+    pub fn beat(&mut self, me: PeerId, now: Time) {
+        let silent: Vec<PeerId> =
+            self.ends.iter().filter(|(_, end)| now.since(end.heard) >= SILENT).map(|(peer, _)| *peer).collect();
+        silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
+        for (&peer, end) in &self.ends {
+            let part = if end.epoch.is_some() { Part::Beat(end.sent) } else { Part::Open };
+            self.packets.push((peer, Packet { number: end.number, part }));
+        }
+        for peer in self.wanted.clone() {
+            self.connect(peer, me, now);
+        }
+    }
+
+    /// A message of a connection arrived.
+    pub fn on_packet(&mut self, peer: PeerId, Packet { number, part }: Packet, me: PeerId, now: Time) {
+        let known = self.ends.get(&peer).map(|end| end.number);
+        match part {
+            Part::Knock => {
+                self.wanted.insert(peer);
+                self.connect(peer, me, now);
+            }
+            Part::Open if known > Some(number) => {} // An old one.
+            Part::Open => {
+                if known != Some(number) {
+                    self.hang_up(peer, "the other side begins anew");
+                    self.ends.insert(peer, End { number, epoch: None, sent: 0, received: 0, heard: now });
+                }
+                self.up(peer, now);
+                self.packets.push((peer, Packet { number, part: Part::Accept }));
+            }
+            Part::Close if known == Some(number) => self.hang_up(peer, "the other side has closed it"),
+            Part::Close => {}
+            // Of a connection that is over here.
+            _ if known != Some(number) => self.packets.push((peer, Packet { number, part: Part::Close })),
+            Part::Accept => self.up(peer, now),
+            Part::Data(at, bytes) => {
+                if let Some(epoch) = self.take(peer, at, now) {
+                    self.events.push(NetEvent::Message { from: peer, epoch, bytes });
+                }
+            }
+            Part::Beat(sent) => {
+                self.up(peer, now);
+                if self.ends.get(&peer).is_some_and(|end| end.received < sent) {
+                    self.hang_up(peer, LOST);
+                }
+            }
+        }
+    }
+
+    fn up(&mut self, peer: PeerId, now: Time) {
+        let Some(end) = self.ends.get_mut(&peer) else { return };
+        end.heard = now;
+        if end.epoch.is_none() {
+            self.epochs += 1;
+            end.epoch = Some(self.epochs);
+            self.events.push(NetEvent::Up { peer, epoch: self.epochs, address: address(peer) });
+        }
+    }
+
+    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what was sent
+    /// from there on is lost with the connection.
+    fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
+        self.up(peer, now);
+        let end = self.ends.get_mut(&peer)?;
+        if number > end.received + 1 {
+            self.hang_up(peer, LOST);
+            return None;
+        }
+        let is_next = number == end.received + 1;
+        end.received += u64::from(is_next);
+        end.epoch.filter(|_| is_next)
+    }
+}
