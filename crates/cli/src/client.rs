@@ -13,6 +13,8 @@ use peerlock_http::{Released, Renewed};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::error::exit;
+use crate::say::say;
 use crate::{Error, Result, duration};
 
 /// What is asked for, by whoever asks.
@@ -197,7 +199,9 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     if let Err(error) = print(&text) {
         // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.
         let _gone = client.release(&options.name, &granted.grant).await;
-        return Err(error);
+        // Not even a reader that has seen enough is no error here.
+        say(&error);
+        return Ok(ExitCode::from(exit::IO));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -93,7 +93,7 @@ pub mod exit {
     const SOFTWARE: u8 = 70;
     const SYSTEM: u8 = 71;
     const CANNOT_CREATE: u8 = 73;
-    const IO: u8 = 74;
+    pub const IO: u8 = 74;
     pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
     /// 128 and the number of SIGINT.
     const INTERRUPTED: u8 = 130;

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use peerlock_service::{Class, Error, Name};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
+use utoipa::IntoParams;
 
 use crate::Failure;
 
@@ -61,5 +63,29 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
             Error::BadName { name: parts.uri.path().to_owned(), why }
         })?;
         Ok(Self(name.parse::<Name>()?))
+    }
+}
+
+/// The resource in the query, if there is one.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct About {
+    /// Only what is about this resource.
+    #[param(value_type = Option<String>)]
+    pub name: Option<Name>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for About {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let query = Query::from_request_parts(parts, state).await;
+        let Query(about) = query.map_err(|error| {
+            let message =
+                format!("the query is not what this takes: {}. It takes `name`, a resource", error.body_text());
+            Failure::new(Class::BadRequest, message)
+        })?;
+        Ok(about)
     }
 }

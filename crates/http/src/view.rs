@@ -1,29 +1,34 @@
 //! What the live page draws: one or several peers from the inside, put together.
 //!
 //! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where the
-//! others lie, and its own pointers, tokens and clients. What is elsewhere, the page asks of `/v1/resources/{name}`.
+//! others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::State;
 use futures_util::future::join_all;
 use peerlock_service::{
-    ClientView, Event, Happening, Inspection, Key, Name, Part, PeerId, PeerView, Service, TicketView,
+    ClientView, Event, Happening, Inspection, Key, Name, Part, PeerId, PeerView, ResourceDetails, Service, TicketView,
 };
 use serde::Serialize;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::Failure;
+use crate::input::About;
 use crate::waits::{Second, Waits};
 
 /// So many of those who wait are shown by name.
 const MOST_SHOWN: usize = 100;
+/// The others have so long to answer. Well within the time that the page waits for us.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Of so many resources the waits are kept.
 const MOST_RESOURCES: usize = 1000;
 
@@ -48,8 +53,25 @@ impl Watch {
         Self { services, began, waits }
     }
 
-    /// How it looks now. Peers that have stopped are left out.
-    pub async fn view(&self) -> View {
+    /// How it looks now, and most of all this resource, or the first. Peers that have stopped are left out.
+    pub async fn view(&self, name: Option<&Name>) -> View {
+        let mut view = self.seen().await;
+        let named = view.resources.iter().position(|resource| name.is_some_and(|name| *name == resource.name));
+        if !view.whole
+            && let Some(resource) = view.resources.get_mut(named.unwrap_or(0))
+            && let Some(service) = self.services.first()
+        {
+            match timeout(PATIENCE, service.show(resource.name.as_str())).await {
+                Ok(Ok(details)) => resource.join(details),
+                Ok(Err(error)) => resource.trouble = Some(error.to_string()),
+                Err(_) => resource.trouble = Some("The other peers do not answer; retrying.".to_owned()),
+            }
+        }
+        view
+    }
+
+    /// What can be seen from the inside.
+    async fn seen(&self) -> View {
         let seen = join_all(self.services.iter().map(Service::inspect)).await.into_iter().flatten().collect::<Vec<_>>();
         let known = match self.services.first() {
             Some(service) => service.peers().await.unwrap_or_default(),
@@ -83,9 +105,14 @@ pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
 }
 
 /// What the live page draws: the peers on their ring, pointers, tokens, lines and waits.
-#[utoipa::path(get, path = "/v1/view", responses((status = 200, body = View)))]
-async fn view(State(watch): State<Arc<Watch>>) -> Json<View> {
-    Json(watch.view().await)
+#[utoipa::path(
+    get,
+    path = "/v1/view",
+    params(About),
+    responses((status = 200, body = View), (status = "default", body = Failure))
+)]
+async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<View> {
+    Json(watch.view(name.as_ref()).await)
 }
 
 /// Peers from the inside, at about one moment.
@@ -122,14 +149,15 @@ pub struct ViewPeer {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewResource {
     /// Its name.
-    pub name: String,
+    #[schema(value_type = String)]
+    pub name: Name,
     /// How many may be inside at a time; nothing while it is being founded.
     pub slots: Option<u32>,
-    /// Who keeps the line, if that peer is seen from the inside.
+    /// Who keeps the line, if that peer is seen from the inside or was asked.
     pub keeper: Option<String>,
     /// To whom each peer sends its requests.
     pub pointers: Vec<Pointer>,
-    /// The tokens at the peers that are seen, by slot. One that is under way is missing.
+    /// The tokens at the peers that are seen or were asked, by slot. One that is under way may be missing.
     pub tokens: Vec<ViewToken>,
     /// Who waits, the next first: a hundred at most.
     pub queue: Vec<ViewWaiter>,
@@ -139,6 +167,8 @@ pub struct ViewResource {
     pub entries: u64,
     /// How long they had waited, for each second of the last two minutes in which somebody came in.
     pub waits: Vec<Second>,
+    /// Why the others could not be asked, if they could not.
+    pub trouble: Option<String>,
 }
 
 /// Where a peer sends its requests.
@@ -157,7 +187,9 @@ pub struct ViewToken {
     pub slot: u32,
     /// Where it is.
     pub peer: String,
-    /// Who is inside with it.
+    /// Nobody is inside with it.
+    pub free: bool,
+    /// Who is inside with it, if that is known.
     pub holder: Option<ClientView>,
     /// The peer that it goes to next, as far as that is settled.
     pub next: Option<String>,
@@ -168,10 +200,30 @@ pub struct ViewToken {
 pub struct ViewWaiter {
     /// Where.
     pub peer: String,
-    /// Which of that peer's tickets.
+    /// Which of that peer's tickets; its place in line if the peer that keeps the line was asked.
     pub ticket: u64,
-    /// More of it, if its peer is seen.
+    /// More of it, if its peer is seen or was asked.
     pub client: Option<ClientView>,
+}
+
+impl ViewResource {
+    /// Takes over what the whole cluster says, where this peer alone cannot see it.
+    fn join(&mut self, details: ResourceDetails) {
+        let next = |slot| self.tokens.iter().find(|token| token.slot == slot)?.next.clone();
+        let tokens = details.holders.into_iter().map(|held| {
+            let next = next(held.slot);
+            ViewToken { slot: held.slot, peer: held.peer.to_string(), free: held.free, holder: held.client, next }
+        });
+        self.tokens = tokens.collect();
+        self.keeper = Some(details.coordinator.to_string());
+        self.waiting = details.queue.len();
+        let waiters = (0..).zip(details.queue).take(MOST_SHOWN).map(|(ticket, waiter)| ViewWaiter {
+            peer: waiter.peer.to_string(),
+            ticket,
+            client: waiter.client,
+        });
+        self.queue = waiters.collect();
+    }
 }
 
 impl View {
@@ -245,11 +297,12 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
             let holder = part.clients.iter().find(|client| client.slot == Some(token.slot));
             let holder = holder.map(|found| found.client.clone());
             let next = token.next.map(|next| next.peer.to_string());
-            tokens.insert(token.slot, ViewToken { slot: token.slot, peer: peer.to_string(), holder, next });
+            let token = ViewToken { slot: token.slot, peer: peer.to_string(), free: token.free, holder, next };
+            tokens.insert(token.slot, token);
         }
     }
     ViewResource {
-        name: name.to_string(),
+        name: name.clone(),
         slots: parts.values().find_map(|part| part.slots),
         keeper: keeper.map(|(peer, _)| peer.to_string()),
         pointers: pointers.collect(),
@@ -258,6 +311,7 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
         waiting: waiting().count(),
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
+        trouble: None,
     }
 }
 
@@ -334,9 +388,23 @@ mod tests {
         assert!(!view.whole);
         let peers: Vec<_> = view.peers.iter().map(|peer| (peer.label.as_str(), peer.up, peer.seen)).collect();
         assert_eq!(peers, [("10.0.0.1:7400", true, true), ("10.0.0.7:7400", false, false)]);
-        let resource = &view.resources[0];
+        let mut resource = view.resources[0].clone();
         assert_eq!(resource.queue, [ViewWaiter { peer: "7".to_owned(), ticket: 9, client: None }]);
         assert_eq!((resource.tokens.len(), resource.pointers.len(), resource.waits.len()), (1, 0, 0));
+
+        // The others are asked of this one: their tokens and clients are there, too, and what only we know stays.
+        let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "holders": [
+            { "slot": 0, "peer": "1", "free": false, "client": { "label": "1.1", "age_ms": 7 } },
+            { "slot": 1, "peer": "7", "free": false },
+            { "slot": 2, "peer": "7", "free": true },
+        ], "queue": [{ "peer": "7", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1" }] });
+        resource.join(serde_json::from_value(details).expect("what `show` says"));
+        assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
+        let tokens: Vec<_> =
+            resource.tokens.iter().map(|token| (&*token.peer, token.free, token.next.is_some())).collect();
+        assert_eq!(tokens, [("1", false, true), ("7", false, false), ("7", true, false)]);
+        let queue: Vec<_> = resource.queue.iter().map(|at| (&*at.peer, at.ticket, at.client.is_some())).collect();
+        assert_eq!(queue, [("7", 0, true), ("1", 1, false)]);
     }
 
     #[test]

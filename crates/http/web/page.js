@@ -32,18 +32,6 @@ async function get(path) {
   return body;
 }
 
-// An agent sees only its own peer from the inside: where the others are concerned it asks them.
-async function askTheOthers(resource) {
-  const details = await get(`/v1/resources/${encodeURIComponent(resource.name)}`);
-  resource.keeper = details.coordinator;
-  resource.waiting = details.queue.length;
-  resource.queue = details.queue.map((waiter, ticket) => ({ ...waiter, ticket }));
-  const next = new Map(resource.tokens.map((held) => [held.slot, held.next]));
-  resource.tokens = details.holders.map(({ slot, peer, free, client }) => {
-    return { slot, peer, holder: free ? null : client ?? { label: "" }, next: next.get(slot) };
-  });
-}
-
 function choose(view) {
   const resource = view.resources.find(({ name }) => name === chosen) ?? view.resources[0];
   if (resource && resource.name !== chosen) {
@@ -95,11 +83,11 @@ function drawInside(resource, name) {
     const dot = svg("svg", { viewBox: "-10 -10 20 20", class: "dot" }, makeToken(slot));
     return html("tr", {}, html("td", {}, dot), cell("client"), cell("peer-name"), cell("number"), cell("number"));
   };
-  each(part("tokens"), resource.tokens, ({ slot }) => slot, make, (row, { slot, peer, holder }) => {
+  each(part("tokens"), resource.tokens, ({ slot }) => slot, make, (row, { slot, peer, free, holder }) => {
     const [dot, client, where, fencing, age] = row.children;
-    dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${holder ? "" : " free"}`);
-    client.classList.toggle("nobody", !holder);
-    say(client, holder ? holder.label || "a client" : "free");
+    dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${free ? " free" : ""}`);
+    client.classList.toggle("nobody", free);
+    say(client, free ? "free" : holder?.label || "a client");
     say(where, name(peer));
     say(fencing, String(holder?.fencing ?? ""));
     say(age, holder ? duration(holder.age_ms) : "");
@@ -160,16 +148,16 @@ async function attempt(work) {
 async function look() {
   let trouble = "";
   const failed = await attempt(async () => {
-    const view = await get("/v1/view");
-    const resource = choose(view);
-    if (!view.whole && resource) trouble = await attempt(() => askTheOthers(resource));
+    // An agent asks the other peers about the resource that is looked at.
+    const view = await get(chosen === null ? "/v1/view" : `/v1/view?name=${encodeURIComponent(chosen)}`);
+    trouble = choose(view)?.trouble ?? "";
     draw(view);
   });
   report(failed || trouble);
   setTimeout(whenVisible, failed || !shown?.whole ? SELDOM_MS : OFTEN_MS);
 }
 
-// Who does not look needs no news.
+// Nothing is asked for while nobody looks.
 function whenVisible() {
   if (!document.hidden) return look();
   document.addEventListener("visibilitychange", whenVisible, { once: true });

@@ -151,7 +151,7 @@ function drawTokens(resource, { radius, size, spots }) {
   };
   each(tokens, placed, ({ token }) => token.slot, ({ token }) => makeToken(token.slot), (group, one) => {
     const [x, y] = spot(one);
-    group.setAttribute("class", `token ${colour(one.token.slot)}${one.token.holder ? "" : " free"}`);
+    group.setAttribute("class", `token ${colour(one.token.slot)}${one.token.free ? " free" : ""}`);
     group.style.transform = `translate(${round(x)}px, ${round(y)}px)`;
   });
   const going = placed.filter(({ token }) => token.next && token.next !== token.peer && spots.has(token.next));

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use peerlock_http::client::{Agent, Error};
-use peerlock_http::{Granted, Line, Want};
+use peerlock::{Agent, Client, Error, Granted, Request};
 
 /// Where a client finds its orders.
 pub const ORDERS: &str = "PEERLOCK_TEST_CLIENT";
@@ -68,7 +67,7 @@ fn open(log: &Path) -> File {
 #[test]
 fn client() {
     let Ok(orders) = std::env::var(ORDERS) else { return };
-    let mut client = Client::new(Orders::parse(&orders).expect("good orders"));
+    let mut client = Visitor::new(Orders::parse(&orders).expect("good orders"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let outcome = runtime.block_on(client.run());
     if let Err(error) = outcome {
@@ -78,27 +77,22 @@ fn client() {
     }
 }
 
-struct Client {
+struct Visitor {
     orders: Orders,
-    want: Want,
-    agent: Agent,
+    request: Request,
+    agent: Client,
     log: File,
 }
 
 /// The resource that they all want.
 pub const NAME: &str = "r";
 
-impl Client {
+impl Visitor {
     fn new(orders: Orders) -> Self {
-        let want = Want {
-            slots: Some(orders.slots),
-            ttl_ms: Some(orders.ttl.as_millis() as u64),
-            label: Some(orders.number.to_string()),
-            ..Want::default()
-        };
-        let agent = Agent::new(orders.socket.parse().unwrap(), None);
+        let request = Request::new(NAME).slots(orders.slots).ttl(orders.ttl).label(orders.number.to_string());
+        let agent = Agent::at(orders.socket.parse().unwrap(), None).client();
         let log = open(Path::new(&orders.log));
-        Self { orders, want, agent, log }
+        Self { orders, request, agent, log }
     }
 
     fn write(&mut self, line: &str) {
@@ -118,16 +112,13 @@ impl Client {
     async fn enter(&mut self) -> Result<bool, Error> {
         let asked = now();
         let (granted, held) = if self.orders.hold {
-            let mut hold = self.agent.hold(NAME, &self.want).await?;
-            loop {
-                match hold.next().await? {
-                    Line::Granted(granted) => break (granted, Some(hold)),
-                    Line::Waiting(_) => {}
-                    _ => return Ok(false),
-                }
+            match self.agent.hold(&self.request, |_| {}).await {
+                Ok(hold) => (hold.granted().clone(), Some(hold)),
+                Err(Error::Lost) => return Ok(false),
+                Err(error) => return Err(error),
             }
         } else {
-            (self.agent.acquire(NAME, &self.want).await?, None)
+            (self.agent.acquire_detached(&self.request).await?, None)
         };
         let inside = self.stay(asked, &granted).await?;
         drop(held);
@@ -142,7 +133,7 @@ impl Client {
             let before = now();
             match self.agent.renew(NAME, grant).await {
                 Ok(ttl) => until = before + ttl.as_nanos() as u64,
-                Err(Error::Service(peerlock_service::Error::Lost)) => return Ok(false),
+                Err(Error::Lost) => return Ok(false),
                 Err(error) => return Err(error),
             }
         }
@@ -157,10 +148,10 @@ impl Client {
         }
         match self.agent.release(NAME, grant).await {
             Ok(()) => {}
-            Err(Error::Service(peerlock_service::Error::Lost)) if inside => {
+            Err(Error::Lost) if inside => {
                 self.write(&format!("lost {} {number} {fencing} {slot}", now()));
             }
-            Err(Error::Service(peerlock_service::Error::Lost)) => {}
+            Err(Error::Lost) => {}
             Err(error) => return Err(error),
         }
         Ok(inside)

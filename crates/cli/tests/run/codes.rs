@@ -74,6 +74,20 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
+    // Through an agent it is the same.
+    let (_agent, _) = folder.agent("");
+    let name = "x".repeat(256);
+    for (options, words) in [
+        ("-n 0 r", "0 slots"),
+        ("--ttl 10ms r", "cannot be kept"),
+        ("--ttl 10s --grace 5s r", "cannot be kept"),
+        (name.as_str(), "longer than 255 bytes"),
+    ] {
+        let mut command = folder.peerlock(&format!("run {options} -- touch run"));
+        let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
+        assert_eq!(code, 64, "{options}: {said}");
+        assert!(said.contains(words), "{options}: {said}");
+    }
     for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x"] {
         let mut command = folder.peerlock(&format!("run --agent /a/b {option} r -- true"));
         let (code, _, said) = Running::start(&mut command).ends();

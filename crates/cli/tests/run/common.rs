@@ -5,46 +5,20 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// Longer than anything here takes on a machine under load; only a failure takes so long.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Waits for something to happen.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(started.elapsed() < PATIENCE, "never seen: {what}");
-        sleep(Duration::from_millis(5));
-    }
-}
-
-/// A data folder, and room for what commands write.
-pub struct Folder(TempDir);
+use crate::folder::line;
+pub use crate::folder::{Folder, eventually};
 
 impl Folder {
-    pub fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
     /// The program with this folder, away from everything that the machine may have.
     pub fn peerlock(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         command.args(arguments.split_whitespace()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-        command.env("PEERLOCK_DATA_DIR", self.0.path().join("data")).env("PEERLOCK_AGENT", self.socket());
+        command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_AGENT", self.socket());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -83,10 +57,7 @@ impl Folder {
 
     /// What a command has written into a file, when it ends with a line.
     pub fn written(&self, name: &str) -> String {
-        eventually(&format!("a line in {name}"), || {
-            let text = fs::read_to_string(self.path(name)).ok()?;
-            text.strip_suffix('\n').map(str::to_owned)
-        })
+        line(&self.path(name))
     }
 }
 

@@ -68,3 +68,20 @@ fn a_pipe_that_is_closed_is_no_error() {
     let (_, out, said) = script(&folder, "{ sleep 0.1; peerlock ls; echo code $? >&2; } | true");
     assert_eq!((out.as_str(), said.as_str()), ("", "code 0\n"));
 }
+
+/// The name of the grant is gone, and with it the only way to give it back: so that is done before the command fails.
+#[test]
+fn a_grant_that_could_not_be_printed_is_given_back() {
+    let folder = Folder::new();
+    let (_agent, _) = folder.agent("");
+    for (lines, expected) in [
+        ("peerlock acquire --ttl 1h r >/dev/full; echo code $?", "code 74\n"),
+        ("{ sleep 0.1; peerlock acquire --ttl 1h r; echo code $? >&2; } | true", "code 74\n"),
+    ] {
+        let (_, out, said) = script(&folder, lines);
+        assert!((out + &said).ends_with(expected), "{lines}: {said}");
+        let (code, _, said) = script(&folder, "peerlock acquire --try --ttl 200ms r");
+        assert_eq!(code, 0, "{lines}: {said}");
+        folder.run_on("r", "true").ends_with(0);
+    }
+}

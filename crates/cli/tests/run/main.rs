@@ -5,6 +5,8 @@ mod agents;
 mod codes;
 mod common;
 mod detached;
+#[path = "../../../supervise/tests/real/folder.rs"]
+mod folder;
 mod losing;
 mod terminal;
 mod turns;

@@ -1,6 +1,6 @@
 //! What a message costs: the time there and back of 128 bytes on loopback, by bare TCP and by our links, in one run.
 //!
-//! `cargo run --release -p peerlock-net --example pingpong -- [ROUNDS]`
+//! `cargo bench -p peerlock-net --bench pingpong -- [ROUNDS]`
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let rounds: usize = std::env::args().nth(1).map_or(Ok(10_000), |text| text.parse())?;
+    let rounds: usize =
+        std::env::args().nth(1).filter(|text| text != "--bench").map_or(Ok(10_000), |text| text.parse())?;
     let (mut raw, mut links) = (Vec::new(), vec![Vec::new(); Transport::ALL.len()]);
     for _ in 0..TURNS {
         raw.extend(bare(rounds).await?);

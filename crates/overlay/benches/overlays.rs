@@ -1,8 +1,8 @@
 //! Measures both overlays, for `docs/overlays.md`.
 //!
 //! ```text
-//! cargo run --release -p peerlock-overlay --example overlays hops [PEERS [SEED]]
-//! cargo run --release -p peerlock-overlay --example overlays churn [PEERS [HALF-LIFE [MINUTES [SEED]]]]
+//! cargo bench -p peerlock-overlay --bench overlays -- hops [PEERS [SEED]]
+//! cargo bench -p peerlock-overlay --bench overlays -- churn [PEERS [HALF-LIFE [MINUTES [SEED]]]]
 //! ```
 
 use peerlock_base::Span;
@@ -17,7 +17,7 @@ mod world;
 use world::{Subject, churn, mean_hops};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|text| text != "--bench").collect();
     let number = |place: usize, default: u64| {
         arguments.get(place).map_or(default, |text| text.parse().expect("arguments after the first are whole numbers"))
     };

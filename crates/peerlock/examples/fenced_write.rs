@@ -1,0 +1,47 @@
+//! A fenced write: a holder that was frozen past the end of its lease, and does not know it, cannot do harm, because the store
+//! refuses smaller fencing numbers than it has seen.
+//!
+//! `cargo run -p peerlock --example fenced_write`
+
+use std::collections::BTreeMap;
+
+use peerlock::Error;
+use peerlock::testing::Network;
+
+/// A store that remembers the largest fencing number of each slot. Any database can: `UPDATE … WHERE fencing <= $1`.
+#[derive(Default)]
+struct Store {
+    seen: BTreeMap<u32, u64>,
+    text: String,
+}
+
+impl Store {
+    fn write(&mut self, slot: u32, fencing: u64, text: &str) -> Result<(), String> {
+        let seen = self.seen.entry(slot).or_default();
+        if fencing < *seen {
+            return Err(format!("{fencing} comes too late: {seen} has written already"));
+        }
+        *seen = fencing;
+        self.text = text.to_owned();
+        Ok(())
+    }
+}
+
+#[tokio::main]
+pub(crate) async fn main() -> Result<(), Error> {
+    let client = Network::new().peer().await?.client();
+    let mut store = Store::default();
+
+    let frozen = client.acquire("ledger").await?;
+    let (slot, fencing) = (frozen.slot(), frozen.fencing());
+    store.write(slot, fencing, "first").expect("it is inside");
+    drop(frozen); // As if its lease had ended while it was frozen: it still has its number.
+
+    let next = client.acquire("ledger").await?;
+    store.write(next.slot(), next.fencing(), "second").expect("it is inside");
+
+    let refused = store.write(slot, fencing, "first again").expect_err("it has woken up, and is late");
+    println!("refused: {refused}");
+    assert_eq!(store.text, "second");
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! A peer and an agent are asked with the same words, and answer the same.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::time::Duration;
+
+use peerlock::testing::Network;
+use peerlock::{Agent, Class, Client, Endpoint, Error, Event, Peer, Request, Stop};
+use peerlock_http::{App, Listener, serve};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Nothing takes so long, however loaded the machine is.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A peer without sockets, and an agent of it.
+struct Stand {
+    peer: Peer,
+    agent: Agent,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<()>,
+    _folder: TempDir,
+}
+
+/// Waits until something is so.
+async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
+    let looked = timeout(LONG, async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(looked.await.is_ok(), "never {what}");
+}
+
+impl Stand {
+    async fn start() -> Self {
+        let peer = Network::new().peer().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let endpoint = Endpoint::Unix(folder.path().join("agent.sock"));
+        let listener = Listener::bind(&endpoint, None).await.unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let app = App::new(peer.service().clone());
+        let server = tokio::spawn(serve(vec![listener], app, async { _ = stopped.await }));
+        Self { peer, agent: Agent::at(endpoint, None), stop, server, _folder: folder }
+    }
+
+    fn clients(&self) -> [Client; 2] {
+        [self.peer.client(), self.agent.client()]
+    }
+}
+
+#[tokio::test]
+async fn the_same_verbs_do_the_same() {
+    let stand = Stand::start().await;
+    let mut last = 0;
+    for client in stand.clients() {
+        let mut events = client.events(Some("a")).await.unwrap();
+        let grant = client.acquire(Request::new("a").slots(1).label("me")).await.unwrap();
+        assert!(grant.fencing() > last && grant.slot() == 0 && grant.name().as_str() == "a" && !grant.is_lost());
+        last = grant.fencing();
+        let shown = client.show("a").await.unwrap();
+        assert_eq!(shown.holders[0].client.as_ref().unwrap().label, "me");
+        assert_eq!(client.resources().await.unwrap()[0].holding_here, 1);
+        assert!(client.peers().await.unwrap()[0].is_me);
+
+        assert!(client.try_acquire("a").await.unwrap().is_none());
+        let waited = Request::new("a").wait(Duration::from_millis(1));
+        assert_eq!(client.acquire(waited).await.unwrap_err().class(), Class::NotAcquired);
+        assert!(matches!(client.show("b").await, Err(Error::NoSuchResource { .. })));
+        for bad in [Request::new("").slots(1), Request::new("b").try_only().wait(LONG)] {
+            assert_eq!(client.acquire(bad).await.unwrap_err().class(), Class::BadRequest);
+        }
+        drop(grant);
+        client.acquire("a").await.unwrap().release().await.unwrap();
+        loop {
+            let happening = timeout(LONG, events.next()).await.expect("an event").unwrap().unwrap();
+            if let Event::Released { name, .. } = happening.event {
+                break assert_eq!(name.as_str(), "a");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_place_in_line_is_told_and_dropping_gives_it_up() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let grant = client.acquire("a").await.unwrap();
+        let (told, mut is_told) = tokio::sync::mpsc::unbounded_channel();
+        let waiter = client.clone();
+        let waiting =
+            tokio::spawn(async move { waiter.acquire_showing("a", |place| _ = told.send(place)).await.map(drop) });
+        while timeout(LONG, is_told.recv()).await.expect("a place in line").unwrap().ahead != Some(0) {}
+        waiting.abort();
+        until("out of the line", async || client.show("a").await.unwrap().queue.is_empty()).await;
+        drop(grant);
+    }
+}
+
+#[tokio::test]
+async fn a_detached_grant_outlives_its_client_and_goes_by_its_name() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let granted = client.acquire_detached(Request::new("a").ttl(LONG)).await.unwrap();
+        assert!(client.renew("a", &granted.grant).await.unwrap() >= LONG);
+        client.release("a", &granted.grant).await.unwrap();
+        assert_eq!(client.release("a", &granted.grant).await, Err(Error::Lost));
+        assert_eq!(client.renew("a", &granted.grant).await, Err(Error::Lost));
+    }
+}
+
+/// Longer than the lease, which nobody but the keeper in the background renews.
+#[tokio::test]
+async fn a_grant_is_kept_beyond_its_lease_and_a_hold_is_not() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let short = || Request::new("a").ttl(Duration::from_millis(600)).grace(Duration::from_millis(200));
+        let grant = client.acquire(short()).await.unwrap();
+        let first = grant.deadline();
+        until("kept beyond its lease", async || grant.deadline() >= first + Duration::from_millis(600)).await;
+        assert!(!grant.is_lost());
+        grant.release().await.unwrap();
+
+        let hold = client.hold(short(), |_| {}).await.unwrap();
+        until("free", async || client.show("a").await.unwrap().holders[0].free).await;
+        assert_eq!(hold.renew().await, Err(Error::Lost));
+    }
+}
+
+#[tokio::test]
+async fn who_holds_is_told_when_the_agent_stops() {
+    let stand = Stand::start().await;
+    let client = stand.agent.client();
+    let grant = client.acquire("a").await.unwrap();
+    let mut hold = client.hold("b", |_| {}).await.unwrap();
+    stand.stop.send(()).unwrap();
+    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|| (), |_, _| {}), grant.lost()) }).await.unwrap();
+    assert_eq!(stop, Stop::InGrace);
+    assert!(grant.is_lost());
+    stand.server.await.unwrap();
+    assert!(matches!(client.peers().await, Err(Error::NoAgent { .. })));
+}
+
+/// The connection broke, and the agent still answers: it has given the slot to somebody else, or is about to.
+#[tokio::test]
+async fn who_lost_its_connection_stops_at_once() {
+    let stand = Stand::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("proxy.sock");
+    let proxy = tokio::net::UnixListener::bind(&path).unwrap();
+    let Endpoint::Unix(behind) = stand.agent.endpoint().clone() else { panic!("it is one") };
+    let (cut, mut is_cut) = tokio::sync::broadcast::channel::<()>(1);
+    tokio::spawn(async move {
+        loop {
+            let (mut near, _) = proxy.accept().await.unwrap();
+            let mut far = tokio::net::UnixStream::connect(&behind).await.unwrap();
+            let mut is_cut = is_cut.resubscribe();
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    _ = is_cut.recv() => {}
+                }
+            });
+            _ = is_cut.try_recv();
+        }
+    });
+    let client = Agent::at(Endpoint::Unix(path), None).client();
+    let mut hold = client.hold("a", |_| {}).await.unwrap();
+    let grant = client.acquire("b").await.unwrap();
+    cut.send(()).unwrap();
+    let stop = timeout(LONG, async { tokio::join!(hold.keep(|| (), |_, _| {}), grant.lost()) }).await;
+    assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
+}
+
+#[test]
+fn threads_have_the_same() {
+    use peerlock::blocking;
+    let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(peerlock::Secret::generate());
+    let client = blocking::Client::peer(builder).unwrap();
+    let grant = client.acquire("a").unwrap();
+    assert!(client.try_acquire("a").unwrap().is_none());
+    assert!(!grant.is_lost() && !grant.is_lost_within(Duration::from_millis(1)));
+    assert_eq!(client.show("a").unwrap().holders[0].client.as_ref().unwrap().fencing, Some(grant.fencing()));
+    let waiting = {
+        let client = client.clone();
+        std::thread::spawn(move || client.acquire("a").map(|grant| grant.fencing()))
+    };
+    while client.resources().unwrap()[0].waiting_here == 0 {
+        std::thread::yield_now();
+    }
+    let before = grant.fencing();
+    grant.release().unwrap();
+    assert!(waiting.join().unwrap().unwrap() > before);
+    assert_eq!(client.peers().unwrap().len(), 1);
+    let last = client.acquire("a").unwrap();
+    drop(client); // The grant still has somebody to be given back to.
+    assert!(!last.is_lost());
+}

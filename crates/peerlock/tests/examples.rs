@@ -1,0 +1,37 @@
+//! The examples run, to their end.
+#![allow(clippy::expect_used, reason = "an example may fail loudly")]
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+#[path = "../examples/fenced_write.rs"]
+mod fenced_write;
+#[path = "../examples/lock.rs"]
+mod lock;
+#[path = "../examples/lost.rs"]
+mod lost;
+#[path = "../examples/worker_pool.rs"]
+mod worker_pool;
+
+/// Longer than any of them takes on a machine under load; only a failure takes so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Each is what `cargo run --example` runs; one that hangs fails.
+#[test]
+fn they_run() {
+    let examples: [(&str, fn() -> Result<(), String>); 4] = [
+        ("lock", || lock::main().map_err(|error| error.to_string())),
+        ("worker_pool", || worker_pool::main().map_err(|error| error.to_string())),
+        ("fenced_write", || fenced_write::main().map_err(|error| error.to_string())),
+        ("lost", || lost::main().map_err(|error| error.to_string())),
+    ];
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("the folder").count();
+    assert_eq!(files, examples.len(), "each example is run");
+    for (name, example) in examples {
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || _ = done.send(example()));
+        let ended = is_done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{name} panicked or does not end"));
+        assert_eq!(ended, Ok(()), "{name}");
+    }
+}
