@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use peerlock_catalogue as catalogue;
 use peerlock_sim::{Report, RoundsReport, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +92,15 @@ pub struct Wait {
 impl From<WaitSummary> for Wait {
     fn from(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Self {
         Self { mean: all.mean, p50: all.p50, p90: all.p90, p99: all.p99, max: all.max, mean_of_trial_max }
+    }
+}
+
+impl From<catalogue::Report> for Measured {
+    fn from(report: catalogue::Report) -> Self {
+        match report {
+            catalogue::Report::Waits(report) => Self::from(*report),
+            catalogue::Report::Rounds(report) => Self::from(*report),
+        }
     }
 }
 

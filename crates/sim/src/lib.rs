@@ -16,7 +16,6 @@ mod open;
 pub mod queue;
 mod rounds;
 pub mod statistics;
-pub mod text;
 mod timers;
 pub mod watch;
 mod workload;

@@ -24,6 +24,7 @@ mod hosts;
 mod memory;
 mod report;
 
+use std::fmt;
 use std::str::FromStr;
 
 use peerlock_base::{Key, PeerId, Rng, Span};
@@ -68,6 +69,24 @@ pub struct UnknownName {
     what: &'static str,
     name: String,
     known: &'static str,
+}
+
+impl fmt::Display for OverlayKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chord => "chord",
+            Self::Pastry => "pastry",
+        })
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole => "whole",
+            Self::PerPeer => "per-peer",
+        })
+    }
 }
 
 impl FromStr for OverlayKind {

@@ -3,19 +3,19 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Experiment, Report, Rounds, RoundsReport, Tally, WaitSummary};
+use peerlock_catalogue::{self as catalogue, Load, Setting};
+use peerlock_sim::{Report, RoundsReport, Tally, WaitSummary};
 use serde::Serialize;
 
-use super::Options;
 use super::rounds::JsonRounds;
-use super::setting::Setting;
 
 /// The object that `--json` prints. Its fields are a promise.
 #[derive(Serialize)]
-pub struct Json {
+pub struct Json<'a> {
+    setting: &'a Setting,
     protocol: String,
     form: Option<String>,
-    peers: Option<usize>,
+    peers: Option<u32>,
     slots: u32,
     trials: u32,
     seed: u64,
@@ -84,19 +84,27 @@ struct JsonPerPeerMax {
     max: f64,
 }
 
-impl Json {
-    pub fn new(options: &Options, setting: &Setting, report: &Report, took: Duration) -> Self {
-        let (peers, slots) = match setting {
-            Setting::Closed(_, Experiment { peers, slots, .. }) => (Some(*peers), *slots),
-            Setting::Open { .. } | Setting::Rounds(..) => (None, 1),
+impl<'a> Json<'a> {
+    pub fn new(setting: &'a Setting, report: &catalogue::Report, took: Duration) -> Self {
+        match report {
+            catalogue::Report::Waits(report) => Self::of_waits(setting, report, took),
+            catalogue::Report::Rounds(report) => Self::of_rounds(setting, report, took),
+        }
+    }
+
+    fn of_waits(setting: &'a Setting, report: &Report, took: Duration) -> Self {
+        let (peers, slots) = match &setting.load {
+            Load::Closed(closed) => (Some(closed.peers), closed.slots),
+            Load::Open(_) | Load::Rounds(_) => (None, 1),
         };
         Self {
-            protocol: options.protocol.to_string(),
-            form: options.form().map(|form| form.to_string()),
+            setting,
+            protocol: setting.protocol.to_string(),
+            form: setting.form_if_any().map(|form| form.to_string()),
             peers,
             slots,
-            trials: options.trials,
-            seed: options.seed,
+            trials: setting.trials,
+            seed: setting.seed,
             entries: report.entries,
             wait: report.wait.map(JsonWait::from),
             steady: report.steady.map(JsonWait::from),
@@ -120,15 +128,17 @@ impl Json {
     }
 
     /// The same of rounds. What they do not measure is null.
-    pub fn of_rounds(options: &Options, setting: &Rounds, report: &RoundsReport, took: Duration) -> Self {
+    fn of_rounds(setting: &'a Setting, report: &RoundsReport, took: Duration) -> Self {
         let harm = report.harm();
+        let rounds = JsonRounds::new(setting, report);
         Self {
-            protocol: options.protocol.to_string(),
-            form: options.form().map(|form| form.to_string()),
-            peers: Some(setting.peers),
+            setting,
+            protocol: setting.protocol.to_string(),
+            form: setting.form_if_any().map(|form| form.to_string()),
+            peers: rounds.as_ref().map(|rounds| rounds.peers),
             slots: 1,
-            trials: options.trials,
-            seed: options.seed,
+            trials: setting.trials,
+            seed: setting.seed,
             entries: harm.grants,
             wait: report.wait().map(JsonWait::from),
             steady: None,
@@ -141,20 +151,20 @@ impl Json {
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
             open: None,
-            rounds: Some(JsonRounds::new(setting, report)),
+            rounds,
         }
     }
 }
 
 impl JsonOpen {
     fn new(setting: &Setting, report: &Report) -> Option<Self> {
-        let Setting::Open { votes, open, arrival_rate, .. } = setting else { return None };
+        let Load::Open(open) = &setting.load else { return None };
         let tally = report.open?;
         let flow = report.steady_flow;
         Some(Self {
-            replicas: open.replicas,
-            votes: *votes,
-            arrival_rate: *arrival_rate,
+            replicas: open.quorum.replicas(),
+            votes: open.quorum.votes(),
+            arrival_rate: open.arrival_rate,
             throughput: tally.throughput(),
             steady_messages_per_entry: (flow.entries > 0).then(|| flow.messages as f64 / flow.entries as f64),
             clients: tally.came,
@@ -190,34 +200,29 @@ impl From<WaitSummary> for JsonWait {
 }
 
 /// The table for people.
-pub fn table(
-    out: &mut impl Write,
-    options: &Options,
-    setting: &Setting,
-    report: &Report,
-    took: Duration,
-) -> std::io::Result<()> {
-    let Options { protocol, trials, seed, .. } = options;
-    let form = options.form().map(|form| format!(" ({form})")).unwrap_or_default();
-    let too_short = match setting {
-        Setting::Closed(_, Experiment { peers, slots, workload, warm_up, .. }) => {
-            let entries = workload.entries;
+pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Duration) -> std::io::Result<()> {
+    let Setting { protocol, trials, seed, .. } = setting;
+    let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
+    let too_short = match &setting.load {
+        Load::Closed(closed) => {
             writeln!(
                 out,
-                "{protocol}{form}: {peers} peers, {slots} slots, {trials} trials of {entries} entries each, seed {seed}\n"
+                "{protocol}{form}: {} peers, {} slots, {trials} trials of {} entries each, seed {seed}\n",
+                closed.peers, closed.slots, closed.entries
             )?;
-            format!("a peer needs more than {warm_up} entries")
+            format!("a peer needs more than {} entries", closed.warm_up)
         }
-        Setting::Open { votes, open, arrival_rate, .. } => {
-            let (replicas, measure) = (open.replicas, open.workload.measure);
+        Load::Open(open) => {
+            let (votes, replicas) = (open.quorum.votes(), open.quorum.replicas());
             writeln!(
                 out,
-                "{protocol}{form}: {votes} of {replicas} votes, {arrival_rate} clients per second, {trials} trials of \
-                 {measure}, seed {seed}\n"
+                "{protocol}{form}: {votes} of {replicas} votes, {} clients per second, {trials} trials of {:#}, seed \
+                 {seed}\n",
+                open.arrival_rate, open.measure
             )?;
             "nobody was let in while it was measured".into()
         }
-        Setting::Rounds(..) => String::new(), // Have a table of their own.
+        Load::Rounds(_) => String::new(), // Have a table of their own.
     };
     if let Some(tally) = report.open {
         open_lines(out, &tally)?;

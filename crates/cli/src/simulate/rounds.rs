@@ -3,22 +3,23 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Load, OverlayKind, Received, Rounds, RoundsReport, Trouble};
+use peerlock_catalogue::{Load, Setting};
+use peerlock_sim::{self as sim, Received, RoundsReport, Trouble};
 use serde::Serialize;
-
-use super::Options;
 
 /// What only rounds have in the object that `--json` prints. Sums over all trials.
 #[derive(Serialize)]
 pub struct JsonRounds {
-    overlay: &'static str,
-    resources: usize,
+    #[serde(skip)]
+    pub peers: u32,
+    overlay: String,
+    resources: u32,
     replicas: u32,
     votes: u32,
-    rounds: usize,
-    requests: usize,
-    load: &'static str,
-    churn: usize,
+    rounds: u32,
+    requests: u32,
+    load: String,
+    churn: u32,
     asked: u64,
     skipped: u64,
     grants: u64,
@@ -50,19 +51,18 @@ impl JsonLoad {
 }
 
 impl JsonRounds {
-    pub fn new(setting: &Rounds, report: &RoundsReport) -> Self {
+    pub fn new(setting: &Setting, report: &RoundsReport) -> Option<Self> {
+        let Load::Rounds(setting) = &setting.load else { return None };
         let harm = report.harm();
-        Self {
-            overlay: overlay(setting),
+        Some(Self {
+            peers: setting.peers,
+            overlay: setting.overlay.to_string(),
             resources: setting.resources,
             replicas: setting.quorum.replicas(),
             votes: setting.quorum.votes(),
             rounds: setting.rounds,
             requests: setting.requests,
-            load: match setting.load {
-                Load::Whole => "whole",
-                Load::PerPeer => "per-peer",
-            },
+            load: setting.load.to_string(),
             churn: setting.churn,
             asked: report.asked(),
             skipped: report.skipped(),
@@ -75,38 +75,30 @@ impl JsonRounds {
             upkeep: report.upkeep,
             undelivered: report.trouble.undelivered,
             received: JsonLoad::of(&report.received),
-        }
-    }
-}
-
-fn overlay(setting: &Rounds) -> &'static str {
-    match setting.overlay {
-        OverlayKind::Chord => "chord",
-        OverlayKind::Pastry => "pastry",
+        })
     }
 }
 
 /// The table for people.
-pub fn table(
-    out: &mut impl Write,
-    options: &Options,
-    setting: &Rounds,
-    report: &RoundsReport,
-    took: Duration,
-) -> std::io::Result<()> {
-    let Rounds { peers, resources, quorum, rounds, round, requests, .. } = setting;
-    let form = options.form().map(|form| format!(" ({form})")).unwrap_or_default();
-    let (replicas, votes) = (quorum.replicas(), quorum.votes());
-    let whose = match setting.load {
-        Load::Whole => "",
-        Load::PerPeer => " at each peer",
+pub fn table(out: &mut impl Write, setting: &Setting, report: &RoundsReport, took: Duration) -> std::io::Result<()> {
+    let Load::Rounds(rounds) = &setting.load else { return Ok(()) };
+    let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
+    let whose = match rounds.load {
+        sim::Load::Whole => "",
+        sim::Load::PerPeer => " at each peer",
     };
-    writeln!(out, "{}{form} on {}: {peers} peers", options.protocol, overlay(setting))?;
+    writeln!(out, "{}{form} on {}: {} peers", setting.protocol, rounds.overlay, rounds.peers)?;
     writeln!(
         out,
-        "{resources} resources with {replicas} replicas, {votes} votes win; {rounds} rounds of {round}, {requests} \
-         requests in each{whose}, {} trials, seed {}\n",
-        options.trials, options.seed
+        "{} resources with {} replicas, {} votes win; {} rounds of {:#}, {} requests in each{whose}, {} trials, seed {}\n",
+        rounds.resources,
+        rounds.quorum.replicas(),
+        rounds.quorum.votes(),
+        rounds.rounds,
+        rounds.round,
+        rounds.requests,
+        setting.trials,
+        setting.seed
     )?;
     let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
     let harm = report.harm();
