@@ -7,7 +7,7 @@ use peerlock_sim::{self as sim, Hold, Links, OverlayKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Form, Protocol};
+use crate::{Form, Pair, Partition, Protocol};
 
 const CLOSED: &str = "A fixed number of peers that think, ask, wait, stay inside, leave, and think again (closed loop)";
 const OPEN: &str = "Clients that arrive at random, each of which asks the replicas once (open workload)";
@@ -30,19 +30,12 @@ pub struct Flags {
     #[arg(long)]
     #[serde(with = "by_name")]
     pub form: Option<Form>,
-    /// What routes messages to replicas: chord, pastry [default: pastry, where the protocol needs an overlay]
-    #[arg(long, help_heading = ROUNDS)]
-    #[serde(with = "by_name")]
-    pub overlay: Option<OverlayKind>,
     /// How many peers [default: 100; on an overlay 6500]
     #[arg(long, help_heading = CLOSED)]
     pub peers: Option<u32>,
     /// How many may be inside at a time [default: 3]
     #[arg(long, help_heading = CLOSED)]
     pub slots: Option<u32>,
-    /// How many resources [default: 65]
-    #[arg(long, help_heading = ROUNDS)]
-    pub resources: Option<u32>,
     /// How many replicas, up to 64 [default: 32; on an overlay 10 for each resource]
     #[arg(long, help_heading = OPEN)]
     pub replicas: Option<u32>,
@@ -50,6 +43,13 @@ pub struct Flags {
     /// half, 6 of 10]
     #[arg(long, help_heading = OPEN)]
     pub votes: Option<u32>,
+    /// What routes messages to replicas: chord, pastry [default: pastry, where the protocol needs an overlay]
+    #[arg(long, help_heading = ROUNDS)]
+    #[serde(with = "by_name")]
+    pub overlay: Option<OverlayKind>,
+    /// How many resources [default: 65]
+    #[arg(long, help_heading = ROUNDS)]
+    pub resources: Option<u32>,
     /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; in an open workload clients leave at
     /// once]
     #[arg(long, allow_hyphen_values = true)]
@@ -119,6 +119,44 @@ pub struct Flags {
     /// The share of clients that crash, half of them while they wait and half inside [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = FAULTS)]
     pub client_crash: Option<f64>,
+    /// The share of messages that are held up on their way, and for how long on average: 0.01/5s
+    #[arg(long, value_name = "SHARE/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub delay: Option<Pair<f64, Span>>,
+    /// A peer crashes with all its clients, and restarts with what its disk has kept: how often one does, and for how long it
+    /// is down, on average: 60s/5s
+    #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub crash: Option<Pair<Span, Span>>,
+    /// A peer crashes for good: how often one does, on average
+    #[arg(long, value_name = "EVERY", help_heading = FAULTS, allow_hyphen_values = true)]
+    #[serde(with = "by_name")]
+    pub death: Option<Span>,
+    /// A peer is frozen, and handles everything at once when it thaws: how often one is, and for how long, on average:
+    /// 60s/5s
+    #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub freeze: Option<Pair<Span, Span>>,
+    /// Half of the peers and the other half do not hear of each other: how often, and for how long, on average: 60s/10s; or
+    /// only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s
+    #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub partition: Option<Partition>,
+    /// The share of clients that are cut off from everybody as soon as they are inside, and for how long on average: 0.1/10s
+    #[arg(long, value_name = "SHARE/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub cut_off: Option<Pair<f64, Span>>,
+    /// The share of clients that withdraw, or leave early, some time after they asked [default: 0]
+    #[arg(long, value_name = "SHARE", help_heading = FAULTS)]
+    pub withdrawal: Option<f64>,
+    /// Clocks are ahead by up to so much, and fast or slow by up to so many parts in a million: 1s/200
+    #[arg(long, value_name = "TIME/PPM", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub clocks: Option<Pair<Span, u64>>,
+    /// With --replica-life: no more replicas than so many forget within any such time: 2/10s
+    #[arg(long, value_name = "REPLICAS/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub resets_at_most: Option<Pair<u32, Span>>,
     /// Count broken rules instead of stopping at the first
     #[arg(long, help_heading = FAULTS)]
     pub count_violations: bool,

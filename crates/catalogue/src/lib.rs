@@ -14,12 +14,14 @@
 
 mod flags;
 mod near;
+mod pair;
 mod protocol;
 mod run;
 mod setting;
 
 pub use flags::Flags;
 pub use near::near;
+pub use pair::{Pair, PairError, Partition};
 pub use protocol::{Form, Protocol, UnknownForm, UnknownProtocol};
-pub use run::{Error, Report};
+pub use run::Error;
 pub use setting::{Closed, Load, Open, Refused, Rounds, Setting};

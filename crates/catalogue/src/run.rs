@@ -9,7 +9,7 @@ use peerlock_mutex::{
     fair_k_late, non_e2e, sigma, strawman,
 };
 use peerlock_sim::latency::{MatrixError, Network};
-use peerlock_sim::{self as sim, Failure, Ideal};
+use peerlock_sim::{self as sim, Failure, Ideal, Report};
 use thiserror::Error;
 
 use crate::{Closed, Form, Load, Open, Protocol, Rounds, Setting};
@@ -25,39 +25,25 @@ pub enum Error {
     Broken(#[from] Box<Failure>),
 }
 
-/// What came out.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Report {
-    /// Of a closed loop or an open workload.
-    Waits(Box<sim::Report>),
-    /// Of rounds.
-    Rounds(Box<sim::RoundsReport>),
-}
+/// Is told how much has been done since it was told last. Behind a pointer, so that every protocol is compiled once, here.
+type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 impl Setting {
     /// Does the run on as many threads as rayon has. `progress` is told how much of its [cost](Self::cost) is done.
     ///
     /// # Errors
     /// A file cannot be read, or a rule was broken and broken rules are not counted.
-    pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<Report, Error> {
+    pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
-        let progress = |trials: u64| progress(trials * per_trial);
-        match &self.load {
-            Load::Closed(closed) => {
-                let experiment = self.experiment(closed)?;
-                Ok(Report::Waits(Box::new(self.run_closed(&experiment, progress)?)))
-            }
+        let progress: Progress<'_> = &|trials| progress(trials * per_trial);
+        Ok(match &self.load {
+            Load::Closed(closed) => self.run_closed(&self.experiment(closed)?, progress)?,
             Load::Open(open) => {
-                let replicas = Replicas::first(open.quorum);
-                let open = self.open(open)?;
-                let report = self.on_replicas(Clients { open: &open, replicas: &replicas, progress });
-                Ok(Report::Waits(Box::new(report?)))
+                let (open, replicas) = (self.open(open)?, Replicas::first(open.quorum));
+                self.on_replicas(Clients { open, replicas, progress })?
             }
-            Load::Rounds(rounds) => {
-                let rounds = self.rounds(rounds)?;
-                Ok(Report::Rounds(Box::new(self.on_replicas(Swarm { rounds: &rounds, progress })?)))
-            }
-        }
+            Load::Rounds(rounds) => self.on_replicas(Swarm { rounds: self.rounds(rounds)?, progress })?,
+        })
     }
 
     /// What a run costs: about how many clients go inside.
@@ -90,6 +76,8 @@ impl Setting {
             workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
             network: self.network(closed.peers)?,
             links: self.links,
+            faults: self.faults,
+            count_violations: self.count_violations,
             warm_up: closed.warm_up,
             trials: self.trials,
             seed: self.seed,
@@ -138,11 +126,7 @@ impl Setting {
         })
     }
 
-    fn run_closed(
-        &self,
-        experiment: &sim::Experiment,
-        progress: impl Fn(u64) + Sync,
-    ) -> Result<sim::Report, Box<Failure>> {
+    fn run_closed(&self, experiment: &sim::Experiment, progress: Progress<'_>) -> Result<Report, Box<Failure>> {
         let (peers, slots) = (experiment.peers, experiment.slots);
         let layout = Layout::printed(peers as u64, slots);
         let ids = || (0..peers as u64).map(PeerId::new);
@@ -164,7 +148,7 @@ impl Setting {
     }
 
     /// Hands the protocol, which asks replicas, to whoever runs it.
-    fn on_replicas<R: RunReplicated>(&self, run: R) -> R::Output {
+    fn on_replicas(&self, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
         let (lease, retry) = match &self.load {
             Load::Rounds(rounds) => (rounds.lease, Some(rounds.round / 2)),
             Load::Open(open) => (open.lease, None),
@@ -224,37 +208,30 @@ fn mean_gap(rate: f64) -> Span {
     Span::from_secs_f64(1.0 / rate)
 }
 
-/// Runs a protocol that asks replicas, whichever it is.
+/// Runs a protocol that asks replicas, whichever it is. `new` makes a peer's part in it.
 trait RunReplicated {
-    type Output;
-
-    /// `new` makes a peer's part in it.
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
 }
 
-struct Clients<'a, F> {
-    open: &'a sim::Open,
-    replicas: &'a Replicas,
-    progress: F,
+struct Clients<'a> {
+    open: sim::Open,
+    replicas: Replicas,
+    progress: Progress<'a>,
 }
 
-impl<F: Fn(u64) + Sync> RunReplicated for Clients<'_, F> {
-    type Output = Result<sim::Report, Box<Failure>>;
-
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output {
-        self.open.run(|me| new(me, self.replicas), self.progress)
+impl RunReplicated for Clients<'_> {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
+        self.open.run(|me| new(me, &self.replicas), self.progress)
     }
 }
 
-struct Swarm<'a, F> {
-    rounds: &'a sim::Rounds,
-    progress: F,
+struct Swarm<'a> {
+    rounds: sim::Rounds,
+    progress: Progress<'a>,
 }
 
-impl<F: Fn(u64) + Sync> RunReplicated for Swarm<'_, F> {
-    type Output = Result<sim::RoundsReport, Box<Failure>>;
-
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output {
+impl RunReplicated for Swarm<'_> {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
         self.rounds.run(new, self.progress)
     }
 }

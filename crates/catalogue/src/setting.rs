@@ -3,12 +3,12 @@
 use peerlock_base::Span;
 use peerlock_mutex::Quorum;
 use peerlock_sim::latency::Model;
-use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind};
+use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells};
 use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::protocol::Among;
-use crate::{Flags, Form, Protocol};
+use crate::{Flags, Form, Pair, Partition, Protocol};
 
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
@@ -135,19 +135,13 @@ impl TryFrom<Flags> for Setting {
             Among::Replicas => Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) },
             Among::Overlay => Model::Uniform { low: Span::from_millis(20), high: Span::from_millis(100) },
         });
-        let faults = Faults {
-            loss: flags.loss.unwrap_or(0.0),
-            duplication: flags.duplication.unwrap_or(0.0),
-            client_crash: flags.client_crash.unwrap_or(0.0),
-            replica_life: flags.replica_life,
-        };
         let setting = Self {
             protocol,
             form: flags.form.unwrap_or(Form::Repaired),
             load,
             latency,
             links: flags.links.unwrap_or(Links::Ordered),
-            faults,
+            faults: faults(&flags, protocol)?,
             count_violations: flags.count_violations,
             trials: flags.trials.unwrap_or(10),
             seed: flags.seed.unwrap_or(1),
@@ -215,6 +209,36 @@ fn rounds(flags: &Flags) -> Result<Rounds, Refused> {
     })
 }
 
+fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
+    if flags.replica_life.is_some() && protocol.among() == [Among::Peers] {
+        return refuse(format!("{protocol} has no replicas that could forget: leave replica-life out, or try crash"));
+    }
+    if flags.resets_at_most.is_some() && flags.replica_life.is_none() {
+        return refuse("resets-at-most needs replicas that forget: say replica-life, too".into());
+    }
+    let faults = Faults {
+        loss: flags.loss.unwrap_or(0.0),
+        duplication: flags.duplication.unwrap_or(0.0),
+        client_crash: flags.client_crash.unwrap_or(0.0),
+        replica_life: flags.replica_life,
+        resets_at_most: flags.resets_at_most.map(|Pair(most, within)| (most as usize, within)),
+        delays: flags.delay.map(|Pair(share, mean)| (share, mean)),
+        crashes: flags.crash.map(Spells::from),
+        deaths: flags.death,
+        freezes: flags.freeze.map(Spells::from),
+        partitions: flags.partition.map(|Partition(cut, spells)| (cut, spells.into())),
+        cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
+        withdrawals: flags.withdrawal.unwrap_or(0.0),
+        clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
+    };
+    if protocol == Protocol::Ideal && faults != Faults::default() {
+        return refuse(
+            "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol".into(),
+        );
+    }
+    Ok(faults)
+}
+
 fn quorum(replicas: u32, votes: u32) -> Result<Quorum, Refused> {
     if !(1..=64).contains(&replicas) {
         return refuse(format!("replicas {replicas} must be from 1 to 64"));
@@ -261,6 +285,10 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         ("measure", flags.measure),
         ("round", flags.round),
         ("replica-life", flags.replica_life),
+        ("death", flags.death),
+        ("the time between two of crash", flags.crash.map(|Pair(every, _)| every)),
+        ("the time between two of freeze", flags.freeze.map(|Pair(every, _)| every)),
+        ("the time between two of partition", flags.partition.map(|Partition(_, Pair(every, _))| every)),
     ];
     if let Some((name, _)) = times.iter().find(|(_, time)| *time == Some(Span::ZERO)) {
         return refuse(format!("{name} must be more than 0s"));
@@ -275,6 +303,9 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         ("loss", flags.loss),
         ("duplication", flags.duplication),
         ("client-crash", flags.client_crash),
+        ("withdrawal", flags.withdrawal),
+        ("delay", flags.delay.map(|Pair(share, _)| share)),
+        ("cut-off", flags.cut_off.map(|Pair(share, _)| share)),
     ];
     for (name, share) in shares {
         if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
@@ -378,15 +409,25 @@ impl Serialize for Setting {
 impl From<&Setting> for Flags {
     fn from(setting: &Setting) -> Self {
         let share = |share: f64| (share > 0.0).then_some(share);
+        let faults = setting.faults;
         let common = Self {
             protocol: Some(setting.protocol),
             form: setting.form_if_any(),
             latency: Some(setting.latency.clone()),
             links: Some(setting.links),
-            replica_life: setting.faults.replica_life,
-            loss: share(setting.faults.loss),
-            duplication: share(setting.faults.duplication),
-            client_crash: share(setting.faults.client_crash),
+            replica_life: faults.replica_life,
+            loss: share(faults.loss),
+            duplication: share(faults.duplication),
+            client_crash: share(faults.client_crash),
+            delay: faults.delays.map(|(share, mean)| Pair(share, mean)),
+            crash: faults.crashes.map(Pair::from),
+            death: faults.deaths,
+            freeze: faults.freezes.map(Pair::from),
+            partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
+            cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
+            withdrawal: share(faults.withdrawals),
+            clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
+            resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
             count_violations: setting.count_violations,
             trials: Some(setting.trials),
             seed: Some(setting.seed),

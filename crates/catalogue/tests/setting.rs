@@ -4,7 +4,7 @@
 
 use clap::{Args as _, Command, FromArgMatches as _};
 use peerlock_base::{Rng, Span};
-use peerlock_catalogue::{Flags, Form, Protocol, Setting};
+use peerlock_catalogue::{Flags, Form, Pair, Protocol, Setting};
 
 fn from_words(words: &[String]) -> Result<Setting, String> {
     let command = Flags::augment_args(Command::new("simulate")).no_binary_name(true);
@@ -53,6 +53,27 @@ fn random(rng: &mut Rng) -> Flags {
         seed: maybe(rng, |rng| rng.bits()),
         ..Flags::default()
     };
+    let spells = |rng: &mut Rng| Pair(time(rng), time(rng));
+    flags.replica_life = maybe(rng, time);
+    flags.loss = maybe(rng, share);
+    flags.duplication = maybe(rng, share);
+    flags.client_crash = maybe(rng, share);
+    flags.delay = maybe(rng, |rng| Pair(share(rng), time(rng)));
+    flags.crash = maybe(rng, spells);
+    flags.death = maybe(rng, time);
+    flags.freeze = maybe(rng, spells);
+    flags.partition = maybe(rng, |rng| {
+        let cut = ["whole", "one-way", "partial"][rng.below(3) as usize];
+        format!("{cut}:{}", spells(rng)).parse().unwrap()
+    });
+    flags.cut_off = maybe(rng, |rng| Pair(share(rng), time(rng)));
+    flags.withdrawal = maybe(rng, share);
+    flags.clocks = maybe(rng, |rng| Pair(time(rng), rng.below(1000)));
+    flags.resets_at_most = maybe(rng, |rng| Pair(count(rng), time(rng))).filter(|_| flags.replica_life.is_some());
+    flags.count_violations = rng.chance(0.5);
+    if protocol == Protocol::Ideal {
+        flags = Flags { protocol: flags.protocol, latency: flags.latency, seed: flags.seed, ..Flags::default() };
+    }
     let (name, on_overlay) = (protocol.to_string(), rng.chance(0.5));
     let is_routed = ["e2e", "non-e2e"].contains(&&*name) || (on_overlay && ["sigma", "coordinator"].contains(&&*name));
     let has_forms = ["fair-k", "coordinator", "e2e", "non-e2e"].contains(&&*name) || (name == "sigma" && !is_routed);
@@ -68,6 +89,7 @@ fn random(rng: &mut Rng) -> Flags {
         flags.long_share = maybe(rng, share).filter(|_| is_two_point);
     }
     if is_closed {
+        (flags.replica_life, flags.resets_at_most) = (None, None);
         flags.peers = maybe(rng, count);
         flags.slots = maybe(rng, count);
         flags.think_rate = maybe(rng, rate);
@@ -79,11 +101,6 @@ fn random(rng: &mut Rng) -> Flags {
     flags.votes = maybe(rng, |rng| replicas - rng.below(u64::from(replicas.div_ceil(2))) as u32);
     flags.lease = maybe(rng, time);
     flags.settle = maybe(rng, time);
-    flags.replica_life = maybe(rng, time);
-    flags.loss = maybe(rng, share);
-    flags.duplication = maybe(rng, share);
-    flags.client_crash = maybe(rng, share);
-    flags.count_violations = rng.chance(0.5);
     if is_routed {
         flags.overlay = Some(if rng.chance(0.5) { "chord" } else { "pastry" }.parse().unwrap());
         flags.peers = Some(1000 + count(rng));
@@ -148,6 +165,18 @@ fn the_help_names_every_default() {
     }
 }
 
+#[test]
+fn the_page_names_every_protocol_and_every_flag() {
+    let page = include_str!("../../../docs/simulate.md");
+    for (name, _) in Protocol::ALL.iter().filter(|(name, _)| !name.starts_with("bv95-")) {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    let help = Flags::augment_args(Command::new("simulate"));
+    for flag in help.get_arguments().filter_map(|flag| flag.get_long()) {
+        assert!(page.contains(&format!("--{flag}")), "--{flag}");
+    }
+}
+
 /// The same sentence, whoever asks.
 #[test]
 fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
@@ -196,6 +225,23 @@ fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
             "--protocol e2e --peers 10 --churn 20",
             "protocol = 'e2e'\npeers = 10\nchurn = 20",
             "a churn of 20 leaves none of 10 peers",
+        ),
+        ("--crash 0s/5s", "crash = '0s/5s'", "the time between two of crash must be more than 0s"),
+        ("--delay 2/5s", "delay = '2/5s'", "delay 2 must be a share from 0 to 1"),
+        (
+            "--replica-life 30s",
+            "replica-life = '30s'",
+            "fair-k has no replicas that could forget: leave replica-life out, or try crash",
+        ),
+        (
+            "--protocol ideal --loss 0.1",
+            "protocol = 'ideal'\nloss = 0.1",
+            "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol",
+        ),
+        (
+            "--resets-at-most 2/10s",
+            "resets-at-most = '2/10s'",
+            "resets-at-most needs replicas that forget: say replica-life, too",
         ),
         ("--protocol sigma --measure 0s", "protocol = 'sigma'\nmeasure = '0s'", "measure must be more than 0s"),
     ] {

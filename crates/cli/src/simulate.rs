@@ -1,13 +1,13 @@
 //! `peerlock simulate`: one setting of one protocol, as a table or as JSON.
 
 mod print;
-mod rounds;
 
 use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use peerlock_catalogue::{self as catalogue, Flags, Report, Setting};
+use peerlock_catalogue::{self as catalogue, Flags, Setting};
+use peerlock_sim::Report;
 
 use crate::progress::progress_bar;
 use crate::{Error, Result};
@@ -32,13 +32,11 @@ pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::try_from(options.flags.clone()).map_err(|refused| Error::Usage(refused.to_string()))?;
     let (report, took) = timed(options, &setting)?;
     let mut out = stdout().lock();
-    match (&report, options.json) {
-        (_, true) => {
-            serde_json::to_writer(&mut out, &Json::new(&setting, &report, took)).map_err(std::io::Error::from)?;
-            writeln!(out)?;
-        }
-        (Report::Waits(report), false) => print::table(&mut out, &setting, report, took)?,
-        (Report::Rounds(report), false) => rounds::table(&mut out, &setting, report, took)?,
+    if options.json {
+        serde_json::to_writer(&mut out, &Json::new(&setting, &report, took)).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        print::table(&mut out, &setting, &report, took)?;
     }
     Ok(out.flush()?)
 }
@@ -50,7 +48,7 @@ fn timed(options: &Options, setting: &Setting) -> Result<(Report, Duration)> {
     bar.set_length(setting.cost());
     bar.set_message(setting.name());
     let start = Instant::now();
-    let report = pool.install(|| setting.run(|cost| bar.inc(cost)));
+    let report = pool.install(|| setting.run(&|cost| bar.inc(cost)));
     let took = start.elapsed();
     bar.finish_and_clear();
     match report {

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_catalogue as catalogue;
-use peerlock_sim::{Report, RoundsReport, WaitSummary, statistics};
+use peerlock_sim::{Report, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
 
 /// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
@@ -95,17 +94,11 @@ impl From<WaitSummary> for Wait {
     }
 }
 
-impl From<catalogue::Report> for Measured {
-    fn from(report: catalogue::Report) -> Self {
-        match report {
-            catalogue::Report::Waits(report) => Self::from(*report),
-            catalogue::Report::Rounds(report) => Self::from(*report),
-        }
-    }
-}
-
 impl From<Report> for Measured {
     fn from(report: Report) -> Self {
+        if !report.rounds.is_empty() {
+            return Self::of_rounds(&report);
+        }
         let sorted = &report.longest_of_peers;
         let percentile = |percent: usize| {
             // The nearest rank, as everywhere.
@@ -114,8 +107,8 @@ impl From<Report> for Measured {
         };
         Self {
             entries: report.entries,
-            idle_while_waiting: report.idle_while_waiting,
-            order_inversions: report.order_inversions,
+            idle_while_waiting: report.numbers.get("idle while waiting").unwrap_or(0.0),
+            order_inversions: report.numbers.count("order inversions"),
             longest_of_peers: (0..=100).filter_map(percentile).collect(),
             longest_of_peers_mean: statistics::mean(sorted),
             steady_entries: report.steady_flow.entries,
@@ -123,28 +116,28 @@ impl From<Report> for Measured {
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
             whole: report.wait.map(Wait::from),
             steady: report.steady.map(Wait::from),
-            throughput: report.open.map(|open| open.throughput()),
-            violations: report.open.and_then(|open| per_entry(open.violations, report.entries)),
-            worst_client: report.open.map(|open| open.worst_of_bound()),
+            throughput: report.throughput(),
+            violations: report.worst.and_then(|_| per_entry(report.harm().violations, report.entries)),
+            worst_client: report.worst_of_bound(),
             rounds: None,
         }
     }
 }
 
-impl From<RoundsReport> for Measured {
-    fn from(report: RoundsReport) -> Self {
-        let (harm, received) = (report.harm(), &report.received);
+impl Measured {
+    fn of_rounds(report: &Report) -> Self {
+        let (harm, flow, received) = (report.harm(), report.steady_flow, &report.received);
         let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
         Self {
             entries: harm.grants,
-            steady_entries: report.grants(),
-            steady_messages: report.sent(),
+            steady_entries: flow.entries,
+            steady_messages: flow.messages,
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count)).collect(),
             violations: per_entry(harm.violations, harm.grants),
             rounds: Some(OfRounds {
-                sent: per_trial(report.sent()),
-                grants: per_trial(report.grants()),
-                upkeep: per_trial(report.upkeep),
+                sent: per_trial(flow.messages),
+                grants: per_trial(flow.entries),
+                upkeep: per_trial(report.numbers.count("upkeep")),
                 stuck: per_trial(harm.stuck),
                 load: (0..=100).filter_map(|percent| received.quantile(percent)).map(f64::from).collect(),
                 load_mean: received.mean(),
@@ -345,6 +338,14 @@ mod tests {
                 load: (0..=100).map(|percent| 700.0 + f64::from(percent)).collect(),
                 load_mean: Some(777.0),
             }),
+        }
+    }
+
+    #[test]
+    fn the_page_names_every_metric() {
+        let page = include_str!("../../../docs/reproduce.md");
+        for metric in Metric::ALL {
+            assert!(page.contains(&format!("`{}`", metric.name)), "{}", metric.name);
         }
     }
 

@@ -98,7 +98,7 @@ impl Plan {
 
 fn run(point: &Point, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Measured, Error> {
     progress(Progress::Point(&point.name()));
-    let measured = point.run(|cost| progress(Progress::Done(cost))).map_err(|error| match error {
+    let measured = point.run(&|cost| progress(Progress::Done(cost))).map_err(|error| match error {
         catalogue::Error::Matrix(what) => Error::Experiment { id: point.name(), what: what.to_string() },
         catalogue::Error::Broken(failure) => Error::Broken { run: point.command(), failure },
     })?;

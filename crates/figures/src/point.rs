@@ -83,7 +83,7 @@ impl Point {
     ///
     /// # Errors
     /// A file of latencies cannot be read, or a rule was broken.
-    pub fn run(&self, progress: impl Fn(u64) + Sync) -> Result<Measured, catalogue::Error> {
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Measured, catalogue::Error> {
         match self {
             Self::Simulated(setting) => setting.run(progress).map(Measured::from),
             Self::Computed(setting) => {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn theory_is_the_arithmetic_of_quorums() {
         let of = |change: &str, metric: &str| {
-            Metric::named(metric).unwrap().of(&point(change).unwrap().run(|_| {}).unwrap())
+            Metric::named(metric).unwrap().of(&point(change).unwrap().run(&|_| {}).unwrap())
         };
         assert_eq!(of("arrival-rate = 3", "throughput"), Some(3.0));
         assert_eq!(of("arrival-rate = 30\nlatency = 'constant:100ms'", "throughput"), Some(5.0));
@@ -183,7 +183,7 @@ mod tests {
             trials = 2
             "#;
         let point = Point::from_table(toml::from_str(table).unwrap(), 1).unwrap();
-        let measured = point.run(|_| {}).unwrap();
+        let measured = point.run(&|_| {}).unwrap();
         let of = |name| Metric::named(name).unwrap().of(&measured).unwrap();
         assert!(of("sent") > 0.0 && of("grants") > 0.0);
         assert!((of("messages") - of("sent") / of("grants")).abs() < 1e-9);

@@ -13,7 +13,7 @@ use peerlock_mutex::fair_k::Config;
 use peerlock_mutex::token::Layout;
 use peerlock_sim::latency::Model;
 use peerlock_sim::queue::Queue;
-use peerlock_sim::{Closed, Experiment, Hold, Links, Simulation};
+use peerlock_sim::{Bare, Closed, ClosedLoop, Experiment, Faults, Hold, Links, Setup, World};
 
 const SLOTS: u32 = 3;
 /// Enough for a steady reading, little enough to be patient with.
@@ -40,6 +40,8 @@ fn experiment(peers: usize, entries: u32) -> Experiment {
         workload: Closed { think: Span::from_secs(2), hold: Hold::Constant(Span::from_secs(10)), entries },
         network: Model::Constant(Span::from_secs(1)).load(peers).expect("a constant needs no file"),
         links: Links::Ordered,
+        faults: Faults::default(),
+        count_violations: false,
         warm_up: 20,
         trials: 1,
         seed: 1,
@@ -56,14 +58,19 @@ fn against_the_floor() {
     let experiment = experiment(PEERS, 2000);
     let mut rates = [0.0f64; 3];
     for _ in 0..ROUNDS {
-        let mut bare = Simulation::new(
-            fair_k(PEERS),
-            experiment.workload.clone(),
-            experiment.network.latency(PEERS, 1),
-            experiment.links,
-            1,
-            (),
-        );
+        let setup = Setup {
+            latency: experiment.network.latency(PEERS, 1),
+            links: experiment.links,
+            faults: Faults::default(),
+            seed: 1,
+            is_lenient: false,
+            disk: Span::ZERO,
+            make: Box::new(|_, ()| unreachable!("nobody comes later")),
+        };
+        let mut bare = World::new(setup, ClosedLoop::new(experiment.workload.clone(), 1), ());
+        for peer in fair_k(PEERS) {
+            bare.add(Bare(peer));
+        }
         let start = Instant::now();
         bare.run().expect("Fair-K breaks no rule");
         let engine = start.elapsed();

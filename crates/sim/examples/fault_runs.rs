@@ -43,7 +43,7 @@ fn within_the_bound(wanted: u64, first: u64) -> bool {
         for (seed, run) in runs {
             let is_within = run.is_within_the_bound();
             let counts = if is_within { &mut few } else { &mut many };
-            for (count, more) in counts.iter_mut().zip([1, run.entries, run.violations()]) {
+            for (count, more) in counts.iter_mut().zip([1, run.report.entries, run.violations()]) {
                 *count += more;
             }
             if is_within && run.violations() > 0 {
@@ -85,7 +85,7 @@ fn beside_the_formula() {
             let replicas = Replicas::first(quorum);
             let report = open.run(|me| Sigma::new(me, &replicas, Config::REPAIRED), |_| {});
             let report = report.unwrap_or_else(|failure| panic!("{failure}"));
-            let (entries, violations) = (report.entries, report.open.map_or(0, |open| open.violations));
+            let (entries, violations) = (report.entries, report.harm().violations);
             // From the vote to the RELEASE: the grant's way, the stay, and the RELEASE's way.
             let forgets = 1.0 - (-2.2 / life as f64).exp();
             let (rate, formula) = (violations as f64 / entries as f64, quorum.broken(forgets));

@@ -35,20 +35,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = started.elapsed().as_secs_f64();
 
     let each = |count: u64| count as f64 / f64::from(report.trials);
+    let count = |name| report.numbers.count(name);
     println!("mean of {} trials, seed {}", report.trials, rounds.seed);
-    println!("  messages            {:>12.1}  of which hops {:.1}", each(report.sent()), each(report.hops));
+    println!("  messages            {:>12.1}  of which hops {:.1}", each(report.sent()), each(count("hops")));
     for &(kind, count) in &report.messages {
         println!("    {kind:<16}  {:>12.1}", each(count));
     }
-    println!("  upkeep              {:>12.1}", each(report.upkeep));
-    println!("  asked               {:>12.1}  skipped {:.1}", each(report.asked()), each(report.skipped()));
-    println!("  grants              {:>12.1}", each(report.grants()));
-    println!("  messages per grant  {:>12.1}", report.messages_per_grant().unwrap_or(f64::NAN));
-    println!("  waiting at the end  {:>12.1}", each(report.waiting));
+    println!("  upkeep              {:>12.1}", each(count("upkeep")));
+    println!("  asked               {:>12.1}  skipped {:.1}", each(count("asked in rounds")), each(count("skipped")));
+    println!("  grants              {:>12.1}", each(report.steady_flow.entries));
+    println!("  messages per grant  {:>12.1}", report.steady_messages_per_entry().unwrap_or(f64::NAN));
+    println!("  waiting at the end  {:>12.1}", each(count("waiting after the rounds")));
     let quantiles = [50, 90, 99, 100].map(|percent| report.received.quantile(percent).unwrap_or(0));
     let mean = report.received.mean().unwrap_or(0.0);
     println!("received per peer and round: mean {mean:.1}; p50, p90, p99, max {quantiles:?}");
-    println!("within the bound: {:?}\nbeyond it: {:?}\n{:?}", report.within, report.beyond, report.trouble);
+    println!("within the bound: {:?}\nbeyond it: {:?}\n{:?}", report.within, report.beyond, report.numbers);
     println!(
         "{} events in {seconds:.1} s: {:.2} million a second",
         report.events,

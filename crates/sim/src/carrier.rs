@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::{PeerId, Rng, Time};
+use peerlock_base::{PeerId, Rng, Span, Time};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
@@ -49,22 +49,25 @@ impl FromStr for Links {
 pub struct Carrier {
     latency: Latency,
     links: Links,
+    /// Messages on one link do not all take as long.
+    varies: bool,
     /// When the last message on a link arrives. Only kept where a later one could overtake it.
     last_arrival: FxHashMap<(PeerId, PeerId), Time>,
     rng: Rng,
 }
 
 impl Carrier {
-    /// Nothing is under way.
-    pub fn new(latency: Latency, links: Links, rng: Rng) -> Self {
-        Self { latency, links, last_arrival: FxHashMap::default(), rng }
+    /// Nothing is under way. Some messages may be delayed beyond what the links say.
+    pub fn new(latency: Latency, links: Links, are_delayed: bool, rng: Rng) -> Self {
+        let varies = latency.varies() || are_delayed;
+        Self { latency, links, varies, last_arrival: FxHashMap::default(), rng }
     }
 
-    /// When a message that is sent `now` arrives.
+    /// When a message that is sent `now` arrives, if it is held up for `delay`.
     #[inline]
-    pub fn arrival(&mut self, now: Time, from: PeerId, to: PeerId) -> Time {
-        let at = now + self.latency.sample(from, to, &mut self.rng);
-        if self.links == Links::Unordered || !self.latency.varies() {
+    pub fn arrival(&mut self, now: Time, from: PeerId, to: PeerId, delay: Span) -> Time {
+        let at = now + self.latency.sample(from, to, &mut self.rng) + delay;
+        if self.links == Links::Unordered || !self.varies {
             return at;
         }
         let last = self.last_arrival.entry((from, to)).or_default();

@@ -1,28 +1,87 @@
-//! What goes wrong in an open run.
+//! What goes wrong in a world, whoever lives in it and whatever they do.
 
-use peerlock_base::{Rng, Span};
+mod clock;
 
-/// How long after asking a client crashes that is to crash while it waits: exponential, with this mean. Five mean round
-/// trips of the Sigma paper's networks.
+use std::collections::VecDeque;
+
+use peerlock_base::{PeerId, Rng, Span, Time, mix};
+
+pub(crate) use clock::Clock;
+
+/// How long after asking a client crashes or withdraws that is to do so while it waits: exponential, with this mean. Five
+/// mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
-/// What goes wrong, and how often. By default nothing does.
+/// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its own, but
+/// for the first four, which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// The share of messages that are lost.
     pub loss: f64,
     /// The share of messages that arrive twice, each copy after a time of its own.
     pub duplication: f64,
-    /// The share of clients that crash, never to be seen again: half of them some time after they asked, half as soon
-    /// as they are inside.
+    /// The share of clients that crash with their peer, never to be seen again: half of them some time after they asked, half
+    /// as soon as they are inside.
     pub client_crash: f64,
     /// How long a replica remembers, on average; exponential. `None`: for ever.
     pub replica_life: Option<Span>,
+    /// No more replicas than so many forget within any one such time: resets beyond that do not happen.
+    pub resets_at_most: Option<(usize, Span)>,
+    /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links they
+    /// hold up those behind them.
+    pub delays: Option<(f64, Span)>,
+    /// Now and then a peer crashes with all its clients. It restarts after this long on average, with what its disk has
+    /// kept.
+    pub crashes: Option<Spells>,
+    /// As `crashes`, but for good: the mean time between two.
+    pub deaths: Option<Span>,
+    /// Now and then a peer is frozen: nothing is handled there, and then everything at once.
+    pub freezes: Option<Spells>,
+    /// Now and then some peers and others do not hear of each other.
+    pub partitions: Option<(Cut, Spells)>,
+    /// The share of clients that are cut off from everybody as soon as they are inside, and for how long on average.
+    pub cut_off: Option<(f64, Span)>,
+    /// The share of clients that withdraw, or leave early, some time after they asked.
+    pub withdrawals: f64,
+    /// Peers' clocks are ahead by up to so much, and fast or slow by up to so many parts in a million.
+    pub clocks: Option<(Span, u64)>,
+}
+
+/// Something that begins at random moments and passes; both times are exponential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spells {
+    /// The mean time between two beginnings, in the whole world.
+    pub every: Span,
+    /// How long it lasts on average.
+    pub last: Span,
+}
+
+/// Who does not hear of whom in a partition. Everybody's side is drawn anew for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Two sides of about the same size hear nothing of each other.
+    Whole,
+    /// The first side does not hear the second; the second hears the first.
+    OneWay,
+    /// Two sides hear nothing of each other, and a third of the peers hears and is heard by both.
+    Partial,
+}
+
+impl Cut {
+    /// Whether nothing gets through from one to the other, in the partition with this number.
+    fn parts(self, number: u64, from: PeerId, to: PeerId) -> bool {
+        let side = |peer: PeerId, sides| mix(number ^ mix(peer.get())) % sides;
+        match self {
+            Self::Whole => side(from, 2) != side(to, 2),
+            Self::OneWay => side(from, 2) > side(to, 2),
+            Self::Partial => side(from, 3) + side(to, 3) == 1,
+        }
+    }
 }
 
 /// When a client crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
+pub(crate) enum Crash {
     /// It does not.
     Never,
     /// So long after asking, wherever it is by then.
@@ -31,25 +90,95 @@ pub enum Crash {
     Inside,
 }
 
-/// Draws faults from a stream of their own, so that they change neither the workload nor the network.
+/// Draws faults, each kind from a stream of its own, so that they change neither the workload nor the network.
 #[derive(Debug)]
 pub(crate) struct Fate {
     faults: Faults,
+    /// Loss, duplication, crashes of clients, resets.
     rng: Rng,
+    delays: Rng,
+    crashes: Rng,
+    freezes: Rng,
+    partitions: Rng,
+    cut_offs: Rng,
+    withdrawals: Rng,
+    clocks: u64,
+    /// No partition, freeze, crash or reset begins any more.
+    is_calm: bool,
+    /// The number of the last partition, and when it ends.
+    partition: (u64, Time),
+    conditions: Vec<Condition>,
+    /// When the last resets were.
+    resets: VecDeque<Time>,
+}
+
+/// How a peer fares.
+#[derive(Clone, Copy, Debug, Default)]
+struct Condition {
+    frozen_until: Time,
+    cut_off_until: Time,
+    /// How often it has crashed.
+    life: u32,
+    /// When its last write is done.
+    writes_until: Time,
 }
 
 impl Fate {
-    pub fn new(faults: Faults, rng: Rng) -> Self {
-        Self { faults, rng }
+    pub fn new(faults: Faults, seed: u64) -> Self {
+        Self {
+            faults,
+            rng: Rng::stream(seed, 3),
+            delays: Rng::stream(seed, 6),
+            crashes: Rng::stream(seed, 7),
+            freezes: Rng::stream(seed, 8),
+            partitions: Rng::stream(seed, 9),
+            cut_offs: Rng::stream(seed, 10),
+            withdrawals: Rng::stream(seed, 11),
+            clocks: Rng::stream(seed, 12).bits(),
+            is_calm: false,
+            partition: (0, Time::ZERO),
+            conditions: Vec::new(),
+            resets: VecDeque::new(),
+        }
+    }
+
+    /// Whether anything can go wrong at all.
+    pub fn is_rough(&self) -> bool {
+        self.faults != Faults::default()
+    }
+
+    /// No partition, freeze, crash of a peer or reset begins any more, and the partition is over. Messages go on getting lost
+    /// and coming twice.
+    pub fn calm_down(&mut self) {
+        self.is_calm = true;
+        self.partition.1 = Time::ZERO;
     }
 
     /// How many copies of a message arrive: none, one or two.
-    pub fn copies(&mut self) -> usize {
-        usize::from(!self.happens(self.faults.loss)) + usize::from(self.happens(self.faults.duplication))
+    #[inline]
+    pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
+        let copies = usize::from(!happens(self.faults.loss, &mut self.rng))
+            + usize::from(happens(self.faults.duplication, &mut self.rng));
+        if self.is_cut(now, from, to) { 0 } else { copies }
+    }
+
+    fn is_cut(&self, now: Time, from: PeerId, to: PeerId) -> bool {
+        let is_parted = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(self.partition.0, from, to));
+        let is_cut_off = |peer| now < self.condition(peer).cut_off_until;
+        (is_parted && now < self.partition.1) || (self.faults.cut_off.is_some() && (is_cut_off(from) || is_cut_off(to)))
+    }
+
+    /// How much longer than by its link a message takes.
+    #[inline]
+    pub fn delay(&mut self) -> Span {
+        match self.faults.delays {
+            Some((share, mean)) if self.delays.chance(share) => self.delays.exponential(mean),
+            _ => Span::ZERO,
+        }
     }
 
     pub fn crash(&mut self) -> Crash {
-        if !self.happens(self.faults.client_crash) {
+        if !happens(self.faults.client_crash, &mut self.rng) {
             Crash::Never
         } else if self.rng.chance(0.5) {
             Crash::After(self.rng.exponential(CRASH_AFTER))
@@ -58,26 +187,142 @@ impl Fate {
         }
     }
 
+    /// When a client that has just asked withdraws, if it does.
+    pub fn withdrawal(&mut self) -> Option<Span> {
+        let withdraws = happens(self.faults.withdrawals, &mut self.withdrawals);
+        withdraws.then(|| self.withdrawals.exponential(CRASH_AFTER))
+    }
+
+    /// A client has just come inside at this peer.
+    pub fn entered(&mut self, now: Time, peer: PeerId) {
+        if let Some((share, mean)) = self.faults.cut_off
+            && self.cut_offs.chance(share)
+            && !self.is_calm
+        {
+            self.condition_mut(peer).cut_off_until = now + self.cut_offs.exponential(mean);
+        }
+    }
+
     /// How long a replica remembers from now on.
     pub fn life(&mut self) -> Option<Span> {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
 
-    /// What cannot happen costs no random number.
-    fn happens(&mut self, share: f64) -> bool {
-        share > 0.0 && self.rng.chance(share)
+    /// Whether a replica may forget now.
+    pub fn resets(&mut self, now: Time) -> bool {
+        let Some((most, within)) = self.faults.resets_at_most else { return true };
+        self.resets.retain(|&at| now.since(at) <= within);
+        let may = self.resets.len() < most;
+        self.resets.extend(may.then_some(now));
+        may
     }
+
+    /// How long until a peer crashes that will restart, and how long it will be down.
+    pub fn next_crash(&mut self) -> Option<(Span, Span)> {
+        spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
+    }
+
+    /// How long until a peer crashes for good.
+    pub fn next_death(&mut self) -> Option<Span> {
+        Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
+    }
+
+    /// How long until a peer is frozen, and for how long it will be.
+    pub fn next_freeze(&mut self) -> Option<(Span, Span)> {
+        spell(self.faults.freezes.filter(|_| !self.is_calm)?, &mut self.freezes)
+    }
+
+    /// How long until the next partition, and how long it will last.
+    pub fn next_partition(&mut self) -> Option<(Span, Span)> {
+        spell(self.faults.partitions.filter(|_| !self.is_calm)?.1, &mut self.partitions)
+    }
+
+    /// Who is struck is drawn from here.
+    pub fn victims(&mut self) -> &mut Rng {
+        &mut self.crashes
+    }
+
+    pub fn is_calm(&self) -> bool {
+        self.is_calm
+    }
+
+    /// A peer has crashed: what it was about to write is lost.
+    pub fn crashed(&mut self, peer: PeerId) {
+        if self.faults.crashes.is_some() {
+            let condition = self.condition_mut(peer);
+            (condition.life, condition.writes_until) = (condition.life + 1, Time::ZERO);
+        }
+    }
+
+    /// In which of its lives a peer is.
+    pub fn life_of(&self, peer: PeerId) -> u32 {
+        self.condition(peer).life
+    }
+
+    /// A peer writes something that takes so long; when it is done, and in which life.
+    pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32) {
+        let condition = self.condition_mut(peer);
+        condition.writes_until = condition.writes_until.max(now) + takes;
+        (condition.writes_until, condition.life)
+    }
+
+    /// A partition begins.
+    pub fn part(&mut self, until: Time) {
+        self.partition = (self.partitions.bits(), until);
+    }
+
+    /// A peer is frozen.
+    pub fn freeze(&mut self, peer: PeerId, until: Time) {
+        self.condition_mut(peer).frozen_until = until;
+    }
+
+    /// Until when a peer is frozen, if it is.
+    #[inline]
+    pub fn thaws(&self, now: Time, peer: PeerId) -> Option<Time> {
+        self.faults.freezes?;
+        Some(self.condition(peer).frozen_until).filter(|&until| now < until)
+    }
+
+    #[inline]
+    pub fn clock(&self, peer: PeerId) -> Option<Clock> {
+        let (offset, ppm) = self.faults.clocks?;
+        Some(Clock::drawn(&mut Rng::stream(self.clocks, peer.get()), offset, ppm))
+    }
+
+    fn condition(&self, peer: PeerId) -> Condition {
+        self.conditions.get(peer.index()).copied().unwrap_or_default()
+    }
+
+    fn condition_mut(&mut self, peer: PeerId) -> &mut Condition {
+        if self.conditions.len() <= peer.index() {
+            self.conditions.resize(peer.index() + 1, Condition::default());
+        }
+        &mut self.conditions[peer.index()]
+    }
+}
+
+/// What cannot happen costs no random number.
+#[inline]
+fn happens(share: f64, rng: &mut Rng) -> bool {
+    share > 0.0 && rng.chance(share)
+}
+
+fn spell(spells: Spells, rng: &mut Rng) -> Option<(Span, Span)> {
+    Some((rng.exponential(spells.every), rng.exponential(spells.last)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const NOBODY: (PeerId, PeerId) = (PeerId::new(0), PeerId::new(1));
+
     #[test]
     fn shares_are_kept() {
-        let faults = Faults { loss: 0.1, duplication: 0.2, client_crash: 0.3, replica_life: Some(Span::from_secs(30)) };
-        let mut fate = Fate::new(faults, Rng::new(1));
-        let copies: usize = (0..100_000).map(|_| fate.copies()).sum();
+        let replica_life = Some(Span::from_secs(30));
+        let faults = Faults { loss: 0.1, duplication: 0.2, client_crash: 0.3, replica_life, ..Faults::default() };
+        let mut fate = Fate::new(faults, 1);
+        let copies: usize = (0..100_000).map(|_| fate.copies(Time::ZERO, NOBODY.0, NOBODY.1)).sum();
         assert!((109_000..111_000).contains(&copies), "{copies}");
         let crashes: Vec<Crash> = (0..100_000).map(|_| fate.crash()).filter(|crash| *crash != Crash::Never).collect();
         let inside = crashes.iter().filter(|crash| **crash == Crash::Inside).count();
@@ -88,8 +333,38 @@ mod tests {
 
     #[test]
     fn without_faults_nothing_is_drawn() {
-        let mut fate = Fate::new(Faults::default(), Rng::new(1));
-        assert_eq!((fate.copies(), fate.crash(), fate.life()), (1, Crash::Never, None));
-        assert_eq!(fate.rng, Rng::new(1));
+        let mut fate = Fate::new(Faults::default(), 1);
+        let before = format!("{fate:?}");
+        let (one, other) = NOBODY;
+        assert_eq!((fate.copies(Time::ZERO, one, other), fate.delay()), (1, Span::ZERO));
+        assert_eq!((fate.crash(), fate.life(), fate.withdrawal()), (Crash::Never, None, None));
+        assert_eq!(
+            (fate.next_crash(), fate.next_death(), fate.next_freeze(), fate.next_partition()),
+            Default::default()
+        );
+        fate.entered(Time::ZERO, one);
+        assert!(fate.thaws(Time::ZERO, one).is_none() && fate.clock(one).is_none() && !fate.is_rough());
+        assert_eq!(format!("{fate:?}"), before);
+    }
+
+    /// Of each partition: whether anybody hears nobody of the other side, one way or both.
+    #[test]
+    fn partitions_cut_what_they_say() {
+        let pairs = |cut: Cut| {
+            let peers = || (0..30).map(PeerId::new);
+            let cut = |from, to| cut.parts(5, from, to);
+            let all = peers().flat_map(|one| peers().map(move |other| (cut(one, other), cut(other, one))));
+            all.fold([0; 3], |[none, one, both], pair| match pair {
+                (false, false) => [none + 1, one, both],
+                (true, true) => [none, one, both + 1],
+                _ => [none, one + 1, both],
+            })
+        };
+        let [none, one, both] = pairs(Cut::Whole);
+        assert!(none > 300 && one == 0 && both > 300);
+        let [none, one, both] = pairs(Cut::OneWay);
+        assert!(none > 300 && one > 300 && both == 0);
+        let [none, one, both] = pairs(Cut::Partial);
+        assert!(none > 500 && one == 0 && both > 100, "{none} {both}");
     }
 }

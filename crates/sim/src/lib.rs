@@ -1,31 +1,40 @@
-//! The bench: protocols in virtual time.
+//! Protocols in virtual time.
 //!
-//! [`Experiment`] runs many trials of one setting and puts a [`Report`] together; [`Simulation`] is one trial, a loop
-//! over a [`queue::Queue`] of events; [`Open`] is the same for clients that come and go, and for [`Faults`]; [`Rounds`]
-//! runs whole peers on an overlay, with many resources, churn and faults. [`watch`] has the watchers that check every
-//! event. The same seed gives the same bytes on any number of threads.
+//! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check every
+//! event. `world.rs` tells how to add one of each. Three settings are made of it, each of which runs many trials and puts a
+//! [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload: clients that come and go)
+//! and [`Rounds`] (whole peers on an overlay, many resources, churn). The same seed gives the same bytes on any number of
+//! threads.
 
+pub mod actor;
 mod carrier;
-mod engine;
 mod experiment;
 mod faults;
+mod hosts;
 mod ideal;
 pub mod latency;
 mod ledger;
 mod open;
 pub mod queue;
+pub mod report;
 mod rounds;
 pub mod statistics;
 mod timers;
+mod trials;
 pub mod watch;
-mod workload;
+pub mod workload;
+mod world;
 
+pub use actor::{Actor, Bare};
 pub use carrier::{Links, UnknownLinks};
-pub use engine::{Simulation, Violation};
-pub use experiment::{Experiment, Failure, PerPeerMax, Report, WaitSummary};
-pub use faults::Faults;
+pub use experiment::Experiment;
+pub use faults::{Cut, Faults, Spells};
 pub use ideal::Ideal;
-pub use ledger::{Ledger, Request};
-pub use open::{Open, Tally};
-pub use rounds::{Harm, Load, OverlayKind, Received, Round, Rounds, RoundsReport, Trouble, UnknownName};
-pub use workload::{Closed, Hold, HoldError, Poisson};
+pub use ledger::{Client, Ledger};
+pub use open::Open;
+pub use report::{Harm, Numbers, PerPeerMax, Report, WaitSummary};
+pub use rounds::{OverlayKind, Rounds, UnknownName};
+pub use trials::Failure;
+pub use watch::{Received, Round};
+pub use workload::{Closed, ClosedLoop, Hold, HoldError, Load, Poisson, Workload};
+pub use world::{Setup, Violation, World};

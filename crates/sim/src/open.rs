@@ -1,19 +1,17 @@
-//! Open runs: clients without number, replicas that forget, messages that get lost.
+//! An open workload: clients that come, ask replicas once and go; replicas that forget, and messages that get lost.
 
-mod clients;
-mod engine;
-
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_base::{PeerId, Span, Time};
 use peerlock_mutex::Observe;
 
+use crate::actor::Bare;
 use crate::carrier::Links;
-use crate::engine::Violation;
-use crate::experiment::{Failure, Report, SHOWN, Trial, run_all};
 use crate::faults::Faults;
 use crate::latency::Network;
-use crate::watch::{Cost, Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Trace, Watch, Window};
-use crate::workload::Poisson;
-use engine::OpenSimulation;
+use crate::report::Report;
+use crate::trials::{self, Failure, Setting};
+use crate::watch::{Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Watch, Window};
+use crate::workload::{OpenWorkload, Poisson};
+use crate::world::{Setup, World};
 
 /// One setting of a protocol with replicas and one slot, to be tried several times.
 #[derive(Clone, Debug)]
@@ -39,70 +37,6 @@ pub struct Open {
     pub seed: u64,
 }
 
-/// What only an open run has; sums over all trials.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// How long it was measured.
-    pub measured: Span,
-    /// How many went inside meanwhile.
-    pub entries: u64,
-    /// How many clients came in all.
-    pub came: u64,
-    /// How many were sent away.
-    pub refused: u64,
-    /// How many lost their grant while they were inside.
-    pub lost: u64,
-    /// How many crashed.
-    pub crashed: u64,
-    /// How often a replica was reset.
-    pub resets: u64,
-    /// The most replicas that were reset within one lease time, in any trial.
-    pub most_resets: u32,
-    /// How many were let in while somebody was inside.
-    pub violations: u64,
-    /// How many got a fencing number no larger than an earlier one.
-    pub fencing_back: u64,
-    /// How many replicas there are.
-    pub replicas: u32,
-    /// The client whose messages are most in relation to the bound of its place, of any trial.
-    pub worst: Cost,
-    /// The most YIELDs that a client sent, in any trial.
-    pub most_yields: u64,
-}
-
-impl Tally {
-    /// The messages of the worst client over the bound of its place, [`Cost::bound`].
-    pub fn worst_of_bound(&self) -> f64 {
-        self.worst.messages as f64 / self.worst.bound(self.replicas)
-    }
-
-    /// Entries per second while it was measured.
-    pub fn throughput(&self) -> f64 {
-        self.entries as f64 / self.measured.as_secs_f64()
-    }
-
-    pub(crate) fn sum(tallies: impl IntoIterator<Item = Self>) -> Option<Self> {
-        tallies.into_iter().reduce(|one, other| Self {
-            measured: one.measured + other.measured,
-            entries: one.entries + other.entries,
-            came: one.came + other.came,
-            refused: one.refused + other.refused,
-            lost: one.lost + other.lost,
-            crashed: one.crashed + other.crashed,
-            resets: one.resets + other.resets,
-            most_resets: one.most_resets.max(other.most_resets),
-            violations: one.violations + other.violations,
-            fencing_back: one.fencing_back + other.fencing_back,
-            replicas: one.replicas,
-            worst: if one.worst_of_bound() < other.worst_of_bound() { other.worst } else { one.worst },
-            most_yields: one.most_yields.max(other.most_yields),
-        })
-    }
-}
-
-type Rules = (Exclusion, Fencing);
-type Counts = (Messages, Idle, Order, Window, Resets, Costs);
-
 impl Open {
     /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
     ///
@@ -116,85 +50,52 @@ impl Open {
         new_peer: impl Fn(PeerId) -> P + Sync,
         progress: impl Fn(u64) + Sync,
     ) -> Result<Report, Box<Failure>> {
-        run_all::<P>(self.trials, progress, |number| self.run_trial(number, &new_peer))
+        trials::run(&Of { open: self, new_peer }, self.trials, self.seed, progress)
     }
+}
 
-    fn run_trial<P: Observe<Timer: std::hash::Hash>>(
+/// A setting with its protocol.
+struct Of<'a, F> {
+    open: &'a Open,
+    new_peer: F,
+}
+
+/// Votes of a majority are for one.
+const SLOTS: u32 = 1;
+
+impl<P, F> Setting for Of<'_, F>
+where
+    P: Observe<Timer: std::hash::Hash>,
+    F: Fn(PeerId) -> P + Sync,
+{
+    type Actor = Bare<P>;
+    type Workload = OpenWorkload;
+    type Rules = (Exclusion, Fencing);
+    type Counts = (Messages, Idle, Order, Window, Resets, Costs);
+
+    fn world<W: Watch<Bare<P>>>(
         &self,
-        number: u32,
-        new_peer: &impl Fn(PeerId) -> P,
-    ) -> Result<Trial, Box<Failure>> {
-        let mut simulation = self.simulation(number, new_peer, |rules, counts| (rules, counts));
-        if let Err(violation) = simulation.run() {
-            return Err(self.explain(number, new_peer, violation));
+        seed: u64,
+        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
+    ) -> World<'_, Bare<P>, OpenWorkload, W> {
+        let &Open { replicas, workload, ref network, links, faults, lease, count_violations, .. } = self.open;
+        let rules = (Exclusion::new(1, SLOTS, count_violations), Fencing::new(1, SLOTS, count_violations));
+        let window = Window::from(Time::ZERO + workload.settle);
+        let (resets, costs) = (Resets::within(lease), Costs::of::<Bare<P>>(replicas));
+        let counts = (Messages::of::<Bare<P>>(), Idle::new(SLOTS), Order::default(), window, resets, costs);
+        let setup = Setup {
+            latency: network.latency(replicas as usize, seed),
+            links,
+            faults,
+            seed,
+            is_lenient: false,
+            disk: Span::ZERO,
+            make: Box::new(|peer, ()| Bare((self.new_peer)(peer))),
+        };
+        let mut world = World::new(setup, OpenWorkload::new(workload, lease * 2, seed), watch(rules, counts));
+        for _ in 0..replicas {
+            world.add_new();
         }
-        let (events, fates) = (simulation.events(), simulation.fates);
-        let ((exclusion, fencing), (messages, idle, order, window, resets, costs)) = simulation.watch;
-        let flow = window.flow();
-        let (steady, unsteady) = window.into_parts();
-        let tally = Tally {
-            measured: self.workload.measure,
-            entries: flow.entries,
-            came: fates.came,
-            refused: fates.refused,
-            lost: fates.lost,
-            crashed: fates.crashed,
-            resets: resets.count(),
-            most_resets: resets.most(),
-            violations: exclusion.violations(),
-            fencing_back: fencing.violations(),
-            replicas: self.replicas,
-            worst: costs.worst(),
-            most_yields: costs.most_yields(),
-        };
-        Ok(Trial {
-            steady,
-            unsteady,
-            longest: Vec::new(), // Every client asks once.
-            messages: messages.counts().to_vec(),
-            flow,
-            idle: idle.fraction(),
-            inversions: order.inversions(),
-            events,
-            open: Some(tally),
-        })
-    }
-
-    /// Runs a failed trial again with a trace: the same seed gives the same run.
-    fn explain<P: Observe<Timer: std::hash::Hash>>(
-        &self,
-        number: u32,
-        new_peer: &impl Fn(PeerId) -> P,
-        violation: Violation,
-    ) -> Box<Failure> {
-        let mut again = self.simulation(number, new_peer, |rules, _| (Trace::of_last(SHOWN), rules));
-        let same = again.run();
-        debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
-        let events = again.watch.0.lines().map(String::from).collect();
-        Box::new(Failure { trial: number, seed: self.seed, violation, events })
-    }
-
-    fn simulation<'a, P, W, F>(
-        &self,
-        number: u32,
-        new_peer: &'a F,
-        watch: impl Fn(Rules, Counts) -> W,
-    ) -> OpenSimulation<P, W, &'a F>
-    where
-        P: Observe<Timer: std::hash::Hash>,
-        W: Watch<P>,
-        F: Fn(PeerId) -> P,
-    {
-        const SLOTS: u32 = 1; // Votes of a majority are for one.
-        let seed = Rng::stream(self.seed, number.into()).bits();
-        let latency = self.network.latency(self.replicas as usize, seed);
-        let rules = match self.count_violations {
-            true => (Exclusion::counting(SLOTS), Fencing::counting(SLOTS)),
-            false => (Exclusion::new(SLOTS), Fencing::new(SLOTS)),
-        };
-        let window = Window::from(Time::ZERO + self.workload.settle);
-        let (resets, costs) = (Resets::within(self.lease), Costs::of::<P>(self.replicas));
-        let counts = (Messages::of::<P>(), Idle::new(SLOTS), Order::default(), window, resets, costs);
-        OpenSimulation::new(self, latency, seed, new_peer, watch(rules, counts))
+        world
     }
 }

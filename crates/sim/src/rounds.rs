@@ -14,35 +14,32 @@
 //! use peerlock_sim::Rounds;
 //! let rounds = Rounds { peers: 100, resources: 5, rounds: 3, trials: 1, ..Rounds::default() };
 //! let report = rounds.run(|me, replicas| Sigma::new(me, replicas, Config::REPAIRED), |_| {})?;
-//! assert_eq!(report.asked() + report.skipped(), 60);
+//! assert_eq!(report.numbers.count("asked in rounds") + report.numbers.count("skipped"), 60);
 //! assert!(report.harm().is_none());
 //! # Ok::<(), Box<peerlock_sim::Failure>>(())
 //! ```
 
-mod engine;
-mod hosts;
-mod memory;
-mod report;
-
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
-use peerlock_base::{Key, PeerId, Rng, Span};
+use peerlock_base::{Key, PeerId, Span, mix};
 use peerlock_mutex::{Observe, Quorum, Replicas};
-use peerlock_overlay::Overlay;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_peer as peer;
+use peerlock_overlay::{Node, UNKNOWN};
+use peerlock_peer::Config;
 use thiserror::Error;
 
+use crate::actor::{Catalogue, OnOverlay, Routing, Settled};
 use crate::carrier::Links;
-use crate::engine::Violation;
-use crate::experiment::{Failure, SHOWN, in_parallel};
 use crate::faults::Faults;
 use crate::latency::{Model, Network};
-use crate::watch::{Trace, Watch};
-use engine::Swarm;
-pub use report::{Harm, Received, Round, RoundsReport, Trouble};
+use crate::report::Report;
+use crate::trials::{self, Failure, Setting};
+use crate::watch::{Exclusion, Fencing, Memory, PerRound, Watch};
+use crate::workload::{InRounds, Load, Plan};
+use crate::world::{Setup, World};
 
 /// Who finds the owner of a key, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +48,6 @@ pub enum OverlayKind {
     Chord,
     /// See [`peerlock_overlay::pastry`].
     Pastry,
-}
-
-/// How many ask in a round: the paper can be read both ways.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// So many in the whole system, at random peers.
-    Whole,
-    /// So many at each peer.
-    PerPeer,
 }
 
 /// There is no such overlay, or no such load.
@@ -197,13 +185,21 @@ impl Rounds {
         &self,
         new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
         progress: impl Fn(u64) + Sync,
-    ) -> Result<RoundsReport, Box<Failure>> {
+    ) -> Result<Report, Box<Failure>> {
         let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
-        let trials = in_parallel(self.trials, progress, |number| match self.overlay {
-            OverlayKind::Chord => self.run_trial::<Chord, P, _>(number, &catalogue),
-            OverlayKind::Pastry => self.run_trial::<Pastry, P, _>(number, &catalogue),
-        })?;
-        Ok(trials.into_iter().reduce(RoundsReport::plus).unwrap_or_default())
+        match self.overlay {
+            OverlayKind::Chord => self.run_on::<Chord, P, _>(catalogue, progress),
+            OverlayKind::Pastry => self.run_on::<Pastry, P, _>(catalogue, progress),
+        }
+    }
+
+    fn run_on<O: Settled, P: Observe<Timer: std::hash::Hash>, F: Fn(PeerId, &Replicas) -> P + Sync>(
+        &self,
+        catalogue: Catalogue<F>,
+        progress: impl Fn(u64) + Sync,
+    ) -> Result<Report, Box<Failure>> {
+        let setting = Of { rounds: self, catalogue, overlay: PhantomData::<fn() -> (O, P)> };
+        trials::run(&&setting, self.trials, self.seed, progress)
     }
 
     /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops.
@@ -211,84 +207,94 @@ impl Rounds {
         self.churn > 0 || self.faults != Faults::default()
     }
 
-    fn run_trial<O: Placed, P: Observe<Timer: std::hash::Hash>, F: Fn(PeerId, &Replicas) -> P>(
+    fn plan(&self) -> Plan {
+        Plan {
+            resources: self.resources,
+            settle: self.settle,
+            rounds: self.rounds,
+            round: self.round,
+            requests: self.requests,
+            load: self.load,
+            churn: self.churn,
+            drain: self.drain,
+            is_rough: self.is_rough(),
+            is_lenient: self.is_rough() || self.count_violations,
+        }
+    }
+}
+
+/// A setting with its overlay and its protocol.
+struct Of<'a, O, P, F> {
+    rounds: &'a Rounds,
+    catalogue: Catalogue<F>,
+    overlay: PhantomData<fn() -> (O, P)>,
+}
+
+/// Where a peer lies: somewhere else in every trial.
+fn node(peer: PeerId, seed: u64) -> Node {
+    let high = mix(seed ^ mix(peer.get()));
+    Node { key: Key::new(u128::from(high) << 64 | u128::from(mix(high))), peer }
+}
+
+/// Everybody's overlay, which knows whom it should know; by number.
+fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
+    let mut nodes: Vec<Node> = (0..peers as u64).map(|peer| node(PeerId::new(peer), seed)).collect();
+    nodes.sort_unstable();
+    let mut places: Vec<usize> = (0..nodes.len()).collect();
+    places.sort_unstable_by_key(|&place| nodes[place].peer);
+    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG, UNKNOWN))
+}
+
+/// Votes of a majority are for one.
+const SLOTS: u32 = 1;
+
+impl<'a, O, P, F> Setting for &'a Of<'a, O, P, F>
+where
+    O: Settled,
+    P: Observe<Timer: std::hash::Hash>,
+    F: Fn(PeerId, &Replicas) -> P + Sync,
+{
+    type Actor = OnOverlay<'a, O, P, F>;
+    type Workload = InRounds;
+    type Rules = (Exclusion, Fencing);
+    type Counts = (Memory, PerRound);
+
+    fn world<W: Watch<Self::Actor>>(
         &self,
-        number: u32,
-        catalogue: &Catalogue<F>,
-    ) -> Result<RoundsReport, Box<Failure>> {
-        let swarm = self.swarm::<O, P, F, _>(number, catalogue, ());
-        swarm.run().0.map_err(|violation| self.explain::<O, P, F>(number, catalogue, violation))
-    }
-
-    /// Runs a failed trial again with a trace: the same seed gives the same run.
-    fn explain<O: Placed, P: Observe<Timer: std::hash::Hash>, F: Fn(PeerId, &Replicas) -> P>(
-        &self,
-        number: u32,
-        catalogue: &Catalogue<F>,
-        violation: Violation,
-    ) -> Box<Failure> {
-        let again = self.swarm::<O, P, F, _>(number, catalogue, Trace::of_last(SHOWN));
-        let (same, trace) = again.run();
-        debug_assert_eq!(same.as_ref().err(), Some(&violation), "the same seed gives the same run");
-        let events = trace.lines().map(String::from).collect();
-        Box::new(Failure { trial: number, seed: self.seed, violation, events })
-    }
-
-    fn swarm<'a, O: Placed, P, F, W>(
-        &'a self,
-        number: u32,
-        catalogue: &'a Catalogue<F>,
-        watch: W,
-    ) -> Swarm<'a, O, P, F, W>
-    where
-        P: Observe<Timer: std::hash::Hash>,
-        F: Fn(PeerId, &Replicas) -> P,
-        W: Watch<P>,
-    {
-        let seed = Rng::stream(self.seed, number.into()).bits();
-        Swarm::new(self, catalogue, self.network.latency(self.peers, seed), seed, watch)
-    }
-}
-
-/// An overlay with its defaults.
-trait Placed: Overlay {
-    const CONFIG: peerlock_overlay::Config;
-}
-
-impl Placed for Chord {
-    const CONFIG: peerlock_overlay::Config = peerlock_overlay::Config::CHORD;
-}
-
-impl Placed for Pastry {
-    const CONFIG: peerlock_overlay::Config = peerlock_overlay::Config::PASTRY;
-}
-
-/// The resources that there are: "/resource/0" and so on.
-struct Catalogue<F> {
-    /// By key, so that they are found.
-    resources: Vec<(Key, Replicas)>,
-    new_peer: F,
-}
-
-impl<F> Catalogue<F> {
-    fn new(resources: usize, quorum: Quorum, new_peer: F) -> Self {
-        let resource = |number| {
-            let name = format!("/resource/{number}");
-            (Key::of(name.as_bytes()), Replicas::on_overlay(&name, quorum))
+        seed: u64,
+        watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
+    ) -> World<'_, Self::Actor, InRounds, W> {
+        let (rounds, catalogue) = (self.rounds, &self.catalogue);
+        let &Rounds { resources, lease, count_violations, .. } = rounds;
+        let plan = rounds.plan();
+        let config = if plan.is_rough { Config::CONFIRMED } else { Config::RELIABLE };
+        let peers: Vec<_> =
+            settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
+        let rules =
+            (Exclusion::new(resources, SLOTS, count_violations), Fencing::new(resources, SLOTS, count_violations));
+        let ranges = peers.iter().map(Routing::range).collect();
+        let counts = (Memory::new(catalogue.replicas(), ranges, lease), PerRound::of::<Self::Actor>());
+        let setup = Setup {
+            latency: rounds.network.latency(rounds.peers, seed),
+            links: rounds.links,
+            faults: rounds.faults,
+            seed,
+            is_lenient: plan.is_lenient,
+            disk: Span::ZERO,
+            make: Box::new(move |peer, ()| OnOverlay::new(O::new(node(peer, seed), O::CONFIG), catalogue, config)),
         };
-        let mut resources: Vec<(Key, Replicas)> = (0..resources).map(resource).collect();
-        resources.sort_by_key(|resource| resource.0);
-        Self { resources, new_peer }
+        let mut world = World::new(setup, InRounds::new(plan, seed), watch(rules, counts));
+        for peer in peers {
+            world.add(peer);
+        }
+        world
     }
 
-    /// A resource's place in the list.
-    fn find(&self, resource: Key) -> Option<usize> {
-        self.resources.binary_search_by_key(&resource, |resource| resource.0).ok()
+    fn resources(&self) -> usize {
+        self.rounds.resources
     }
-}
 
-impl<P, F: Fn(PeerId, &Replicas) -> P> peer::Resources<P> for &Catalogue<F> {
-    fn open(&self, me: PeerId, resource: Key) -> Option<P> {
-        self.find(resource).map(|at| (self.new_peer)(me, &self.resources[at].1))
+    fn bound(&self) -> u32 {
+        self.rounds.quorum.intersection()
     }
 }

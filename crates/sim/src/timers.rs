@@ -31,6 +31,11 @@ impl<T: Clone + Hash + Eq> Timers<T> {
         self.pending.remove(&(peer, timer));
     }
 
+    /// Forgets all timers of a peer.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.pending.retain(|(whose, _), _| *whose != peer);
+    }
+
     /// A timer has come up: the timer, if it is this setting that counts.
     pub fn take(&mut self, peer: PeerId, timer: T, set: u64) -> Option<T> {
         let name = (peer, timer);

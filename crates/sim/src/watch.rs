@@ -1,16 +1,20 @@
 //! Watchers: each looks at every event and says when a rule is broken. A watcher never changes a run.
 
-use peerlock_base::{PeerId, Ticket, Time};
-use peerlock_mutex::{Grant, Observe};
+use peerlock_base::{PeerId, Time};
+use peerlock_mutex::Grant;
 
-use crate::ledger::{Ledger, Request};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 mod costs;
 mod exclusion;
 mod fencing;
 mod idle;
+mod memory;
 mod messages;
 mod order;
+mod per_round;
 mod resets;
 mod structure;
 mod trace;
@@ -21,10 +25,12 @@ pub use costs::{Cost, Costs};
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use idle::Idle;
+pub use memory::Memory;
 pub use messages::Messages;
 pub use order::Order;
+pub use per_round::{PerRound, Received, Round};
 pub use resets::Resets;
-pub use structure::{Acyclic, OneCoordinator, Tokens};
+pub use structure::Structure;
 pub use trace::Trace;
 pub use waits::{Flow, Waits};
 pub use window::Window;
@@ -33,111 +39,142 @@ pub use window::Window;
 pub type Broken = String;
 
 /// What a watcher is told. Each call comes before the next event happens.
-pub trait Watch<P: Observe> {
+pub trait Watch<A: Actor> {
     /// A client asks.
-    fn on_request(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
     /// A client goes inside; `ledger` no longer has its request.
-    fn on_grant(&mut self, _now: Time, _entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
+    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
 
     /// A client leaves, or is inside no longer for some other reason.
-    fn on_leave(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+    fn on_leave(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A client that waited does not wait any more: it was sent away, or crashed. `ledger` had its request.
-    fn on_give_up(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+    /// A client that waited does not wait any more: it withdrew, was sent away, or crashed.
+    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// A replica is about to lose its memory.
-    fn on_reset(&mut self, _now: Time, _replica: PeerId) -> Result<(), Broken> {
+    /// A peer is about to lose what it keeps for others.
+    fn on_reset(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer has crashed. Its clients have left or given up just before.
+    fn on_crash(&mut self, _now: Time, _peer: PeerId) -> Result<(), Broken> {
         Ok(())
     }
 
     /// A message is sent.
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         Ok(())
     }
 
     /// A message arrives; the peer has not seen it yet. Under faults a message may never arrive, or arrive twice.
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
+    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// `peer` has done its step. An open run, where peers come and go, does not tell this.
-    fn after_step(&mut self, _now: Time, _peer: PeerId, _peers: &[P]) -> Result<(), Broken> {
+    /// A peer tells something that only its kind of peer has to tell.
+    fn on_note(&mut self, _now: Time, _peer: PeerId, _note: &A::Note) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Nothing is left to happen. An open run has no such end.
+    /// The workload has come to a point that matters to what is counted.
+    fn on_mark(&mut self, _now: Time, _mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// `peer` has done its step.
+    fn after_step(&mut self, _now: Time, _peer: PeerId, _actor: &A) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// Nothing is left to happen. A run that stops at some moment, whoever still waits, has no such end.
     fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
         Ok(())
     }
+
+    /// The run is over: what this watcher has counted.
+    fn tell(&mut self, _sheet: &mut Sheet) {}
 }
 
-/// One client going inside.
+/// A point in a run that matters to what is counted.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
-    /// The peer whose client it is.
-    pub peer: PeerId,
-    /// Its ticket.
-    pub ticket: Ticket,
-    /// The request that is served.
-    pub request: Request,
-    /// Slot and fencing number.
-    pub grant: Grant,
+pub enum Mark<'a> {
+    /// A round begins, and what belongs to the one before is over. These peers take part.
+    Round(&'a [PeerId]),
+    /// A client did not ask, since another client of its peer has the resource or waits for it.
+    Skipped,
+    /// The last round is over, and everybody leaves. These peers took part.
+    Drain(&'a [PeerId]),
 }
 
 /// Nobody watches.
-impl<P: Observe> Watch<P> for () {}
+impl<A: Actor> Watch<A> for () {}
 
 /// Several watchers are one: each is told in turn.
 macro_rules! watch_together {
     ($($name:ident)*) => {
-        impl<P: Observe, $($name: Watch<P>),*> Watch<P> for ($($name,)*) {
-            fn on_request(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+        impl<A: Actor, $($name: Watch<A>),*> Watch<A> for ($($name,)*) {
+            fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.on_request(now, peer, ticket)?;)*
+                $($name.on_request(now, client)?;)*
                 Ok(())
             }
-            fn on_grant(&mut self, now: Time, entry: &Entry, ledger: &Ledger) -> Result<(), Broken> {
+            fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.on_grant(now, entry, ledger)?;)*
+                $($name.on_grant(now, client, grant, ledger)?;)*
                 Ok(())
             }
-            fn on_leave(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+            fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.on_leave(now, peer, ticket)?;)*
+                $($name.on_leave(now, client)?;)*
                 Ok(())
             }
-            fn on_give_up(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
+            fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.on_give_up(now, peer, ticket)?;)*
+                $($name.on_give_up(now, client)?;)*
                 Ok(())
             }
-            fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
+            fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.on_reset(now, replica)?;)*
+                $($name.on_reset(now, peer)?;)*
                 Ok(())
             }
-            fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
+            fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_crash(now, peer)?;)*
+                Ok(())
+            }
+            fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.on_send(now, from, to, message)?;)*
                 Ok(())
             }
-            fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
+            fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.on_deliver(now, from, to, message)?;)*
                 Ok(())
             }
-            fn after_step(&mut self, now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
+            fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
                 let ($($name,)*) = self;
-                $($name.after_step(now, peer, peers)?;)*
+                $($name.on_note(now, peer, note)?;)*
+                Ok(())
+            }
+            fn on_mark(&mut self, now: Time, mark: Mark<'_>, ledger: &Ledger) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.on_mark(now, mark, ledger)?;)*
+                Ok(())
+            }
+            fn after_step(&mut self, now: Time, peer: PeerId, actor: &A) -> Result<(), Broken> {
+                let ($($name,)*) = self;
+                $($name.after_step(now, peer, actor)?;)*
                 Ok(())
             }
             fn at_end(&mut self, now: Time, ledger: &Ledger) -> Result<(), Broken> {
@@ -145,16 +182,20 @@ macro_rules! watch_together {
                 $($name.at_end(now, ledger)?;)*
                 Ok(())
             }
+            fn tell(&mut self, sheet: &mut Sheet) {
+                let ($($name,)*) = self;
+                $($name.tell(sheet);)*
+            }
         }
     };
 }
 
 #[allow(non_snake_case, reason = "the macro names each watcher after its type")]
 mod together {
-    use super::{Broken, Entry, Ledger, Observe, PeerId, Ticket, Time, Watch};
-    watch_together!(A B);
-    watch_together!(A B C);
-    watch_together!(A B C D);
-    watch_together!(A B C D E);
-    watch_together!(A B C D E F);
+    use super::{Actor, Broken, Client, Grant, Ledger, Mark, PeerId, Sheet, Time, Watch};
+    watch_together!(B C);
+    watch_together!(B C D);
+    watch_together!(B C D E);
+    watch_together!(B C D E F);
+    watch_together!(B C D E F G);
 }

@@ -1,171 +1,79 @@
 //! Who asks when, and stays how long.
 
-mod open;
+mod closed;
+mod hold;
+mod poisson;
+mod rounds;
 
-use std::fmt;
-use std::str::FromStr;
+use peerlock_base::{PeerId, Time};
 
-use peerlock_base::{Rng, Span, SpanError};
-use thiserror::Error;
+pub use closed::{Closed, ClosedLoop};
+pub use hold::{Hold, HoldError};
+pub use poisson::{OpenWorkload, Poisson};
+pub use rounds::{InRounds, Load, Plan};
 
-pub use open::Poisson;
+use crate::actor::Actor;
+use crate::ledger::Client;
+use crate::report::Sheet;
+use crate::watch::{Broken, Watch};
+use crate::world::World;
 
-/// The closed think/hold loop: a peer thinks for an exponential time, asks, waits, stays inside, leaves, and thinks
-/// again, until it has been inside `entries` times (Fair-K paper, §4).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Closed {
-    /// The mean time between leaving and asking again: 1/λ.
-    pub think: Span,
-    /// How long a client stays inside.
-    pub hold: Hold,
-    /// How often each peer goes inside.
-    pub entries: u32,
+/// What is to happen in a world. All functions but the last have the whole world, of which the workload is the field `load`.
+pub trait Workload<A: Actor>: Sized {
+    /// What it puts in line for later.
+    type Event;
+
+    /// Whether everybody is to be served: who still waits at the end was forgotten. Else the run just stops at some moment.
+    const SERVES_ALL: bool;
+
+    /// Before anything happens.
+    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken>;
+
+    /// One of its events is due.
+    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: Self::Event) -> Result<(), Broken>;
+
+    /// A client has come inside: when does it leave?
+    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client);
+
+    /// A client neither waits nor is inside any more.
+    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
+
+    /// Whether the run is over before this moment comes, for which something is in line.
+    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool;
+
+    /// A peer has crashed, for good or to restart.
+    fn on_down<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
+
+    /// A peer has crashed for good, by chance: another may come in its place.
+    fn on_death<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer that had crashed is there again, with what its disk has kept.
+    fn on_restarted<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// A peer tells something that only its kind of peer has to tell.
+    fn on_note<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId, _note: A::Note) -> Result<(), Broken> {
+        Ok(())
+    }
+
+    /// The run is over: what the workload has counted.
+    fn tell(&self, _sheet: &mut Sheet) {}
 }
 
-/// How long a client stays inside.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Hold {
-    /// Always as long.
-    Constant(Span),
-    /// Exponential, with this mean.
-    Exponential(Span),
-    /// Short, or with probability `long_share` long.
-    TwoPoint {
-        /// The short stay.
-        short: Span,
-        /// The long stay.
-        long: Span,
-        /// How many stays are long, from 0 to 1.
-        long_share: f64,
-    },
-}
-
-impl Hold {
-    /// One stay.
-    pub fn sample(&self, rng: &mut Rng) -> Span {
-        match *self {
-            Self::Constant(span) => span,
-            Self::Exponential(mean) => rng.exponential(mean),
-            Self::TwoPoint { short, long, long_share } => {
-                if rng.chance(long_share) {
-                    long
-                } else {
-                    short
-                }
-            }
-        }
-    }
-
-    /// The mean stay in seconds.
-    pub fn mean(&self) -> f64 {
-        match *self {
-            Self::Constant(span) | Self::Exponential(span) => span.as_secs_f64(),
-            Self::TwoPoint { short, long, long_share } => {
-                short.as_secs_f64() * (1.0 - long_share) + long.as_secs_f64() * long_share
-            }
-        }
-    }
-
-    /// Two stays with the share of long ones that makes their mean the geometric mean of the two: 1 s and 100 s mean
-    /// 10 s, the same work as `10s` and `exp:10s`.
-    pub fn two_point(short: Span, long: Span) -> Self {
-        let (root_short, root_long) = (short.as_secs_f64().sqrt(), long.as_secs_f64().sqrt());
-        Self::TwoPoint { short, long, long_share: root_short / (root_short + root_long) }
-    }
-}
-
-/// As it is read; the share of long stays is not in it.
-impl fmt::Display for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constant(span) => write!(f, "{span:#}"),
-            Self::Exponential(mean) => write!(f, "exp:{mean:#}"),
-            Self::TwoPoint { short, long, .. } => write!(f, "two-point:{short:#}/{long:#}"),
-        }
-    }
-}
-
-/// Why a text is not a hold time.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum HoldError {
-    /// One of its times cannot be read.
-    #[error(transparent)]
-    Span(#[from] SpanError),
-    /// Not one of the three forms.
-    #[error("{0:?} is not a hold time: write 10s, exp:10s or two-point:1s/100s")]
-    Form(String),
-    /// Nobody would be inside.
-    #[error("the hold time {0:?} is zero: a client has to stay inside for some time")]
-    Zero(String),
-    /// The two stays are the wrong way round.
-    #[error("the hold time {0:?} must have a short stay and then a longer one, such as two-point:1s/100s")]
-    Order(String),
-}
-
-/// `10s`, `exp:10s` or `two-point:1s/100s`.
-impl FromStr for Hold {
-    type Err = HoldError;
-
-    fn from_str(text: &str) -> Result<Self, HoldError> {
-        let form = || HoldError::Form(text.into());
-        let stay = |span: &str| match span.parse()? {
-            Span::ZERO => Err(HoldError::Zero(text.into())),
-            span => Ok(span),
-        };
-        match text.split_once(':') {
-            None => Ok(Self::Constant(stay(text)?)),
-            Some(("exp", mean)) => Ok(Self::Exponential(stay(mean)?)),
-            Some(("two-point", both)) => {
-                let (short, long) = both.split_once('/').ok_or_else(form)?;
-                let (short, long) = (stay(short)?, stay(long)?);
-                if short < long { Ok(Self::two_point(short, long)) } else { Err(HoldError::Order(text.into())) }
-            }
-            Some(_) => Err(form()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hold_times_are_read() {
-        assert_eq!("10s".parse(), Ok(Hold::Constant(Span::from_secs(10))));
-        assert_eq!("exp:10s".parse(), Ok(Hold::Exponential(Span::from_secs(10))));
-        let Ok(two_point @ Hold::TwoPoint { long_share, .. }) = "two-point:1s/100s".parse() else { panic!() };
-        assert!((long_share - 1.0 / 11.0).abs() < 1e-12);
-        assert!((two_point.mean() - 10.0).abs() < 1e-9);
-        for text in ["10s", "exp:200ms", "two-point:1s/100s"] {
-            assert_eq!(text.parse::<Hold>().unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
-    fn hold_times_that_make_no_sense_are_refused() {
-        for (text, start) in [
-            ("", "\"\" is not a duration"),
-            ("10", "\"10\" is not a duration"),
-            ("-1s", "the duration \"-1s\" is negative"),
-            ("0s", "the hold time \"0s\" is zero"),
-            ("exp:0s", "the hold time \"exp:0s\" is zero"),
-            ("two-point:1s", "\"two-point:1s\" is not a hold time"),
-            ("two-point:9s/1s", "the hold time \"two-point:9s/1s\" must have a short stay"),
-            ("normal:1s", "\"normal:1s\" is not a hold time"),
-        ] {
-            let error = text.parse::<Hold>().unwrap_err().to_string();
-            assert!(error.starts_with(start), "{text:?}: {error}");
-        }
-    }
-
-    #[test]
-    fn samples_have_the_mean_they_claim() {
-        for text in ["10s", "exp:10s", "two-point:1s/100s"] {
-            let hold: Hold = text.parse().unwrap();
-            let mut rng = Rng::new(1);
-            let total: Span = (0..200_000).map(|_| hold.sample(&mut rng)).sum();
-            let mean = total.as_secs_f64() / 200_000.0;
-            assert!((mean / hold.mean() - 1.0).abs() < 0.02, "{text}: {mean}");
-        }
-    }
+/// Why a client neither waits nor is inside any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It has been inside, and left.
+    Left,
+    /// It lost its grant while it was inside.
+    Lost,
+    /// It was sent away.
+    Refused,
+    /// It withdrew.
+    Withdrawn,
+    /// It crashed with its peer.
+    Crashed,
 }

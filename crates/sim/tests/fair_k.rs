@@ -6,7 +6,7 @@ use peerlock_mutex::fair_k::Config;
 use peerlock_mutex::token::Layout;
 use peerlock_mutex::{Bv95, FairK, FairKLate, Observe, bv95, fair_k_late};
 use peerlock_sim::latency::{Latency, Model};
-use peerlock_sim::{Closed, Experiment, Ideal, Links, Report};
+use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report};
 
 fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, entries: u32) -> Experiment {
     Experiment {
@@ -15,6 +15,8 @@ fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, e
         workload: Closed { think: Span::from_secs_f64(1.0 / think), hold: hold.parse().unwrap(), entries },
         network: latency.parse::<Model>().unwrap().load(peers).unwrap(),
         links: Links::Unordered,
+        faults: Faults::default(),
+        count_violations: false,
         warm_up: 20,
         trials: 2,
         seed: 1,
@@ -53,7 +55,7 @@ fn the_ideal_reaches_the_same_bound_and_keeps_the_order() {
     let experiment = experiment(100, 3, "10s", 0.5, "constant:1s", 300);
     let report = experiment.run(|latency| Ideal::peers(100, 3, latency), |_| {}).unwrap();
     assert!((report.steady.unwrap().all.mean / 354.667 - 1.0).abs() < 1e-3);
-    assert_eq!(report.order_inversions, 0);
+    assert_eq!(report.numbers.count("order inversions"), 0);
 }
 
 /// Every rule is watched in every run; this is only about which runs.

@@ -8,7 +8,7 @@ use peerlock_mutex::sigma::{self, Sigma};
 use peerlock_mutex::strawman::{self, Strawman};
 use peerlock_mutex::{Quorum, Replicas};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report, Tally};
+use peerlock_sim::{Failure, Faults, Hold, Links, Open, Poisson, Report};
 use rough::Rough;
 
 /// How many rough minutes.
@@ -39,18 +39,13 @@ fn try_sigma(open: &Open, votes: u32, config: sigma::Config) -> Result<Report, B
     open.run(|me| Sigma::new(me, &replicas, config), |_| {})
 }
 
-fn sigma(open: &Open, votes: u32) -> (Report, Tally) {
-    let report =
-        try_sigma(open, votes, sigma::Config::REPAIRED).unwrap_or_else(|failure| panic!("{failure}\n{open:?}"));
-    let tally = report.open.unwrap();
-    (report, tally)
+fn sigma(open: &Open, votes: u32) -> Report {
+    try_sigma(open, votes, sigma::Config::REPAIRED).unwrap_or_else(|failure| panic!("{failure}\n{open:?}"))
 }
 
-fn strawman(open: &Open, config: strawman::Config) -> (Report, Tally) {
+fn strawman(open: &Open, config: strawman::Config) -> Report {
     let replicas = Replicas::first(Quorum::DEFAULT);
-    let report = open.run(|me: PeerId| Strawman::new(me, &replicas, config), |_| {}).unwrap();
-    let tally = report.open.unwrap();
-    (report, tally)
+    open.run(|me: PeerId| Strawman::new(me, &replicas, config), |_| {}).unwrap()
 }
 
 /// §5, Figure 7: "the throughput increases linearly when request rate ramps up, until a point when it reaches the
@@ -61,14 +56,18 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
         [("constant:100ms", 100, 100), ("uniform:50ms..150ms", 50, 150), ("uniform:0s..200ms", 0, 200)]
     {
         let theory = Quorum::DEFAULT.saturation(Span::from_millis(low), Span::from_millis(high));
-        let (report, above) = sigma(&open(8.0, latency), 24);
-        assert!((above.throughput() / theory - 1.0).abs() < 0.01, "{latency}: {} of {theory}", above.throughput());
-        assert_eq!(report.order_inversions, 0, "{latency}: the queue is in order");
-        assert!(above.worst_of_bound() <= 1.0 && above.most_yields < 32, "{latency}: no storms: {above:?}");
-        let (report, below) = sigma(&open(2.0, latency), 24);
+        let above = sigma(&open(8.0, latency), 24);
+        let throughput = above.throughput().unwrap();
+        assert!((throughput / theory - 1.0).abs() < 0.01, "{latency}: {throughput} of {theory}");
+        assert_eq!(above.numbers.count("order inversions"), 0, "{latency}: the queue is in order");
+        assert!(above.worst_of_bound().unwrap() <= 1.0, "{latency}: no storms: {:?}", above.worst);
+        assert!(above.numbers.count("yields of a client") < 32, "{latency}: {:?}", above.numbers);
+        let below = sigma(&open(2.0, latency), 24);
         // 480 clients are expected, with a standard deviation of 22.
-        assert!((below.throughput() / 2.0 - 1.0).abs() < 0.15, "{latency}: {}", below.throughput());
-        assert!(below.came - report.entries < 20, "{latency}: nearly everybody has been inside by the end");
+        let throughput = below.throughput().unwrap();
+        assert!((throughput / 2.0 - 1.0).abs() < 0.15, "{latency}: {throughput}");
+        let left_over = below.numbers.count("asked") - below.entries;
+        assert!(left_over < 20, "{latency}: nearly everybody has been inside by the end");
     }
 }
 
@@ -78,7 +77,7 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
 fn replicas_that_forget_cost_little() {
     let [short, long] = [30, 10_000].map(|life| {
         let faults = Faults { replica_life: Some(Span::from_secs(life)), ..Faults::default() };
-        sigma(&Open { faults, trials: 4, ..open(8.0, "uniform:0s..200ms") }, 24).1.throughput()
+        sigma(&Open { faults, trials: 4, ..open(8.0, "uniform:0s..200ms") }, 24).throughput().unwrap()
     });
     assert!((0.9..1.0).contains(&(short / long)), "{short} of {long}");
 }
@@ -87,42 +86,43 @@ fn replicas_that_forget_cost_little() {
 /// the grant is the RESPONSE where nobody else is.
 #[test]
 fn a_lonely_client_costs_three_messages_per_replica() {
-    let (report, _) = sigma(&open(0.05, "constant:100ms"), 24);
-    let flow = report.steady_flow;
+    let flow = sigma(&open(0.05, "constant:100ms"), 24).steady_flow;
     assert_eq!(flow.messages, flow.entries * 3 * 32);
 }
 
 #[test]
 fn losers_who_give_up_are_refused_and_losers_who_retry_are_not() {
     let open = open(1.0, "uniform:0s..200ms");
-    let (report, tally) = strawman(&open, strawman::Config::GIVES_UP);
-    assert!(tally.refused > 0 && tally.refused + report.entries <= tally.came, "{tally:?}");
-    assert!(tally.came - tally.refused - report.entries < 10, "{tally:?}");
-    assert_eq!(strawman(&open, strawman::Config::BACKS_OFF).1.refused, 0);
+    let Report { numbers, entries, .. } = strawman(&open, strawman::Config::GIVES_UP);
+    let (came, refused) = (numbers.count("asked"), numbers.count("refused"));
+    assert!(refused > 0 && refused + entries <= came, "{numbers:?}");
+    assert!(came - refused - entries < 10, "{numbers:?}");
+    assert_eq!(strawman(&open, strawman::Config::BACKS_OFF).numbers.count("refused"), 0);
 }
 
 #[test]
 fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
-    let faults = Faults { loss: 0.02, duplication: 0.02, client_crash: 0.05, replica_life: Some(Span::from_secs(100)) };
+    let replica_life = Some(Span::from_secs(100));
+    let faults = Faults { loss: 0.02, duplication: 0.02, client_crash: 0.05, replica_life, ..Faults::default() };
     let open = Open { trials: 4, faults, ..open(2.0, "jitter:0s..200ms") };
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| sigma(&open, 24).0)
+        pool.install(|| sigma(&open, 24))
     };
     let once = on(1);
     assert_eq!(once, on(3));
-    assert_ne!(once, sigma(&Open { seed: 2, ..open.clone() }, 24).0);
-    let Tally { crashed, resets, .. } = once.open.unwrap();
-    assert!(crashed > 0 && resets > 0);
+    assert_ne!(once, sigma(&Open { seed: 2, ..open.clone() }, 24));
+    assert!(once.numbers.count("crashed") > 0 && once.numbers.count("resets") > 0);
 }
 
 /// A crash inside holds everybody up until the lease ends, and no longer.
 #[test]
 fn after_a_crash_the_lease_ends_and_others_get_in() {
     let faults = Faults { client_crash: 0.2, ..Faults::default() };
-    let (report, tally) = sigma(&Open { faults, ..open(0.2, "constant:100ms") }, 24);
-    assert!(tally.crashed > 3, "{tally:?}");
-    assert!(tally.came < tally.crashed + report.entries + 10, "{tally:?}"); // Some who went inside crashed there.
+    let report = sigma(&Open { faults, ..open(0.2, "constant:100ms") }, 24);
+    let (came, crashed) = (report.numbers.count("asked"), report.numbers.count("crashed"));
+    assert!(crashed > 3, "{report:?}");
+    assert!(came < crashed + report.entries + 10, "{report:?}"); // Some who went inside crashed there.
     let longest = report.wait.unwrap().all.max;
     assert!((8.0..60.0).contains(&longest), "{longest}");
 }
@@ -132,8 +132,9 @@ fn after_a_crash_the_lease_ends_and_others_get_in() {
 fn a_grant_may_be_lost() {
     let mut open = open(0.02, "constant:100ms");
     open.workload.hold = Some(Hold::Constant(Span::from_secs(11)));
-    let (report, tally) = strawman(&open, strawman::Config::GIVES_UP);
-    assert!(tally.lost > 0 && tally.lost <= report.entries, "{tally:?}");
+    let report = strawman(&open, strawman::Config::GIVES_UP);
+    let lost = report.numbers.count("lost");
+    assert!(lost > 0 && lost <= report.entries, "{report:?}");
 }
 
 /// A violation stops a run and is shown, unless the run is there to count them.
@@ -145,8 +146,8 @@ fn violations_stop_a_run_unless_they_are_counted() {
     let failure = try_sigma(&open, 2, sigma::Config::REPAIRED).unwrap_err().to_string();
     assert!(failure.contains("trial 0 with seed 1 broke a rule"), "{failure}");
     assert!(failure.contains("is let in as number 2 of 1"), "{failure}");
-    let (_, tally) = sigma(&Open { count_violations: true, ..open }, 2);
-    assert!(tally.violations > 0 && tally.most_resets >= 2, "{tally:?}");
+    let report = sigma(&Open { count_violations: true, ..open }, 2);
+    assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
 /// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are reset
@@ -158,7 +159,7 @@ fn nobody_is_inside_with_another_while_enough_replicas_remember() {
         let run = rough::play(seed, sigma::Config::REPAIRED);
         if run.is_within_the_bound() {
             few += 1;
-            entries += run.entries;
+            entries += run.report.entries;
             assert_eq!(run.violations(), 0, "seed {seed}: {run:?}");
         } else {
             many += 1;
@@ -189,8 +190,7 @@ fn without_numbered_grants_somebody_is_where_old_answers_come_late() {
     let violations = |numbered_grants| {
         let config = sigma::Config { numbered_grants, ..sigma::Config::REPAIRED };
         let report = try_sigma(&late, 3, config).unwrap();
-        println!("{} entries, {:?}", report.entries, report.open);
-        report.open.map_or(0, |tally| tally.violations + tally.fencing_back)
+        report.harm().violations + report.harm().fencing_back
     };
     assert!(violations(false) > 0);
     assert_eq!(violations(true), 0);

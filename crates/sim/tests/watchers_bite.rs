@@ -5,7 +5,7 @@
 use peerlock_base::{PeerId, Span, Ticket};
 use peerlock_mutex::{Cx, Grant, Never, Observe, Protocol};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Closed, Experiment, Hold, Links};
+use peerlock_sim::{Closed, Experiment, Faults, Hold, Links};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -90,6 +90,8 @@ fn run(fault: Fault) -> Result<(), String> {
         workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries: 3 },
         network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
         links: Links::Ordered,
+        faults: Faults::default(),
+        count_violations: false,
         warm_up: 0,
         trials: 1,
         seed: 42,

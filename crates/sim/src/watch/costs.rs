@@ -1,8 +1,10 @@
-use peerlock_base::{PeerId, Ticket, Time};
-use peerlock_mutex::Observe;
+use peerlock_base::{PeerId, Time};
+use peerlock_mutex::Grant;
 
-use super::{Broken, Entry, Watch};
-use crate::ledger::Ledger;
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 /// What each client of an open run costs. Peers 0 to n − 1 are the replicas, everybody after them is a client.
 #[derive(Debug)]
@@ -31,50 +33,53 @@ impl Cost {
     pub fn bound(&self, replicas: u32) -> f64 {
         f64::from(replicas) * (4.0 + 2.0 * (self.place.max(1) as f64).ln().ceil())
     }
+
+    /// Its messages over that bound.
+    pub fn of_bound(&self, replicas: u32) -> f64 {
+        self.messages as f64 / self.bound(replicas)
+    }
 }
 
 impl Costs {
-    /// For protocol `P` with so many replicas.
-    pub fn of<P: Observe>(replicas: u32) -> Self {
-        let yields = P::KINDS.iter().position(|kind| *kind == "yield");
+    /// For peers of kind `A`, of which so many are replicas.
+    pub fn of<A: Actor>(replicas: u32) -> Self {
+        let yields = A::KINDS.iter().position(|kind| *kind == "yield");
         Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }
-    }
-
-    /// The client whose messages are most in relation to the bound of its place.
-    pub fn worst(&self) -> Cost {
-        let share = |cost: &Cost| cost.messages as f64 / cost.bound(self.replicas as u32);
-        self.clients.iter().copied().max_by(|one, other| share(one).total_cmp(&share(other))).unwrap_or_default()
-    }
-
-    /// The most YIELDs that a client sent.
-    pub fn most_yields(&self) -> u64 {
-        self.clients.iter().map(|cost| cost.yields).max().unwrap_or(0)
     }
 }
 
-impl<P: Observe> Watch<P> for Costs {
-    fn on_request(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+impl<A: Actor> Watch<A> for Costs {
+    fn on_request(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         self.waiting += 1;
         self.clients.push(Cost { place: self.waiting, ..Cost::default() });
         Ok(())
     }
 
-    fn on_grant(&mut self, _now: Time, _entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
+    fn on_grant(&mut self, _now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         self.waiting -= 1;
         Ok(())
     }
 
-    fn on_give_up(&mut self, _now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+    fn on_give_up(&mut self, _now: Time, _client: &Client) -> Result<(), Broken> {
         self.waiting -= 1;
         Ok(())
     }
 
-    fn on_send(&mut self, _now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
+    fn on_send(&mut self, _now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
         let client = from.index().max(to.index()).checked_sub(self.replicas);
         if let Some(cost) = client.and_then(|client| self.clients.get_mut(client)) {
             cost.messages += 1;
-            cost.yields += u64::from(self.yields == Some(P::kind(message)));
+            cost.yields += u64::from(self.yields.is_some() && self.yields == A::kind(message));
         }
         Ok(())
+    }
+
+    /// The client whose messages are most in relation to the bound of its place, and the most YIELDs of any.
+    fn tell(&mut self, sheet: &mut Sheet) {
+        let replicas = self.replicas as u32;
+        let share = |cost: &Cost| cost.of_bound(replicas);
+        let worst = self.clients.iter().max_by(|one, other| share(one).total_cmp(&share(other)));
+        sheet.worst = Some((worst.copied().unwrap_or_default(), replicas));
+        sheet.numbers.most("yields of a client", self.clients.iter().map(|cost| cost.yields).max().unwrap_or(0));
     }
 }

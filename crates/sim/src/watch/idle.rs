@@ -1,8 +1,10 @@
-use peerlock_base::{PeerId, Ticket, Time};
-use peerlock_mutex::Observe;
+use peerlock_base::Time;
+use peerlock_mutex::Grant;
 
-use super::{Broken, Entry, Watch};
-use crate::ledger::Ledger;
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 /// Slot time that is lost: a slot is free, and somebody waits.
 #[derive(Debug)]
@@ -22,7 +24,7 @@ impl Idle {
     }
 
     /// The share of all slot time until the last event that was lost, from 0 to 1.
-    pub fn fraction(&self) -> f64 {
+    fn fraction(&self) -> f64 {
         let all = u128::from(self.slots) * u128::from(self.since.as_nanos());
         if all == 0 { 0.0 } else { self.lost as f64 / all as f64 }
     }
@@ -35,28 +37,33 @@ impl Idle {
     }
 }
 
-impl<P: Observe> Watch<P> for Idle {
-    fn on_request(&mut self, now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+impl<A: Actor> Watch<A> for Idle {
+    fn on_request(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
         self.advance(now);
         self.waiting += 1;
         Ok(())
     }
 
-    fn on_grant(&mut self, now: Time, _entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
+    fn on_grant(&mut self, now: Time, _client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         self.advance(now);
         self.waiting -= 1;
         self.inside += 1;
         Ok(())
     }
 
-    fn on_leave(&mut self, now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+    fn on_leave(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
         self.advance(now);
         self.inside -= 1;
         Ok(())
     }
-    fn on_give_up(&mut self, now: Time, _peer: PeerId, _ticket: Ticket) -> Result<(), Broken> {
+
+    fn on_give_up(&mut self, now: Time, _client: &Client) -> Result<(), Broken> {
         self.advance(now);
         self.waiting -= 1;
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.numbers.mean("idle while waiting", self.fraction());
     }
 }

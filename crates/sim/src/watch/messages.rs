@@ -1,27 +1,29 @@
 use peerlock_base::{PeerId, Time};
-use peerlock_mutex::Observe;
 
 use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::report::Sheet;
 
-/// How many messages of each type were sent.
+/// How many messages of each type were sent, in the order of [`Actor::KINDS`].
 #[derive(Debug)]
 pub struct Messages(Vec<u64>);
 
 impl Messages {
-    /// Counts the messages of protocol `P`.
-    pub fn of<P: Observe>() -> Self {
-        Self(vec![0; P::KINDS.len()])
-    }
-
-    /// By type, in the order of [`Observe::KINDS`].
-    pub fn counts(&self) -> &[u64] {
-        &self.0
+    /// Counts the messages of peers of kind `A`.
+    pub fn of<A: Actor>() -> Self {
+        Self(vec![0; A::KINDS.len()])
     }
 }
 
-impl<P: Observe> Watch<P> for Messages {
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.0[P::kind(message)] += 1;
+impl<A: Actor> Watch<A> for Messages {
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if let Some(kind) = A::kind(message) {
+            self.0[kind] += 1;
+        }
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.messages = A::KINDS.iter().copied().zip(self.0.iter().copied()).collect();
     }
 }

@@ -1,8 +1,10 @@
 use peerlock_base::Time;
-use peerlock_mutex::Observe;
+use peerlock_mutex::Grant;
 
-use super::{Broken, Entry, Watch};
-use crate::ledger::Ledger;
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 /// Order inversions: clients who went inside while somebody who had asked earlier was waiting.
 ///
@@ -12,16 +14,13 @@ pub struct Order {
     inversions: u64,
 }
 
-impl Order {
-    /// How many went inside past somebody who had asked earlier.
-    pub fn inversions(&self) -> u64 {
-        self.inversions
-    }
-}
-
-impl<P: Observe> Watch<P> for Order {
-    fn on_grant(&mut self, _now: Time, entry: &Entry, ledger: &Ledger) -> Result<(), Broken> {
-        self.inversions += u64::from(ledger.oldest().is_some_and(|(oldest, _)| oldest < entry.ticket));
+impl<A: Actor> Watch<A> for Order {
+    fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
+        self.inversions += u64::from(ledger.oldest().is_some_and(|oldest| oldest.ticket < client.ticket));
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.numbers.sum("order inversions", self.inversions);
     }
 }

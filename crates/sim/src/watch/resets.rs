@@ -1,36 +1,30 @@
 use std::collections::VecDeque;
 
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_mutex::Observe;
 
 use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::report::Sheet;
 
 /// The most replicas that were reset within any one lease time: what decides whether a quorum can break.
 #[derive(Debug)]
 pub struct Resets {
     lease: Span,
     recent: VecDeque<(Time, u64)>,
-    count: u64,
     most: u32,
 }
 
 impl Resets {
     /// For votes that are good for this long.
     pub fn within(lease: Span) -> Self {
-        Self { lease, recent: VecDeque::new(), count: 0, most: 0 }
+        Self { lease, recent: VecDeque::new(), most: 0 }
     }
 
     /// Replica number `replica` has lost its memory.
     pub(crate) fn note(&mut self, now: Time, replica: u64) {
-        self.count += 1;
         self.recent.retain(|&(at, other)| now.since(at) <= self.lease && other != replica);
         self.recent.push_back((now, replica));
         self.most = self.most.max(u32::try_from(self.recent.len()).unwrap_or(u32::MAX));
-    }
-
-    /// How many resets there were.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// The most replicas that were reset within one lease time.
@@ -39,10 +33,14 @@ impl Resets {
     }
 }
 
-impl<P: Observe> Watch<P> for Resets {
-    fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
-        self.note(now, replica.get());
+impl<A: Actor> Watch<A> for Resets {
+    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.note(now, peer.get());
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.numbers.most("resets within a lease", self.most.into());
     }
 }
 
@@ -58,6 +56,5 @@ mod tests {
             resets.note(Time::ZERO + Span::from_secs(at), replica);
             assert_eq!(resets.most(), most, "at {at}");
         }
-        assert_eq!(resets.count(), 6);
     }
 }

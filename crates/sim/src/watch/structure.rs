@@ -1,15 +1,53 @@
 //! Rules about what the peers and the messages under way are, taken together. All three keep a count that each step
 //! changes a little, so that none has to look at every peer.
 
+use std::hash::Hash;
+
 use peerlock_base::{PeerId, Time};
 use peerlock_mutex::Observe;
 
 use super::{Broken, Watch};
+use crate::actor::Bare;
 use crate::ledger::Ledger;
+
+/// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that is
+/// no fault of the protocol's.
+#[derive(Debug)]
+pub struct Structure(Option<(Tokens, OneCoordinator, Acyclic)>);
+
+impl Structure {
+    /// For these peers, before the first event.
+    pub fn of<P: Observe>(peers: &[P]) -> Self {
+        Self(Some((Tokens::of(peers), OneCoordinator::of(peers), Acyclic::of(peers))))
+    }
+
+    /// Watches nothing.
+    pub fn none() -> Self {
+        Self(None)
+    }
+}
+
+impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Structure {
+    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
+        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::on_send(all, now, from, to, message))
+    }
+
+    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
+        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::on_deliver(all, now, from, to, message))
+    }
+
+    fn after_step(&mut self, now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
+        self.0.as_mut().map_or(Ok(()), |all| all.after_step(now, peer, actor))
+    }
+
+    fn at_end(&mut self, now: Time, ledger: &Ledger) -> Result<(), Broken> {
+        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::at_end(all, now, ledger))
+    }
+}
 
 /// Exactly k tokens, held or under way.
 #[derive(Debug)]
-pub struct Tokens {
+struct Tokens {
     /// How many there must be; `None` for protocols without tokens.
     expected: Option<usize>,
     held: Vec<usize>,
@@ -26,7 +64,7 @@ impl Tokens {
     }
 }
 
-impl<P: Observe> Watch<P> for Tokens {
+impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Tokens {
     fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
         self.under_way += P::tokens_in(message);
         Ok(())
@@ -37,9 +75,9 @@ impl<P: Observe> Watch<P> for Tokens {
         Ok(())
     }
 
-    fn after_step(&mut self, _now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
+    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
         let Some(expected) = self.expected else { return Ok(()) };
-        let (before, now) = (&mut self.held[peer.index()], peers[peer.index()].tokens());
+        let (before, now) = (&mut self.held[peer.index()], actor.0.tokens());
         self.held_in_all = self.held_in_all - *before + now;
         *before = now;
         if self.held_in_all + self.under_way == expected {
@@ -56,7 +94,7 @@ impl<P: Observe> Watch<P> for Tokens {
 
 /// Exactly one coordinator, or one message that makes somebody coordinator.
 #[derive(Debug)]
-pub struct OneCoordinator {
+struct OneCoordinator {
     is: Vec<bool>,
     in_all: usize,
     under_way: usize,
@@ -70,7 +108,7 @@ impl OneCoordinator {
     }
 }
 
-impl<P: Observe> Watch<P> for OneCoordinator {
+impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for OneCoordinator {
     fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
         self.under_way += usize::from(P::carries_coordinator(message));
         Ok(())
@@ -81,11 +119,11 @@ impl<P: Observe> Watch<P> for OneCoordinator {
         Ok(())
     }
 
-    fn after_step(&mut self, _now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
+    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
         if !P::HAS_COORDINATOR {
             return Ok(());
         }
-        let (before, now) = (&mut self.is[peer.index()], peers[peer.index()].is_coordinator());
+        let (before, now) = (&mut self.is[peer.index()], actor.0.is_coordinator());
         self.in_all = self.in_all - usize::from(*before) + usize::from(now);
         *before = now;
         if self.in_all + self.under_way == 1 {
@@ -104,7 +142,7 @@ impl<P: Observe> Watch<P> for OneCoordinator {
 /// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
 /// many moves as there are peers, and at the end.
 #[derive(Debug)]
-pub struct Acyclic {
+struct Acyclic {
     trees: Vec<Tree>,
 }
 
@@ -127,10 +165,10 @@ impl Acyclic {
     }
 }
 
-impl<P: Observe> Watch<P> for Acyclic {
-    fn after_step(&mut self, _now: Time, peer: PeerId, peers: &[P]) -> Result<(), Broken> {
+impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Acyclic {
+    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
         for (number, tree) in self.trees.iter_mut().enumerate() {
-            tree.turn(peer, peers[peer.index()].parent_in(number))?;
+            tree.turn(peer, actor.0.parent_in(number))?;
         }
         Ok(())
     }

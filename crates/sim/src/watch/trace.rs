@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-use peerlock_base::{PeerId, Ticket, Time};
-use peerlock_mutex::Observe;
+use peerlock_base::{PeerId, Time};
+use peerlock_mutex::Grant;
 
-use super::{Broken, Entry, Watch};
-use crate::ledger::Ledger;
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
 
 /// The last events, one line each. Only a run that is known to fail is traced: it is run again with the same seed.
 #[derive(Debug)]
@@ -34,36 +35,43 @@ impl Trace {
     }
 }
 
-impl<P: Observe> Watch<P> for Trace {
-    fn on_request(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           asks ({ticket:?})"))
+impl<A: Actor> Watch<A> for Trace {
+    fn on_request(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           asks ({:?})", client.peer, client.ticket))
     }
 
-    fn on_grant(&mut self, now: Time, entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
-        let Entry { peer, ticket, grant, .. } = entry;
-        self.note(
-            now,
-            format_args!("{peer:>6}           enters slot {}, fencing {} ({ticket:?})", grant.slot, grant.fencing),
-        )
+    fn on_grant(&mut self, now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let (Client { peer, ticket, .. }, Grant { slot, fencing }) = (client, grant);
+        self.note(now, format_args!("{peer:>6}           enters slot {slot}, fencing {fencing} ({ticket:?})"))
     }
 
-    fn on_leave(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           leaves ({ticket:?})"))
+    fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           leaves ({:?})", client.peer, client.ticket))
     }
 
-    fn on_give_up(&mut self, now: Time, peer: PeerId, ticket: Ticket) -> Result<(), Broken> {
-        self.note(now, format_args!("{peer:>6}           waits no longer ({ticket:?})"))
+    fn on_give_up(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
+        self.note(now, format_args!("{:>6}           waits no longer ({:?})", client.peer, client.ticket))
     }
 
-    fn on_reset(&mut self, now: Time, replica: PeerId) -> Result<(), Broken> {
-        self.note(now, format_args!("{replica:>6}           forgets everything"))
+    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           forgets everything"))
     }
 
-    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}"))
+    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           crashes"))
     }
 
-    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.note(now, format_args!("{from:>6} → {to:<6}  brings {message:?}"))
+    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        match A::kind(message) {
+            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}")),
+            None => Ok(()),
+        }
+    }
+
+    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        match A::kind(message) {
+            Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  brings {message:?}")),
+            None => Ok(()),
+        }
     }
 }

@@ -1,8 +1,12 @@
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_mutex::Observe;
+use std::mem::take;
 
-use super::{Broken, Entry, Watch};
-use crate::ledger::Ledger;
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_mutex::Grant;
+
+use super::{Broken, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 /// How long everybody waited, in the whole run and in its steady state.
 ///
@@ -51,16 +55,6 @@ impl Waits {
         }
     }
 
-    /// Messages and entries in steady state.
-    pub fn flow(&self) -> Flow {
-        self.flow
-    }
-
-    /// Waits in steady state, waits outside it, and the longest in steady state of each peer that had one.
-    pub fn into_parts(self) -> (Vec<Span>, Vec<Span>, Vec<Span>) {
-        (self.steady, self.unsteady, self.longest.into_iter().flatten().collect())
-    }
-
     fn note(&mut self, peer: PeerId, wait: Span) {
         let been = &mut self.been[peer.index()];
         *been += 1;
@@ -81,15 +75,22 @@ impl Waits {
     }
 }
 
-impl<P: Observe> Watch<P> for Waits {
-    fn on_grant(&mut self, now: Time, entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
-        self.note(entry.peer, now.since(entry.request.at));
+impl<A: Actor> Watch<A> for Waits {
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        self.note(client.peer, now.since(client.asked));
         Ok(())
     }
 
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         self.note_message();
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.flow = self.flow;
+        sheet.steady = take(&mut self.steady);
+        sheet.unsteady = take(&mut self.unsteady);
+        sheet.longest = self.longest.iter().copied().flatten().collect();
     }
 }
 
@@ -106,11 +107,10 @@ mod tests {
             waits.note_message();
         }
         // Those that follow the second, third and fourth entry; the fifth is the last of the steady state.
-        assert_eq!(waits.flow(), Flow { entries: 3, messages: 3 });
+        assert_eq!(waits.flow, Flow { entries: 3, messages: 3 });
         let secs = |spans: Vec<Span>| spans.into_iter().map(|span| span.as_secs_f64()).collect::<Vec<_>>();
-        let (steady, unsteady, longest) = waits.into_parts();
-        assert_eq!(secs(steady), [3.0, 4.0, 5.0]);
-        assert_eq!(secs(unsteady), [1.0, 2.0, 6.0]);
-        assert_eq!(secs(longest), [5.0, 4.0]);
+        assert_eq!(secs(waits.steady), [3.0, 4.0, 5.0]);
+        assert_eq!(secs(waits.unsteady), [1.0, 2.0, 6.0]);
+        assert_eq!(secs(waits.longest.into_iter().flatten().collect()), [5.0, 4.0]);
     }
 }

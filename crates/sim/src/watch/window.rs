@@ -1,8 +1,12 @@
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_mutex::Observe;
+use std::mem::take;
 
-use super::{Broken, Entry, Flow, Watch};
-use crate::ledger::Ledger;
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_mutex::Grant;
+
+use super::{Broken, Flow, Watch};
+use crate::actor::Actor;
+use crate::ledger::{Client, Ledger};
+use crate::report::Sheet;
 
 /// What an open run is measured by: waits, entries and messages within a window of time.
 #[derive(Debug)]
@@ -18,21 +22,11 @@ impl Window {
     pub fn from(from: Time) -> Self {
         Self { from, inside: Vec::new(), before: Vec::new(), flow: Flow::default() }
     }
-
-    /// Messages and entries within the window.
-    pub fn flow(&self) -> Flow {
-        self.flow
-    }
-
-    /// Waits of those who went inside within the window, and of those who did before.
-    pub fn into_parts(self) -> (Vec<Span>, Vec<Span>) {
-        (self.inside, self.before)
-    }
 }
 
-impl<P: Observe> Watch<P> for Window {
-    fn on_grant(&mut self, now: Time, entry: &Entry, _ledger: &Ledger) -> Result<(), Broken> {
-        let wait = now.since(entry.request.at);
+impl<A: Actor> Watch<A> for Window {
+    fn on_grant(&mut self, now: Time, client: &Client, _grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let wait = now.since(client.asked);
         if now < self.from {
             self.before.push(wait);
         } else {
@@ -42,8 +36,14 @@ impl<P: Observe> Watch<P> for Window {
         Ok(())
     }
 
-    fn on_send(&mut self, now: Time, _from: PeerId, _to: PeerId, _message: &P::Message) -> Result<(), Broken> {
+    fn on_send(&mut self, now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         self.flow.messages += u64::from(now >= self.from);
         Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        sheet.flow = self.flow;
+        sheet.steady = take(&mut self.inside);
+        sheet.unsteady = take(&mut self.before);
     }
 }

@@ -4,25 +4,24 @@ use peerlock_base::{Rng, Span};
 use peerlock_mutex::sigma::{Config, Sigma};
 use peerlock_mutex::{Quorum, Replicas};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Faults, Hold, Links, Open, Poisson, Tally};
+use peerlock_sim::{Faults, Hold, Links, Open, Poisson, Report};
 
 /// One run: its quorum, and what came of it.
 #[derive(Debug)]
 pub struct Rough {
     quorum: Quorum,
-    pub entries: u64,
-    tally: Tally,
+    pub report: Report,
 }
 
 impl Rough {
     /// Whether fewer than 2m − n replicas were reset within any one lease time: then nothing may go wrong.
     pub fn is_within_the_bound(&self) -> bool {
-        self.tally.most_resets < self.quorum.intersection()
+        self.report.numbers.count("resets within a lease") < u64::from(self.quorum.intersection())
     }
 
     /// Two inside at a time, or a fencing number that is no larger than an earlier one.
     pub fn violations(&self) -> u64 {
-        self.tally.violations + self.tally.fencing_back
+        self.report.harm().violations + self.report.harm().fencing_back
     }
 }
 
@@ -31,9 +30,7 @@ pub fn play(seed: u64, config: Config) -> Rough {
     let (quorum, open) = draw(seed);
     let (replicas, config) = (Replicas::first(quorum), Config { lease: open.lease, ..config });
     let report = open.run(|me| Sigma::new(me, &replicas, config), |_| {});
-    let report = report.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
-    let tally = report.open.expect("an open run has a tally");
-    Rough { quorum, entries: report.entries, tally }
+    Rough { quorum, report: report.unwrap_or_else(|failure| panic!("seed {seed}: {failure}")) }
 }
 
 /// Small quorums mostly, where little has to go wrong; stays from much shorter than a message's way to longer than a
@@ -68,6 +65,7 @@ fn draw(seed: u64) -> (Quorum, Open) {
             duplication: percent(one_of(&[0, 5, 20, 50])),
             client_crash: percent(one_of(&[0, 5])),
             replica_life: Some(life),
+            ..Faults::default()
         },
         lease,
         count_violations: true,

@@ -32,6 +32,7 @@ pub fn draw(seed: u64) -> Rounds {
             duplication: percent(one_of(&[0, 1, 5])),
             client_crash: percent(one_of(&[0, 0, 5])),
             replica_life: [None, Some(Span::from_secs(60) * peers)][one_of(&[0, 1]) as usize],
+            ..Faults::default()
         },
         lease: Span::from_secs(one_of(&[5, 10])),
         drain: Span::from_secs(600),

@@ -1,10 +1,12 @@
 //! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with nothing.
 
-use peerlock_base::{Key, Span, Time};
+use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::Replicas;
 use peerlock_overlay::KeyRange;
 
-use crate::watch::Resets;
+use super::{Broken, Resets, Watch};
+use crate::actor::{OverlayNote, Routing};
+use crate::report::Sheet;
 
 /// A logical replica.
 #[derive(Debug)]
@@ -24,24 +26,36 @@ struct Place {
 pub struct Memory {
     places: Vec<Place>,
     resets: Vec<Resets>,
+    /// What each peer owns.
+    ranges: Vec<Option<KeyRange>>,
     /// How often replicas lost their memory.
-    pub forgotten: u64,
+    forgotten: u64,
+    undelivered: u64,
 }
 
 impl Memory {
-    /// Of settled peers: each key has one owner.
-    pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, lease: Span) -> Self {
+    /// Of settled peers, which own these keys: each key has one owner.
+    pub fn new<'a>(resources: impl Iterator<Item = &'a Replicas>, ranges: Vec<Option<KeyRange>>, lease: Span) -> Self {
         let (mut places, mut resets) = (Vec::new(), Vec::new());
         for (resource, replicas) in resources.enumerate() {
             let keys = (0..).map_while(|replica| Some((replica, replicas.key(replica)?)));
             places.extend(keys.map(|(replica, key)| Place { key, resource, replica: replica.into(), owners: 1 }));
             resets.push(Resets::within(lease));
         }
-        Self { places, resets, forgotten: 0 }
+        Self { places, resets, ranges, forgotten: 0, undelivered: 0 }
+    }
+
+    /// A peer owns this from now on.
+    fn owns(&mut self, now: Time, peer: PeerId, range: Option<KeyRange>) {
+        if self.ranges.len() <= peer.index() {
+            self.ranges.resize(peer.index() + 1, None);
+        }
+        let before = std::mem::replace(&mut self.ranges[peer.index()], range);
+        self.moved(now, before, range);
     }
 
     /// A peer that owned `before` owns `after` from now on.
-    pub fn moved(&mut self, now: Time, before: Option<KeyRange>, after: Option<KeyRange>) {
+    fn moved(&mut self, now: Time, before: Option<KeyRange>, after: Option<KeyRange>) {
         let has = |range: Option<KeyRange>, key| range.is_some_and(|range| range.contains(key));
         for at in 0..self.places.len() {
             let Place { key, owners, .. } = &mut self.places[at];
@@ -55,7 +69,7 @@ impl Memory {
     }
 
     /// A peer that owns `range` has lost what it kept for others.
-    pub fn reset(&mut self, now: Time, range: Option<KeyRange>) {
+    fn reset(&mut self, now: Time, range: Option<KeyRange>) {
         for at in 0..self.places.len() {
             if range.is_some_and(|range| range.contains(self.places[at].key)) {
                 self.forget(now, at);
@@ -73,10 +87,33 @@ impl Memory {
         }
         resets.note(now, replica);
     }
+}
 
-    /// For each resource, the most replicas that lost their memory within one lease time.
-    pub fn most(&self) -> impl Iterator<Item = u32> {
-        self.resets.iter().map(Resets::most)
+impl<A: Routing> Watch<A> for Memory {
+    fn on_reset(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.reset(now, self.ranges.get(peer.index()).copied().flatten());
+        Ok(())
+    }
+
+    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        self.owns(now, peer, None);
+        Ok(())
+    }
+
+    fn on_note(&mut self, now: Time, peer: PeerId, note: &OverlayNote) -> Result<(), Broken> {
+        match *note {
+            OverlayNote::Owns(range) => self.owns(now, peer, range),
+            OverlayNote::Undelivered(_) => self.undelivered += 1,
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, sheet: &mut Sheet) {
+        for (harm, resets) in sheet.harm.iter_mut().zip(&self.resets) {
+            harm.most_forgotten = resets.most();
+        }
+        sheet.numbers.sum("forgotten", self.forgotten);
+        sheet.numbers.sum("undelivered", self.undelivered);
     }
 }
 
@@ -99,8 +136,8 @@ mod tests {
     fn a_replica_forgets_with_every_new_owner_and_all_the_time_with_two() {
         let replicas = Replicas::on_overlay("/a", Quorum::new(3, 2));
         let [a, b, c] = [0, 1, 2].map(|replica| only(replicas.key(replica).unwrap()));
-        let mut memory = Memory::new([&replicas].into_iter(), Span::from_secs(10));
-        let most = |memory: &Memory| memory.most().next().unwrap();
+        let mut memory = Memory::new([&replicas].into_iter(), Vec::new(), Span::from_secs(10));
+        let most = |memory: &Memory| memory.resets[0].most();
 
         memory.moved(second(0), None, a); // Two owners now.
         assert_eq!(most(&memory), 1);

@@ -1,0 +1,151 @@
+//! What a peer is to the world: something that is told what happens, and says what it wants done.
+
+mod bare;
+mod on_overlay;
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::Grant;
+
+pub use bare::Bare;
+pub use on_overlay::{Catalogue, OnOverlay, OverlayNote, Routing, Settled};
+
+/// One kind of peer. A world is made for one kind, so nothing here is called through a pointer.
+///
+/// The peer itself draws no random number and reads no clock but those of its [`Cx`]. Types that a kind of peer has no
+/// use for are [`Never`](peerlock_mutex::Never), or `()` for the disk.
+pub trait Actor: Sized {
+    /// What peers send each other.
+    type Message: Clone + Debug;
+    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to be
+    /// woken next has one timer, and sets it again when that moment has changed.
+    type Timer: Clone + Debug + Eq + Hash;
+    /// What the workload may tell it beside requests and releases, such as to join by way of somebody.
+    type Command: Debug;
+    /// What it tells watchers and the workload beside what becomes of clients, such as that it has joined.
+    type Note: Debug;
+    /// What a crash leaves of it.
+    type Disk: Default;
+    /// A change of its disk, which takes time and is confirmed by [`Input::Written`].
+    type Write: Debug;
+    /// Lists that a step fills and the world empties. They are used again, so that a step allocates nothing.
+    type Buffers: Default;
+
+    /// The names of the message types, in the order of [`Actor::kind`].
+    const KINDS: &'static [&'static str];
+
+    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is neither
+    /// counted nor traced.
+    fn kind(message: &Self::Message) -> Option<usize>;
+
+    /// Hands one input to the peer, which leaves what it wants done in `buffers`.
+    fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
+
+    /// Takes what the peer wants done out of `buffers`, in the order it was asked for.
+    fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>>;
+
+    /// A write has reached the disk.
+    fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
+}
+
+/// What a step may know: who, when by the peer's own clock, and chance.
+pub struct Cx<'a> {
+    /// The peer whose step this is.
+    pub me: PeerId,
+    /// The time by its clock.
+    pub now: Time,
+    /// Random numbers of this run, for what peers draw.
+    pub rng: &'a mut Rng,
+}
+
+/// Everything that can happen to a peer.
+pub enum Input<A: Actor> {
+    /// A client asks.
+    Request {
+        /// For which resource, by its number.
+        resource: usize,
+        /// The client.
+        ticket: Ticket,
+    },
+    /// A client leaves, or withdraws while it is still waiting.
+    Release {
+        /// Which resource.
+        resource: usize,
+        /// The client.
+        ticket: Ticket,
+    },
+    /// A message arrived.
+    Message {
+        /// Who sent it.
+        from: PeerId,
+        /// What it says.
+        message: A::Message,
+    },
+    /// A timer ran out.
+    Timer(A::Timer),
+    /// The peer, as a replica, has lost what it keeps for others.
+    Reset {
+        /// The number of its new life, larger than any before: a reading of its clock.
+        incarnation: u64,
+    },
+    /// The oldest write that was not confirmed yet is on the disk.
+    Written,
+    /// The workload wants something of it.
+    Command(A::Command),
+}
+
+/// What a peer wants done. The world carries effects out in the order they were asked for.
+pub enum Effect<A: Actor> {
+    /// Send a message to another peer.
+    Send {
+        /// Who shall get it.
+        to: PeerId,
+        /// What is said.
+        message: A::Message,
+    },
+    /// This client is inside from now on.
+    Grant {
+        /// The client.
+        ticket: Ticket,
+        /// Which slot, and under which fencing number.
+        grant: Grant,
+    },
+    /// This client was inside and is not any more.
+    Lost {
+        /// The client.
+        ticket: Ticket,
+    },
+    /// This client will not be let in.
+    Refused {
+        /// The client.
+        ticket: Ticket,
+    },
+    /// Wake the peer with `timer` after so long by its clock, instead of any earlier wish of that name.
+    SetTimer {
+        /// The timer's name.
+        timer: A::Timer,
+        /// How long from now.
+        after: Span,
+    },
+    /// Forget the timer if it is pending.
+    CancelTimer {
+        /// The timer's name.
+        timer: A::Timer,
+    },
+    /// Write to the disk. Writes are done one after another, in order.
+    Write(A::Write),
+    /// For watchers and the workload.
+    Note(A::Note),
+    /// A message made no sense here and was dropped. Breaks a rule in a run without faults.
+    Strange {
+        /// What was strange, in words.
+        why: &'static str,
+    },
+    /// The peer wants something that does not exist in such a world: the run is over.
+    Impossible {
+        /// What it does, in words that follow "peer 7".
+        what: &'static str,
+    },
+}

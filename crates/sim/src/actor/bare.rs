@@ -1,0 +1,53 @@
+use peerlock_mutex::{self as mutex, Never, Observe};
+
+use super::{Actor, Cx, Effect, Input};
+
+/// A protocol by itself: one resource, and every message goes straight to whom it is for.
+#[derive(Debug)]
+pub struct Bare<P>(pub P);
+
+impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
+    type Message = P::Message;
+    type Timer = P::Timer;
+    type Command = Never;
+    type Note = Never;
+    type Disk = ();
+    type Write = Never;
+    type Buffers = Vec<mutex::Effect<P::Message, P::Timer>>;
+
+    const KINDS: &'static [&'static str] = P::KINDS;
+
+    fn kind(message: &P::Message) -> Option<usize> {
+        Some(P::kind(message))
+    }
+
+    #[inline]
+    fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers) {
+        let cx = &mut mutex::Cx::new(cx.me, cx.now, cx.rng, buffers);
+        match input {
+            Input::Request { ticket, .. } => self.0.request(ticket, cx),
+            Input::Release { ticket, .. } => self.0.release(ticket, cx),
+            Input::Message { from, message } => self.0.on_message(from, message, cx),
+            Input::Timer(timer) => self.0.on_timer(timer, cx),
+            Input::Reset { incarnation } => self.0.on_reset(incarnation, cx),
+            Input::Written => unreachable!("a bare protocol writes nothing"),
+            Input::Command(never) => match never {},
+        }
+    }
+
+    #[inline]
+    fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>> {
+        buffers.drain(..).map(|effect| match effect {
+            mutex::Effect::Send { to, message } => Effect::Send { to, message },
+            mutex::Effect::Grant { ticket, grant } => Effect::Grant { ticket, grant },
+            mutex::Effect::Lost { ticket } => Effect::Lost { ticket },
+            mutex::Effect::Refused { ticket } => Effect::Refused { ticket },
+            mutex::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
+            mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
+            mutex::Effect::Strange { why } => Effect::Strange { why },
+            mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
+                Effect::Impossible { what: "routes a message, and there is no overlay in this run" }
+            }
+        })
+    }
+}

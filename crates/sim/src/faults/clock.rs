@@ -1,0 +1,29 @@
+use peerlock_base::{Rng, Span, Time};
+
+/// A peer's clock, as far off as the peer is unlucky.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    offset: Span,
+    /// Parts of a million that it counts in a millionth of the true time.
+    rate: u64,
+}
+
+const TRUE: u64 = 1_000_000;
+
+impl Clock {
+    /// Ahead by up to `offset`, and fast or slow by up to `ppm` parts in a million.
+    pub fn drawn(rng: &mut Rng, offset: Span, ppm: u64) -> Self {
+        Self { offset: rng.between(Span::ZERO, offset), rate: TRUE - ppm + rng.below(2 * ppm + 1) }
+    }
+
+    /// What it shows.
+    pub fn read(self, now: Time) -> Time {
+        let nanos = u128::from(now.as_nanos()) * u128::from(self.rate) / u128::from(TRUE);
+        Time::from_nanos(nanos as u64) + self.offset
+    }
+
+    /// The true length of what it shows as `span`; rounded up, since no timer fires early.
+    pub fn true_length(self, span: Span) -> Span {
+        Span::from_nanos((u128::from(span.as_nanos()) * u128::from(TRUE)).div_ceil(u128::from(self.rate)) as u64)
+    }
+}

@@ -1,0 +1,72 @@
+use std::collections::BTreeMap;
+
+/// Numbers by name, put together over trials.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Numbers(BTreeMap<&'static str, Number>);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Number {
+    Sum(u64),
+    Most(u64),
+    Mean(f64),
+}
+
+impl Numbers {
+    /// A count, to be added up over the trials.
+    pub fn sum(&mut self, name: &'static str, count: u64) {
+        self.put(name, Number::Sum(count));
+    }
+
+    /// A count of which the largest of any trial is of interest.
+    pub fn most(&mut self, name: &'static str, count: u64) {
+        self.put(name, Number::Most(count));
+    }
+
+    /// A value of which the mean over the trials is of interest.
+    pub fn mean(&mut self, name: &'static str, value: f64) {
+        self.put(name, Number::Mean(value));
+    }
+
+    fn put(&mut self, name: &'static str, number: Number) {
+        let before = self.0.insert(name, number);
+        assert!(before.is_none(), "two watchers count {name:?}");
+    }
+
+    /// Another trial.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (name, more) in other.0 {
+            let sum = match (self.0.get(name), more) {
+                (Some(Number::Sum(one)), Number::Sum(other)) => Number::Sum(one + other),
+                (Some(Number::Most(one)), Number::Most(other)) => Number::Most(other.max(*one)),
+                (Some(Number::Mean(one)), Number::Mean(other)) => Number::Mean(one + other),
+                (_, more) => more,
+            };
+            self.0.insert(name, sum);
+        }
+    }
+
+    /// There are no more trials than these.
+    pub(crate) fn end(&mut self, trials: u32) {
+        for number in self.0.values_mut() {
+            if let Number::Mean(sum) = number {
+                *sum /= f64::from(trials.max(1));
+            }
+        }
+    }
+
+    /// A count by its name; 0 if nobody counted that in this kind of run.
+    pub fn count(&self, name: &str) -> u64 {
+        match self.0.get(name) {
+            Some(Number::Sum(count) | Number::Most(count)) => *count,
+            _ => 0,
+        }
+    }
+
+    /// A number of any kind by its name; `None` if this kind of run has no such number.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        Some(match *self.0.get(name)? {
+            Number::Sum(count) | Number::Most(count) => count as f64,
+            Number::Mean(mean) => mean,
+        })
+    }
+}

@@ -1,0 +1,107 @@
+use peerlock_base::{PeerId, Rng, Span, Time};
+
+use super::{Hold, Over, Workload};
+use crate::actor::Actor;
+use crate::ledger::Client;
+use crate::watch::{Broken, Watch};
+use crate::world::World;
+
+/// The closed think/hold loop: a peer thinks for an exponential time, asks, waits, stays inside, leaves, and thinks
+/// again, until it has been inside `entries` times (Fair-K paper, §4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Closed {
+    /// The mean time between leaving and asking again: 1/λ.
+    pub think: Span,
+    /// How long a client stays inside.
+    pub hold: Hold,
+    /// How often each peer goes inside.
+    pub entries: u32,
+}
+
+/// A [`Closed`] workload at work, for one resource.
+#[derive(Debug)]
+pub struct ClosedLoop {
+    workload: Closed,
+    /// How many more times each peer will ask.
+    to_come: Vec<u32>,
+    /// When somebody was last let in.
+    progress: Time,
+    rng: Rng,
+}
+
+impl ClosedLoop {
+    /// For all peers of a world; of each seed another one.
+    pub fn new(workload: Closed, seed: u64) -> Self {
+        Self { workload, to_come: Vec::new(), progress: Time::ZERO, rng: Rng::stream(seed, 0) }
+    }
+
+    /// A run in which something went wrong is given up when nobody has been let in for so long. Much longer than any lease, and
+    /// than anybody thinks.
+    fn patience(&self) -> Span {
+        let stay = Span::from_secs_f64(self.workload.hold.mean());
+        Span::from_secs(3600) + (self.workload.think + stay) * 100
+    }
+
+    fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
+        let (now, load) = (world.now(), &mut world.load);
+        let to_come = &mut load.to_come[peer.index()];
+        if *to_come > 0 {
+            *to_come -= 1;
+            let think = load.rng.exponential(load.workload.think);
+            world.schedule(now + think, peer);
+        }
+    }
+}
+
+impl<A: Actor> Workload<A> for ClosedLoop {
+    /// This peer asks.
+    type Event = PeerId;
+    const SERVES_ALL: bool = true;
+
+    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+        let entries = world.load.workload.entries;
+        world.load.to_come = vec![entries; world.residents()];
+        for peer in (0..world.residents() as u64).map(PeerId::new) {
+            Self::think(world, peer);
+            world.resets_from_now(peer);
+        }
+        Ok(())
+    }
+
+    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+        match world.thaws(peer) {
+            Some(at) => world.schedule(at, peer),
+            None => return world.ask(peer, 0),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+        world.load.progress = world.now();
+        let hold = world.load.workload.hold.sample(&mut world.load.rng);
+        world.leave_at(world.now() + hold, client);
+    }
+
+    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
+        match over {
+            Over::Lost | Over::Refused if !world.is_rough() => {
+                return Err(format!("peer {} sends {:?} away, who was to be served", client.peer, client.ticket));
+            }
+            Over::Crashed => {}
+            Over::Left | Over::Lost | Over::Refused | Over::Withdrawn => Self::think(world, client.peer),
+        }
+        Ok(())
+    }
+
+    fn on_restarted<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+        Self::think(world, peer);
+        Ok(())
+    }
+
+    /// Faults never end by themselves, nor do the retries of a protocol that waits for somebody who is gone.
+    #[inline]
+    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+        world.is_rough() && (world.has_come_to_rest() || at.since(world.load.progress) > world.load.patience())
+    }
+}

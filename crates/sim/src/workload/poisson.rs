@@ -1,0 +1,104 @@
+use std::collections::VecDeque;
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+
+use super::{Hold, Over, Workload};
+use crate::actor::Actor;
+use crate::ledger::Client;
+use crate::report::Sheet;
+use crate::watch::{Broken, Watch};
+use crate::world::World;
+
+/// An open workload: clients each of which asks once. They come at random moments, whatever becomes of those before
+/// them (Sigma paper, §5).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Poisson {
+    /// The mean time between two clients: 1/λ.
+    pub gap: Span,
+    /// How long a client stays inside; `None`: it leaves at once.
+    pub hold: Option<Hold>,
+    /// How long the run goes on before anything is measured.
+    pub settle: Span,
+    /// How long it is measured after that.
+    pub measure: Span,
+}
+
+impl Poisson {
+    /// "After 5 minutes warm-up period …" (§5).
+    pub const SETTLE: Span = Span::from_secs(300);
+    /// "… we test 10 minutes."
+    pub const MEASURE: Span = Span::from_secs(600);
+}
+
+/// A [`Poisson`] workload at work, for one resource. Every client is a peer of its own, beside the replicas.
+#[derive(Debug)]
+pub struct OpenWorkload {
+    workload: Poisson,
+    /// How long a client answers what still comes after it has been inside.
+    linger: Span,
+    /// Those who do, and until when.
+    leaving: VecDeque<(Time, PeerId)>,
+    rng: Rng,
+}
+
+impl OpenWorkload {
+    /// Clients that answer for `linger` after they are done; of each seed others.
+    pub fn new(workload: Poisson, linger: Span, seed: u64) -> Self {
+        Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0) }
+    }
+
+    fn next_client<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+        let gap = world.load.rng.exponential(world.load.workload.gap);
+        world.schedule(world.now() + gap, ());
+    }
+}
+
+impl<A: Actor> Workload<A> for OpenWorkload {
+    /// The next client comes, and asks.
+    type Event = ();
+    const SERVES_ALL: bool = false;
+
+    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+        Self::next_client(world);
+        for replica in 0..world.residents() {
+            world.resets_from_now(PeerId::new(replica as u64));
+        }
+        Ok(())
+    }
+
+    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, (): ()) -> Result<(), Broken> {
+        while let Some(&(until, gone)) = world.load.leaving.front()
+            && until <= world.now()
+        {
+            world.load.leaving.pop_front();
+            world.forget(gone);
+        }
+        Self::next_client(world);
+        let client = world.add_visitor();
+        world.ask(client, 0)
+    }
+
+    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+        let OpenWorkload { workload, rng, .. } = &mut world.load;
+        let hold = workload.hold.map_or(Span::ZERO, |hold| hold.sample(rng));
+        world.leave_at(world.now() + hold, client);
+    }
+
+    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
+        if over != Over::Crashed {
+            let until = world.now() + world.load.linger;
+            world.load.leaving.push_back((until, client.peer));
+        }
+        Ok(())
+    }
+
+    fn tell(&self, sheet: &mut Sheet) {
+        sheet.numbers.sum("nanoseconds measured", self.workload.measure.as_nanos());
+    }
+
+    #[inline]
+    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+        let Poisson { settle, measure, .. } = world.load.workload;
+        at >= Time::ZERO + settle + measure
+    }
+}

@@ -1,0 +1,349 @@
+use std::mem::take;
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+
+use super::{Over, Workload};
+use crate::actor::{OverlayNote, Routing};
+use crate::ledger::Client;
+use crate::report::Sheet;
+use crate::watch::{Broken, Mark, Watch};
+use crate::world::World;
+
+/// How likely it is that a resource that somebody has is released in a round: "with a 50% probability" (§VI).
+const RELEASE: f64 = 0.5;
+
+/// A newcomer that is not in the overlay after this time tries again, by way of another peer. Our choice.
+const JOIN_AGAIN: Span = Span::from_secs(10);
+
+/// How often a peer that may fail is looked for. Where nearly everybody waits for something there may be none.
+const LOOK_FOR_VICTIM: u32 = 100;
+
+/// How many ask in a round: the paper can be read both ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// So many in the whole system, at random peers.
+    Whole,
+    /// So many at each peer.
+    PerPeer,
+}
+
+/// Rounds of peers on an overlay, and churn. What the fields mean is told at [`crate::Rounds`].
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many resources.
+    pub resources: usize,
+    /// How long before the first round every resource is asked for once; not at all if zero.
+    pub settle: Span,
+    /// How many rounds.
+    pub rounds: usize,
+    /// How long a round is.
+    pub round: Span,
+    /// How many requests there are in a round.
+    pub requests: usize,
+    /// Whether that is in all or at each peer.
+    pub load: Load,
+    /// Half as many peers fail in each round, and half as many come.
+    pub churn: usize,
+    /// How long the run goes on after the last round until nobody waits any more, at most.
+    pub drain: Span,
+    /// Peers look after the overlay, and messages may find no way: something can go wrong.
+    pub is_rough: bool,
+    /// Messages that find no way break no rule.
+    pub is_lenient: bool,
+}
+
+/// A [`Plan`] at work.
+#[derive(Debug)]
+pub struct InRounds {
+    plan: Plan,
+    /// How many rounds have begun.
+    begun: usize,
+    /// No round any more.
+    drains: bool,
+    /// Peers that are in the overlay, in no order.
+    joined: Vec<PeerId>,
+    peers: Vec<Place>,
+    failed: u64,
+    came: u64,
+    /// Separate streams: what a protocol does changes neither who asks when, nor who comes and fails.
+    asking: Rng,
+    leaving: Rng,
+    churn: Rng,
+}
+
+/// What the workload knows of a peer.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// Its place among those that are in the overlay.
+    joined: Option<usize>,
+    /// What its clients wait for or have: each resource at most once.
+    wants: Vec<usize>,
+}
+
+/// What is to come.
+#[derive(Clone, Copy, Debug)]
+pub enum ToCome {
+    /// A round begins, or the last is over.
+    Round,
+    /// A client of this peer, or of any, asks.
+    Ask(Option<PeerId>),
+    /// Somebody asks for this resource before the first round.
+    AskFirst(usize),
+    /// Somebody fails.
+    Fail,
+    /// Somebody comes.
+    Come,
+    /// A newcomer should be in the overlay by now.
+    JoinAgain(PeerId),
+}
+
+impl InRounds {
+    /// Of each seed others.
+    pub fn new(plan: Plan, seed: u64) -> Self {
+        Self {
+            plan,
+            begun: 0,
+            drains: false,
+            joined: Vec::new(),
+            peers: Vec::new(),
+            failed: 0,
+            came: 0,
+            asking: Rng::stream(seed, 0),
+            leaving: Rng::stream(seed, 4),
+            churn: Rng::stream(seed, 5),
+        }
+    }
+
+    fn peer(&mut self, peer: PeerId) -> &mut Place {
+        if self.peers.len() <= peer.index() {
+            self.peers.resize(peer.index() + 1, Place::default());
+        }
+        &mut self.peers[peer.index()]
+    }
+
+    /// A peer is in the overlay from now on, or is not.
+    fn set_joined(&mut self, peer: PeerId, is_joined: bool) {
+        let (last, place) = (self.joined.len(), self.peer(peer));
+        match (place.joined, is_joined) {
+            (None, true) => {
+                place.joined = Some(last);
+                self.joined.push(peer);
+            }
+            (Some(at), false) => {
+                place.joined = None;
+                self.joined.swap_remove(at);
+                if let Some(&moved) = self.joined.get(at) {
+                    self.peer(moved).joined = Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One of these.
+fn any(peers: &[PeerId], rng: &mut Rng) -> Option<PeerId> {
+    (!peers.is_empty()).then(|| peers[rng.below(peers.len() as u64) as usize])
+}
+
+impl<A: Routing> Workload<A> for InRounds {
+    type Event = ToCome;
+    const SERVES_ALL: bool = true;
+
+    fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+        let plan = world.load.plan;
+        for peer in (0..world.residents() as u64).map(PeerId::new) {
+            let is_joined = world.actor(peer).is_some_and(|peer| peer.range().is_some());
+            world.load.set_joined(peer, is_joined);
+            if plan.is_rough {
+                let (timer, every) = A::upkeep();
+                let after = world.load.churn.between(Span::ZERO, every);
+                world.set_timer(peer, timer, after);
+                world.resets_from_now(peer);
+            }
+        }
+        if plan.settle > Span::ZERO {
+            for resource in 0..plan.resources {
+                world.schedule(Time::ZERO, ToCome::AskFirst(resource));
+            }
+        }
+        world.schedule(Time::ZERO + plan.settle, ToCome::Round);
+        Ok(())
+    }
+
+    fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, event: ToCome) -> Result<(), Broken> {
+        let load = &mut world.load;
+        match event {
+            ToCome::Round => next_round(world),
+            ToCome::Ask(peer) => {
+                let Some(peer) = peer.or_else(|| any(&load.joined, &mut load.asking)) else { return Ok(()) };
+                match world.thaws(peer) {
+                    None => return ask(world, peer),
+                    Some(at) => world.schedule(at, ToCome::Ask(Some(peer))),
+                }
+                Ok(())
+            }
+            ToCome::AskFirst(resource) => match any(&load.joined, &mut load.asking) {
+                Some(peer) => ask_for(world, peer, resource),
+                None => Ok(()),
+            },
+            ToCome::Fail => fail_any(world),
+            ToCome::Come => come(world),
+            ToCome::JoinAgain(peer) => join(world, peer),
+        }
+    }
+
+    fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
+        if world.load.drains || world.load.begun == 0 {
+            world.leave_at(world.now(), client);
+        }
+    }
+
+    fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, _over: Over) -> Result<(), Broken> {
+        world.load.peer(client.peer).wants.retain(|&resource| resource != client.resource);
+        Ok(())
+    }
+
+    fn on_down<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
+        world.load.set_joined(peer, false);
+    }
+
+    fn on_death<W: Watch<A>>(world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {
+        come(world)
+    }
+
+    fn on_restarted<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+        join(world, peer)
+    }
+
+    fn on_note<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId, note: OverlayNote) -> Result<(), Broken> {
+        match note {
+            OverlayNote::Owns(range) => world.load.set_joined(peer, range.is_some()),
+            OverlayNote::Undelivered(_) if world.load.plan.is_lenient => {}
+            OverlayNote::Undelivered(key) => {
+                return Err(format!("a message for the owner of {key} found no way from peer {peer}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
+        let Plan { settle, rounds, round, drain, .. } = world.load.plan;
+        let is_served = world.ledger().waiting() == 0 && world.inside().is_empty();
+        at > Time::ZERO + settle + round * rounds as u64 + drain || (world.load.drains && is_served)
+    }
+
+    fn tell(&self, sheet: &mut Sheet) {
+        sheet.numbers.sum("failed", self.failed);
+        sheet.numbers.sum("came", self.came);
+    }
+}
+
+type Swarm<'a, A, W> = World<'a, A, InRounds, W>;
+
+/// All that a round brings is put in line; or it was the last.
+fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+    let (now, plan) = (world.now(), world.load.plan);
+    let joined = take(&mut world.load.joined);
+    if world.load.begun == plan.rounds {
+        world.mark(Mark::Drain(&joined))?;
+        world.load.joined = joined;
+        return drain(world);
+    }
+    world.mark(Mark::Round(&joined))?;
+    world.load.joined = joined;
+    world.load.begun += 1;
+    world.schedule(now + plan.round, ToCome::Round);
+
+    for client in holders(world) {
+        if world.load.leaving.chance(RELEASE) {
+            let at = now + moment(&mut world.load.leaving, plan.round);
+            world.leave_at(at, &client);
+        }
+    }
+    for _ in 0..plan.churn / 2 {
+        for event in [ToCome::Fail, ToCome::Come] {
+            let at = now + moment(&mut world.load.churn, plan.round);
+            world.schedule(at, event);
+        }
+    }
+    let askers = match plan.load {
+        Load::Whole => vec![None],
+        Load::PerPeer => world.load.joined.iter().copied().map(Some).collect(),
+    };
+    for asker in askers {
+        for _ in 0..plan.requests {
+            let at = now + moment(&mut world.load.asking, plan.round);
+            world.schedule(at, ToCome::Ask(asker));
+        }
+    }
+    Ok(())
+}
+
+/// From now on everybody leaves as soon as it is inside, and nobody forgets.
+fn drain<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+    world.load.drains = true;
+    world.calm_down();
+    holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
+}
+
+/// Everybody who is inside, in an order that does not depend on how they came there.
+fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, A, W>) -> Vec<Client> {
+    let mut holders = world.inside().to_vec();
+    holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
+    holders
+}
+
+fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId) -> Result<(), Broken> {
+    let resource = world.load.asking.below(world.load.plan.resources as u64) as usize;
+    if !world.is_there(peer) {
+        return Ok(()); // It was there when the round began.
+    }
+    if world.load.peer(peer).wants.contains(&resource) {
+        return world.mark(Mark::Skipped);
+    }
+    ask_for(world, peer, resource)
+}
+
+fn ask_for<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId, resource: usize) -> Result<(), Broken> {
+    if world.is_there(peer) {
+        world.load.peer(peer).wants.push(resource);
+    }
+    world.ask(peer, resource)
+}
+
+/// §VI.C: "Requesters are not churned in our experiments."
+fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+    for _ in 0..LOOK_FOR_VICTIM {
+        let victim = any(&world.load.joined, &mut world.load.churn);
+        if let Some(peer) = victim.filter(|&peer| world.load.peer(peer).wants.is_empty()) {
+            world.load.failed += 1;
+            return world.crash(peer);
+        }
+    }
+    Ok(())
+}
+
+fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+    world.load.came += 1;
+    let peer = world.add_new();
+    world.resets_from_now(peer);
+    join(world, peer)
+}
+
+/// By way of any peer, until it is in.
+fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId) -> Result<(), Broken> {
+    if !world.is_there(peer) || world.load.peer(peer).joined.is_some() {
+        return Ok(());
+    }
+    world.schedule(world.now() + JOIN_AGAIN, ToCome::JoinAgain(peer));
+    match any(&world.load.joined, &mut world.load.churn) {
+        Some(via) => world.command(peer, via),
+        None => Ok(()),
+    }
+}
+
+/// A random moment of the first half of a round: its messages settle in the second.
+fn moment(rng: &mut Rng, round: Span) -> Span {
+    rng.between(Span::ZERO, round / 2)
+}

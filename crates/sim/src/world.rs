@@ -1,0 +1,656 @@
+//! The one loop of the simulator: who lives in it, what they are to do, what goes wrong and who watches are parameters.
+//!
+//! ```text
+//!    Workload ──ask, leave, crash──►┐             ┌──on_grant, on_send, at_end …──► Watch
+//!        ▲                          │             │
+//!        └──on_entered, on_over─────┤    World    ├──Input──► Actor
+//!                                   │             │◄─Effect──┘
+//!    Faults ──lost, twice, frozen──►┘             └──arrival──► Latency
+//! ```
+//!
+//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants done; the
+//!   world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its disk when it
+//!   restarts ([`Setup::make`]).
+//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have the whole
+//!   world, of which it is the field `load`. See `workload/closed.rs`.
+//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that exist must
+//!   not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of those
+//!   settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
+//!   [`Sheet`](crate::report::Sheet), from where it comes into the [`Report`](crate::Report) by its name.
+//!
+//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12 further
+//! faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
+
+use std::fmt;
+use std::mem::take;
+
+use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::Grant;
+
+use crate::actor::{Actor, Cx, Effect, Input};
+use crate::carrier::{Carrier, Links};
+use crate::faults::{Crash, Fate, Faults};
+use crate::hosts::Hosts;
+use crate::latency::Latency;
+use crate::ledger::{Client, Ledger};
+use crate::queue::Queue;
+use crate::report::Sheet;
+use crate::timers::Timers;
+use crate::watch::{Broken, Mark, Watch};
+use crate::workload::{Over, Workload};
+
+/// Everything that can happen.
+enum Event<A: Actor, E> {
+    Arrive {
+        from: PeerId,
+        to: PeerId,
+        message: A::Message,
+    },
+    Timer {
+        peer: PeerId,
+        timer: A::Timer,
+        set: u64,
+    },
+    /// A client leaves, or withdraws if it still waits.
+    Leave {
+        peer: PeerId,
+        ticket: Ticket,
+    },
+    Written {
+        peer: PeerId,
+        life: u32,
+        write: A::Write,
+    },
+    Workload(E),
+    /// The peer of this client crashes, if it still waits or is inside.
+    CrashOf {
+        peer: PeerId,
+        ticket: Ticket,
+    },
+    Reset(PeerId),
+    Fault(Fault),
+}
+
+/// What befalls somebody by chance.
+enum Fault {
+    /// Somebody crashes, and is down for this long.
+    Crash(Span),
+    Restart(PeerId),
+    /// Somebody crashes for good.
+    Death,
+    /// Somebody is frozen for this long.
+    Freeze(Span),
+    /// A partition begins that lasts this long.
+    Partition(Span),
+}
+
+/// A rule was broken: which, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub at: Time,
+    /// Which rule, in a sentence.
+    pub what: Broken,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {}: {}", self.at, self.what)
+    }
+}
+
+/// What a world is made of, beside its workload and its watchers.
+pub struct Setup<'a, A: Actor> {
+    /// How long messages take.
+    pub latency: Latency,
+    /// Whether messages may overtake each other.
+    pub links: Links,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// What all chance is drawn from.
+    pub seed: u64,
+    /// Messages that make no sense where they come are counted, instead of breaking a rule.
+    pub is_lenient: bool,
+    /// How long a write to the disk takes on average; exponential.
+    pub disk: Span,
+    /// Makes a peer from its number and what its disk has kept: one that comes later, or restarts.
+    pub make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+}
+
+/// One run: peers, what is to happen to them, and who watches.
+pub struct World<'a, A: Actor, L: Workload<A>, W> {
+    /// Who watches; to be asked when the run is over.
+    pub watch: W,
+    /// Who asks when.
+    pub load: L,
+    hosts: Hosts<A>,
+    make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+    carrier: Carrier,
+    fate: Fate,
+    queue: Queue<Event<A, L::Event>>,
+    ledger: Ledger,
+    inside: Vec<Client>,
+    timers: Timers<A::Timer>,
+    now: Time,
+    events: u64,
+    buffers: A::Buffers,
+    is_lenient: bool,
+    disk: Span,
+    tally: Tally,
+    peers_rng: Rng,
+    disk_rng: Rng,
+    /// How many faults are in the queue that will strike by chance.
+    faults_to_come: usize,
+}
+
+/// What became of clients and peers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    asked: u64,
+    lost: u64,
+    refused: u64,
+    withdrawn: u64,
+    crashed: u64,
+    restarted: u64,
+    resets: u64,
+    strange: u64,
+}
+
+impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
+    /// A world in which nobody lives yet.
+    pub fn new(setup: Setup<'a, A>, load: L, watch: W) -> Self {
+        let Setup { latency, links, faults, seed, is_lenient, disk, make } = setup;
+        Self {
+            watch,
+            load,
+            hosts: Hosts::new(),
+            make,
+            carrier: Carrier::new(latency, links, faults.delays.is_some(), Rng::stream(seed, 1)),
+            fate: Fate::new(faults, seed),
+            queue: Queue::with_capacity(1024),
+            ledger: Ledger::default(),
+            inside: Vec::new(),
+            timers: Timers::new(),
+            now: Time::ZERO,
+            events: 0,
+            buffers: A::Buffers::default(),
+            is_lenient,
+            disk,
+            tally: Tally::default(),
+            peers_rng: Rng::stream(seed, 2),
+            disk_rng: Rng::stream(seed, 13),
+            faults_to_come: 0,
+        }
+    }
+
+    /// Lets everything happen until the workload is over, nothing is left to happen, or a rule is broken.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        self.play().map_err(|what| Violation { at: self.now, what })
+    }
+
+    fn play(&mut self) -> Result<(), Broken> {
+        L::start(self)?;
+        self.next_crash();
+        self.next_death();
+        self.next_freeze();
+        self.next_partition();
+        while let Some((at, event)) = self.queue.pop() {
+            if L::is_over(self, at) {
+                break;
+            }
+            self.now = at;
+            self.events += 1;
+            self.happen(event)?;
+        }
+        if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
+    }
+
+    /// What this run, with so many resources, leaves behind.
+    pub fn sheet(&mut self, resources: usize) -> Sheet {
+        let mut sheet = Sheet::new(resources);
+        let Tally { asked, lost, refused, withdrawn, crashed, restarted, resets, strange } = self.tally;
+        for (name, count) in [
+            ("asked", asked),
+            ("lost", lost),
+            ("refused", refused),
+            ("withdrawn", withdrawn),
+            ("crashed", crashed),
+            ("restarted", restarted),
+            ("resets", resets),
+            ("strange", strange),
+        ] {
+            sheet.numbers.sum(name, count);
+        }
+        sheet.events = self.events;
+        self.load.tell(&mut sheet);
+        self.watch.tell(&mut sheet);
+        sheet
+    }
+
+    fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+        if self.now == Time::END {
+            return Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into());
+        }
+        let Some(event) = self.unless_frozen(event) else { return Ok(()) };
+        match event {
+            Event::Arrive { from, to, message } => {
+                if self.hosts.get(to).is_none() {
+                    return Ok(());
+                }
+                self.watch.on_deliver(self.now, from, to, &message)?;
+                self.step(to, Input::Message { from, message })
+            }
+            Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
+                Some(timer) => self.step(peer, Input::Timer(timer)),
+                None => Ok(()),
+            },
+            Event::Leave { ticket, .. } => self.leave(ticket),
+            Event::Written { peer, life, write } => {
+                if life != self.fate.life_of(peer) {
+                    return Ok(());
+                }
+                A::write(self.hosts.disk(peer), write);
+                self.step(peer, Input::Written)
+            }
+            Event::Workload(event) => L::happen(self, event),
+            Event::CrashOf { peer, ticket } => {
+                if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
+                    return Ok(()); // Whoever is done cannot crash any more.
+                }
+                self.crash_by_chance(peer)
+            }
+            Event::Reset(peer) => self.reset(peer),
+            Event::Fault(fault) => {
+                self.faults_to_come -= 1;
+                self.strike(fault)
+            }
+        }
+    }
+
+    /// Whatever happens at a frozen peer happens when it thaws.
+    #[inline]
+    fn unless_frozen(&mut self, event: Event<A, L::Event>) -> Option<Event<A, L::Event>> {
+        let peer = match &event {
+            Event::Arrive { to, .. } => *to,
+            Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
+            Event::Workload(_) | Event::CrashOf { .. } | Event::Reset(_) | Event::Fault(_) => return Some(event),
+        };
+        match self.fate.thaws(self.now, peer) {
+            None => Some(event),
+            Some(at) => {
+                self.queue.push(at, event);
+                None
+            }
+        }
+    }
+
+    fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
+        let Some(actor) = self.hosts.get_mut(peer) else { return Ok(()) };
+        let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
+        let mut buffers = take(&mut self.buffers);
+        actor.step(input, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
+        for effect in A::effects(&mut buffers) {
+            self.carry_out(peer, effect)?;
+        }
+        self.buffers = buffers;
+        match self.hosts.get(peer) {
+            Some(actor) => self.watch.after_step(self.now, peer, actor),
+            None => Ok(()),
+        }
+    }
+
+    fn carry_out(&mut self, peer: PeerId, effect: Effect<A>) -> Result<(), Broken> {
+        match effect {
+            Effect::Send { to, message } => self.send(peer, to, message),
+            Effect::Grant { ticket, grant } => self.enter(peer, ticket, grant),
+            Effect::Lost { ticket } => match self.take_inside(ticket).filter(|client| client.peer == peer) {
+                Some(client) => {
+                    self.tally.lost += 1;
+                    self.watch.on_leave(self.now, &client)?;
+                    L::on_over(self, &client, Over::Lost)
+                }
+                None => Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not")),
+            },
+            Effect::Refused { ticket } => match self.ledger.strike(ticket).filter(|client| client.peer == peer) {
+                Some(client) => {
+                    self.tally.refused += 1;
+                    self.watch.on_give_up(self.now, &client)?;
+                    L::on_over(self, &client, Over::Refused)
+                }
+                None => Err(format!("peer {peer} sends {ticket:?} away, who is not waiting there")),
+            },
+            Effect::SetTimer { timer, after } => {
+                self.set_timer(peer, timer, after);
+                Ok(())
+            }
+            Effect::CancelTimer { timer } => {
+                self.timers.cancel(peer, timer);
+                Ok(())
+            }
+            Effect::Write(write) => {
+                let takes = self.disk_rng.exponential(self.disk);
+                let (at, life) = self.fate.write(self.now, peer, takes);
+                self.queue.push(at, Event::Written { peer, life, write });
+                Ok(())
+            }
+            Effect::Note(note) => {
+                self.watch.on_note(self.now, peer, &note)?;
+                L::on_note(self, peer, note)
+            }
+            Effect::Strange { why } => {
+                self.tally.strange += 1;
+                if self.is_lenient { Ok(()) } else { Err(format!("peer {peer} got {why}")) }
+            }
+            Effect::Impossible { what } => Err(format!("peer {peer} {what}")),
+        }
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.watch.on_send(self.now, from, to, &message)?;
+        let copies = self.fate.copies(self.now, from, to);
+        if copies == 2 {
+            self.carry(from, to, message.clone());
+        }
+        if copies > 0 {
+            self.carry(from, to, message);
+        }
+        Ok(())
+    }
+
+    fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        let delay = self.fate.delay();
+        let at = self.carrier.arrival(self.now, from, to, delay);
+        self.queue.push(at, Event::Arrive { from, to, message });
+    }
+
+    fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
+        let Some(client) = self.ledger.strike(ticket).filter(|client| client.peer == peer) else {
+            return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there"));
+        };
+        self.inside.push(client);
+        self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
+        self.fate.entered(self.now, peer);
+        if client.is_doomed {
+            self.queue.push(self.now, Event::CrashOf { peer, ticket });
+            return Ok(());
+        }
+        L::on_entered(self, &client);
+        Ok(())
+    }
+
+    fn take_inside(&mut self, ticket: Ticket) -> Option<Client> {
+        let at = self.inside.iter().position(|client| client.ticket == ticket)?;
+        Some(self.inside.swap_remove(at))
+    }
+
+    fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_none() || self.fate.is_calm() {
+            return Ok(());
+        }
+        self.resets_from_now(peer);
+        if !self.fate.resets(self.now) {
+            return Ok(());
+        }
+        self.tally.resets += 1;
+        self.watch.on_reset(self.now, peer)?;
+        let clock = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
+        self.step(peer, Input::Reset { incarnation: clock.as_nanos() })
+    }
+
+    fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
+        match fault {
+            Fault::Crash(down) => {
+                self.next_crash();
+                let Some(peer) = self.hosts.any(self.fate.victims()) else { return Ok(()) };
+                self.fault(down, Fault::Restart(peer));
+                self.tally.crashed += 1;
+                self.crash(peer)
+            }
+            Fault::Restart(peer) => {
+                self.tally.restarted += 1;
+                self.timers.forget(peer);
+                let actor = (self.make)(peer, self.hosts.disk(peer));
+                self.hosts.put_back(peer, actor);
+                L::on_restarted(self, peer)
+            }
+            Fault::Death => {
+                self.next_death();
+                match self.hosts.any(self.fate.victims()) {
+                    Some(peer) => self.crash_by_chance(peer),
+                    None => Ok(()),
+                }
+            }
+            Fault::Freeze(last) => {
+                self.next_freeze();
+                if let Some(peer) = self.hosts.any(self.fate.victims()) {
+                    self.fate.freeze(peer, self.now + last);
+                }
+                Ok(())
+            }
+            Fault::Partition(last) => {
+                self.next_partition();
+                self.fate.part(self.now + last);
+                Ok(())
+            }
+        }
+    }
+
+    /// A peer crashes for good, and the workload may put another in its place.
+    fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.crashed += 1;
+        self.crash(peer)?;
+        L::on_death(self, peer)
+    }
+
+    fn fault(&mut self, after: Span, fault: Fault) {
+        self.faults_to_come += 1;
+        self.queue.push(self.now + after, Event::Fault(fault));
+    }
+
+    fn next_crash(&mut self) {
+        if let Some((after, down)) = self.fate.next_crash() {
+            self.fault(after, Fault::Crash(down));
+        }
+    }
+
+    fn next_death(&mut self) {
+        if let Some(after) = self.fate.next_death() {
+            self.fault(after, Fault::Death);
+        }
+    }
+
+    fn next_freeze(&mut self) {
+        if let Some((after, last)) = self.fate.next_freeze() {
+            self.fault(after, Fault::Freeze(last));
+        }
+    }
+
+    fn next_partition(&mut self) {
+        if let Some((after, last)) = self.fate.next_partition() {
+            self.fault(after, Fault::Partition(last));
+        }
+    }
+}
+
+/// What a workload may know and do.
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// The time of the last event.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How many events there were.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Who waits.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Who is inside, in no order.
+    pub fn inside(&self) -> &[Client] {
+        &self.inside
+    }
+
+    /// Whether nothing is left to happen but that somebody crashes, freezes or is parted from others.
+    pub fn has_come_to_rest(&self) -> bool {
+        self.queue.len() == self.faults_to_come
+    }
+
+    /// Takes a peer up that stays until it crashes; who it is.
+    pub fn add(&mut self, actor: A) -> PeerId {
+        let peer = self.hosts.next();
+        self.hosts.add(actor);
+        peer
+    }
+
+    /// Makes a peer that stays until it crashes.
+    pub fn add_new(&mut self) -> PeerId {
+        let newcomer = (self.make)(self.hosts.next(), &A::Disk::default());
+        self.add(newcomer)
+    }
+
+    /// Makes a peer that will be [forgotten](World::forget). From then on no other peers can be taken up.
+    pub fn add_visitor(&mut self) -> PeerId {
+        let peer = self.hosts.next();
+        let visitor = (self.make)(peer, &A::Disk::default());
+        self.hosts.add_visitor(visitor);
+        peer
+    }
+
+    /// A visitor is gone, and nothing is left of it.
+    pub fn forget(&mut self, visitor: PeerId) {
+        for resident in 0..self.hosts.residents() {
+            self.carrier.forget(visitor, PeerId::new(resident as u64));
+        }
+        self.hosts.remove(visitor);
+    }
+
+    /// Whether a peer is there.
+    pub fn is_there(&self, peer: PeerId) -> bool {
+        self.hosts.get(peer).is_some()
+    }
+
+    /// All residents there ever were: peers 0 up to this number.
+    pub fn residents(&self) -> usize {
+        self.hosts.residents()
+    }
+
+    /// A peer.
+    pub fn actor(&self, peer: PeerId) -> Option<&A> {
+        self.hosts.get(peer)
+    }
+
+    /// Puts an event of the workload in line.
+    pub fn schedule(&mut self, at: Time, event: L::Event) {
+        self.queue.push(at, Event::Workload(event));
+    }
+
+    /// When a frozen peer thaws: until then its clients cannot ask.
+    pub fn thaws(&self, peer: PeerId) -> Option<Time> {
+        self.fate.thaws(self.now, peer)
+    }
+
+    /// A client of this peer asks for a resource.
+    pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_none() {
+            return Ok(());
+        }
+        self.tally.asked += 1;
+        let crash = self.fate.crash();
+        let client = self.ledger.ask(peer, resource, self.now, crash == Crash::Inside);
+        let ticket = client.ticket;
+        if let Crash::After(span) = crash {
+            self.queue.push(self.now + span, Event::CrashOf { peer, ticket });
+        }
+        if let Some(span) = self.fate.withdrawal() {
+            self.queue.push(self.now + span, Event::Leave { peer, ticket });
+        }
+        self.watch.on_request(self.now, &client)?;
+        self.step(peer, Input::Request { resource, ticket })
+    }
+
+    /// A client that is inside leaves then, if it did not lose its grant, or crash, before.
+    pub fn leave_at(&mut self, at: Time, client: &Client) {
+        self.queue.push(at, Event::Leave { peer: client.peer, ticket: client.ticket });
+    }
+
+    /// A client leaves, or withdraws if it still waits. Nothing happens if it is neither inside nor waiting.
+    pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
+        let (client, over) = if let Some(client) = self.take_inside(ticket) {
+            self.watch.on_leave(self.now, &client)?;
+            (client, Over::Left)
+        } else if let Some(client) = self.ledger.strike(ticket) {
+            self.tally.withdrawn += 1;
+            self.watch.on_give_up(self.now, &client)?;
+            (client, Over::Withdrawn)
+        } else {
+            return Ok(());
+        };
+        self.step(client.peer, Input::Release { resource: client.resource, ticket })?;
+        L::on_over(self, &client, over)
+    }
+
+    /// A peer is never heard of again, nor are its clients; unless it restarts.
+    pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.remove(peer).is_none() {
+            return Ok(());
+        }
+        self.fate.crashed(peer);
+        L::on_down(self, peer);
+        let is_here = |client: &&Client| client.peer == peer;
+        let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
+        for client in waiting {
+            self.ledger.strike(client.ticket);
+            self.watch.on_give_up(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        let inside: Vec<Client> = self.inside.iter().filter(is_here).copied().collect();
+        for client in inside {
+            self.take_inside(client.ticket);
+            self.watch.on_leave(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        self.watch.on_crash(self.now, peer)
+    }
+
+    /// Tells a peer something that only its kind of peer understands.
+    pub fn command(&mut self, peer: PeerId, command: A::Command) -> Result<(), Broken> {
+        self.step(peer, Input::Command(command))
+    }
+
+    /// Sets a timer of a peer, as if it had asked for it.
+    pub fn set_timer(&mut self, peer: PeerId, timer: A::Timer, after: Span) {
+        let after = self.fate.clock(peer).map_or(after, |clock| clock.true_length(after));
+        let set = self.timers.set(peer, timer.clone());
+        self.queue.push(self.now + after, Event::Timer { peer, timer, set });
+    }
+
+    /// From now on this peer loses now and then what it keeps for others, if that is among the faults.
+    pub fn resets_from_now(&mut self, peer: PeerId) {
+        if let Some(life) = self.fate.life() {
+            self.queue.push(self.now + life, Event::Reset(peer));
+        }
+    }
+
+    /// Nobody crashes, freezes, forgets or is parted from others any more.
+    pub fn calm_down(&mut self) {
+        self.fate.calm_down();
+    }
+
+    /// Whether anything can go wrong by chance.
+    pub fn is_rough(&self) -> bool {
+        self.fate.is_rough()
+    }
+
+    /// Tells watchers where the workload is.
+    pub fn mark(&mut self, mark: Mark<'_>) -> Result<(), Broken> {
+        self.watch.on_mark(self.now, mark, &self.ledger)
+    }
+}
