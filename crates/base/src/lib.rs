@@ -4,11 +4,15 @@
 //! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
 #![no_std]
 
+extern crate alloc;
+
+mod duration;
 mod id;
 mod key;
 mod random;
 mod time;
 
+pub use duration::SpanError;
 pub use id::{PeerId, Ticket};
 pub use key::Key;
 pub use random::{Rng, mix};

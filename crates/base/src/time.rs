@@ -137,10 +137,16 @@ impl fmt::Display for Time {
     }
 }
 
-/// Seconds with as many decimals as it takes: `1.5s`.
+/// Seconds with as many decimals as it takes, `0.2s`; or with `{:#}` as a person would type it, to the nanosecond:
+/// `200ms`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}s", self.as_secs_f64())
+        if !f.alternate() {
+            return write!(f, "{}s", self.as_secs_f64());
+        }
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+        let whole = units.into_iter().find(|(unit, _)| self.0.is_multiple_of(*unit));
+        whole.map_or(Ok(()), |(unit, name)| write!(f, "{}{name}", self.0 / unit))
     }
 }
 

@@ -10,7 +10,6 @@ use futures_util::future::{join_all, try_join_all};
 use peerlock::{Endpoint, Peer, Request, Secret};
 use peerlock_base::{Key, Rng, Span};
 use peerlock_http::{App, Listener, serve};
-use peerlock_sim::text;
 use peerlock_supervise::Signals;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -49,10 +48,10 @@ pub struct Options {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=NAMES.len() as i64))]
     resources: u8,
     /// How long a client stays inside, on average
-    #[arg(long, value_name = "DUR", default_value = "700ms", value_parser = text::span)]
+    #[arg(long, value_name = "DUR", default_value = "700ms")]
     hold: Span,
     /// How long it thinks before it asks again, on average
-    #[arg(long, value_name = "DUR", default_value = "500ms", value_parser = text::span)]
+    #[arg(long, value_name = "DUR", default_value = "500ms")]
     think: Span,
     /// Where the page is served: a port of this machine, 0 for any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use peerlock_sim::text::{SpanError, span};
+use peerlock_base::{Span, SpanError};
 
 mod agent;
 mod bench;
@@ -86,7 +86,7 @@ fn wait_for(asked: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
 
 /// A length of time as people write it.
 fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
-    span(text).map(|span| Duration::from_nanos(span.as_nanos()))
+    text.parse().map(|span: Span| Duration::from_nanos(span.as_nanos()))
 }
 
 type Result<T> = std::result::Result<T, Error>;

@@ -44,8 +44,8 @@ pub fn run(options: &Options) -> Result<()> {
         }
         return Ok(out.flush()?);
     }
-    let plan = Plan::new(figures, options.quick)?;
-    let store = Store::open(&options.out, options.seed)?;
+    let plan = Plan::new(figures, options.quick, options.seed)?;
+    let store = Store::open(&options.out)?;
     let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar();

@@ -4,6 +4,7 @@
 use std::process::Output;
 
 use assert_cmd::Command;
+use peerlock_catalogue::Setting;
 use serde_json::Value;
 
 fn peerlock(arguments: &str) -> Output {
@@ -48,6 +49,27 @@ fn the_json_object_has_every_promised_field() {
     assert_eq!(keys(&object["messages"]), ["child", "request", "token", "token_locations"]);
     assert_eq!(object["entries"], 20 * 60 * 3);
     assert_eq!(object["violations"], 0);
+}
+
+/// A result says how it came about: its setting is whole, and is a command that gives the same numbers.
+#[test]
+fn the_setting_of_a_result_repeats_it() {
+    for line in [
+        SMALL.to_string(),
+        format!("--protocol sigma {OPEN} --loss 0.01 --count-violations --seed 7"),
+        format!("--protocol coordinator --form printed --overlay chord {SWARM} --count-violations"),
+    ] {
+        let mut first = json(&line);
+        let setting: Setting = serde_json::from_value(first["setting"].clone()).unwrap();
+        let mut again = json(&setting.arguments().join(" "));
+        for object in [&mut first, &mut again] {
+            object.as_object_mut().unwrap().remove("events_per_second").unwrap();
+        }
+        assert_eq!(first, again, "{line}");
+        assert!(first["setting"].as_object().unwrap().values().all(|value| !value.is_null()), "{first}");
+    }
+    let setting = json(SMALL)["setting"].clone();
+    assert_eq!((&setting["think-rate"], &setting["latency"]), (&0.5.into(), &"constant:1s".into()));
 }
 
 /// §4 of the Fair-K paper: the plateau of 355 s.
@@ -161,49 +183,50 @@ fn bad_input_gives_one_sentence_and_its_code() {
     let (ragged, words, small) =
         (file("ragged", "0 1 2\n1 0\n2 1 0\n"), file("words", "0 one\none 0\n"), file("small", "0 5\n5 0\n"));
     for (arguments, code, part) in [
-        ("--peers 0", 64, "0 is not in 1.."),
-        ("--slots 0", 64, "0 is not in 1.."),
-        ("--entries 0", 64, "0 is not in 1.."),
-        ("--trials 0", 64, "0 is not in 1.."),
+        ("--peers 0", 64, "peers must be at least 1"),
+        ("--slots 0", 64, "slots must be at least 1"),
+        ("--entries 0", 64, "entries must be at least 1"),
+        ("--trials 0", 64, "trials must be at least 1"),
         ("--threads 0", 64, "0 is not in 1.."),
-        ("--peers -5", 64, "-5 is not in 1.."),
+        ("--peers -5", 64, "-5 is not in 0.."),
+        ("--peers many", 64, "invalid value 'many' for '--peers <PEERS>'"),
         ("--hold 0s", 64, "the hold time \"0s\" is zero"),
         ("--hold -1s", 64, "the duration \"-1s\" is negative"),
         ("--hold 10", 64, "\"10\" is not a duration"),
         ("--hold two-point:1s", 64, "is not a hold time"),
-        ("--think-rate 0", 64, "the think rate 0 must be a number above 0"),
-        ("--think-rate -1", 64, "the think rate -1 must be"),
-        ("--think-rate NaN", 64, "the think rate NaN must be"),
+        ("--think-rate 0", 64, "think-rate 0 must be a number above 0"),
+        ("--think-rate -1", 64, "think-rate -1 must be"),
+        ("--think-rate NaN", 64, "think-rate NaN must be"),
         ("--form odd", 64, "unknown form \"odd\""),
         ("--protocol ideal --form printed", 64, "ideal has only one form"),
-        ("--long-share 0.5", 64, "--long-share needs a two-point hold"),
-        ("--hold two-point:1s/9s --long-share 2", 64, "must be from 0 to 1"),
+        ("--long-share 0.5", 64, "long-share needs a two-point hold, such as hold two-point:1s/100s"),
+        ("--hold two-point:1s/9s --long-share 2", 64, "long-share 2 must be a share from 0 to 1"),
         ("--latency constant:-1s", 64, "is negative"),
         ("--latency uniform:1s", 64, "needs a range"),
         ("--latency soon", 64, "unknown latency \"soon\""),
         ("--links maybe", 64, "unknown links \"maybe\""),
         ("--protocol raft", 64, "unknown protocol \"raft\": use fair-k"),
-        ("--arrival-rate 3", 64, "--arrival-rate is for clients without number, not for fair-k: leave it out"),
-        ("--protocol bv95 --loss 0.1", 64, "--loss is for clients without number, not for bv95"),
-        ("--count-violations", 64, "--count-violations is for clients without number"),
-        ("--protocol sigma --peers 5", 64, "--peers is for peers that ask again and again, not for sigma"),
-        ("--protocol strawman --warm-up 5", 64, "--warm-up is for peers that ask again and again, not for strawman"),
+        ("--protocol fairk", 64, "unknown protocol \"fairk\": did you mean fair-k?"),
+        ("--protcol fair-k", 64, "unexpected argument '--protcol' found"),
+        ("--arrival-rate 3", 64, "arrival-rate has no effect on fair-k among 100 peers: leave it out"),
+        ("--protocol sigma --peers 5", 64, "peers has no effect on sigma with 32 replicas: leave it out"),
+        ("--protocol strawman --warm-up 5", 64, "warm-up has no effect on strawman with 32 replicas"),
         ("--protocol strawman --form printed", 64, "strawman has only one form"),
-        ("--protocol sigma --replicas 0", 64, "0 is not in 1..=64"),
-        ("--protocol sigma --replicas 65", 64, "65 is not in 1..=64"),
-        ("--protocol sigma --votes 16", 64, "16 votes of 32 replicas: it takes from 17 to 32"),
-        ("--protocol sigma --replicas 3 --votes 4", 64, "4 votes of 3 replicas: it takes from 2 to 3"),
-        ("--protocol sigma --arrival-rate 0", 64, "the arrival rate 0 must be a number above 0"),
-        ("--protocol sigma --arrival-rate inf", 64, "the arrival rate inf must be"),
-        ("--protocol sigma --loss 1.5", 64, "--loss 1.5 must be a share from 0 to 1"),
-        ("--protocol sigma --duplication -1", 64, "--duplication -1 must be a share"),
-        ("--protocol sigma --client-crash NaN", 64, "--client-crash NaN must be a share"),
-        ("--protocol sigma --measure 0s", 64, "--measure must be more than 0s"),
-        ("--protocol sigma --lease 0s", 64, "--lease must be more than 0s"),
-        ("--protocol sigma --replica-life 0s", 64, "--replica-life must be more than 0s"),
+        ("--protocol sigma --replicas 0", 64, "replicas 0 must be from 1 to 64"),
+        ("--protocol sigma --replicas 65", 64, "replicas 65 must be from 1 to 64"),
+        ("--protocol sigma --votes 16", 64, "16 votes of 32 replicas are no quorum: it takes from 17 to 32"),
+        ("--protocol sigma --replicas 3 --votes 4", 64, "4 votes of 3 replicas are no quorum: it takes from 2 to 3"),
+        ("--protocol sigma --arrival-rate 0", 64, "arrival-rate 0 must be a number above 0"),
+        ("--protocol sigma --arrival-rate inf", 64, "arrival-rate inf must be"),
+        ("--protocol sigma --loss 1.5", 64, "loss 1.5 must be a share from 0 to 1"),
+        ("--protocol sigma --duplication -1", 64, "duplication -1 must be a share"),
+        ("--protocol sigma --client-crash NaN", 64, "client-crash NaN must be a share"),
+        ("--protocol sigma --measure 0s", 64, "measure must be more than 0s"),
+        ("--protocol sigma --lease 0s", 64, "lease must be more than 0s"),
+        ("--protocol sigma --replica-life 0s", 64, "replica-life must be more than 0s"),
         ("--protocol sigma --replica-life 30", 64, "\"30\" is not a duration"),
         ("--protocol sigma --settle -1s", 64, "the duration \"-1s\" is negative"),
-        ("--protocol sigma --latency king", 64, "king and matrix have so many hosts and no more: sigma needs constant"),
+        ("--protocol sigma --latency king", 64, "latency king has so many hosts and no more"),
         ("--no-such-option", 64, "unexpected argument '--no-such-option'"),
         ("--latency matrix:/no/such/file", 66, "cannot read the latency matrix /no/such/file"),
         (&format!("--latency matrix:{ragged} --peers 2"), 66, "line 2"),
@@ -266,13 +289,16 @@ fn options_of_an_overlay_are_refused_without_one_and_the_other_way_round() {
     for (arguments, sentence) in [
         (
             "--protocol fair-k --overlay pastry",
-            "fair-k knows no overlay: leave it out, or use e2e, non-e2e, coordinator, sigma",
+            "fair-k knows no overlay: leave overlay pastry out, or use sigma, coordinator, e2e, non-e2e",
         ),
-        ("--protocol sigma --churn 10", "--churn is for peers on an overlay, not for sigma: leave it out"),
-        ("--protocol e2e --arrival-rate 3", "--arrival-rate is for runs without an overlay, not for e2e: leave it out"),
-        ("--protocol e2e --peers 10 --churn 20", "--churn 20 leaves none of 10 peers"),
-        ("--protocol e2e --peers 10 --churn 2 --latency king", "king and matrix have so many hosts and no more"),
-        ("--protocol sigma --overlay pastry --form printed", "sigma has only one form: leave --form printed out"),
+        ("--protocol sigma --churn 10", "churn has no effect on sigma with 32 replicas: leave it out"),
+        ("--protocol e2e --arrival-rate 3", "arrival-rate has no effect on e2e on pastry, 6500 peers: leave it out"),
+        ("--protocol e2e --peers 10 --churn 20", "a churn of 20 leaves none of 10 peers"),
+        ("--protocol e2e --peers 10 --churn 2 --latency king", "latency king has so many hosts and no more"),
+        (
+            "--protocol sigma --overlay pastry --form printed",
+            "sigma has only one form on an overlay: leave form printed out",
+        ),
     ] {
         let output = peerlock(&format!("simulate {arguments}"));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();

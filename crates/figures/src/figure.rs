@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use peerlock_base::Span;
 use serde::Deserialize;
 use toml::{Table, Value};
 
 use crate::metric::Metric;
-use crate::settings::Settings;
+use crate::point::Point;
 
 /// A figure, as its file describes it.
 #[derive(Clone, Debug)]
@@ -185,9 +186,9 @@ pub struct Number {
     /// What is measured.
     pub metric: Metric,
     /// In which run.
-    pub settings: Settings,
+    pub point: Point,
     /// If the number is a ratio, the run whose metric is divided by that run's.
-    pub over: Option<Settings>,
+    pub over: Option<Point>,
     /// The range that is claimed in this run, quick or full.
     pub accept: Range,
     /// Where it would be drawn: which panel, at which place of the horizontal axis.
@@ -207,7 +208,7 @@ pub struct Dot {
     /// Its place on the horizontal axis; 0 in a distribution.
     pub x: f64,
     /// The run.
-    pub settings: Settings,
+    pub point: Point,
 }
 
 /// A figure with every run spelled out.
@@ -251,11 +252,11 @@ impl Figure {
         Ok(Self { id: id.into(), source: source.into(), file })
     }
 
-    /// Spells out every run.
+    /// Spells out every run, with `seed` where the file says none.
     ///
     /// # Errors
     /// What is wrong with the file, in a sentence.
-    pub fn resolve(self, quick: bool) -> Result<Resolved, String> {
+    pub fn resolve(self, quick: bool, seed: u64) -> Result<Resolved, String> {
         let steps = self.steps(quick)?;
         let mut metrics = Vec::new();
         let mut dots = Vec::new();
@@ -266,9 +267,9 @@ impl Figure {
                 let run = |(x, step): &(f64, Table)| {
                     let quick = if quick { &self.file.quick.settings } else { &Table::new() };
                     let settings = merged([&self.file.base, quick, &panel.settings, &curve.settings, step]);
-                    let settings = Settings::from_table(settings)
+                    let point = Point::from_table(settings, seed)
                         .map_err(|what| format!("panel {:?}, curve {:?}: {what}", panel.title, curve.label))?;
-                    Ok(Dot { x: *x, settings })
+                    Ok(Dot { x: *x, point })
                 };
                 let steps = if panel.without.contains(&curve.label) { &[] } else { &steps[..] };
                 curves.push(steps.iter().map(run).collect::<Result<Vec<_>, String>>()?);
@@ -334,7 +335,7 @@ impl Figure {
             let curve = curve.ok_or_else(|| wrong(&format!("names the curve {label:?}, which is not there")))?;
             let dot = dots[panel][curve].iter().find(|dot| dot.x == place);
             let dot = dot.ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))?;
-            Ok::<_, String>(dot.settings.clone())
+            Ok::<_, String>(dot.point.clone())
         };
         let over = published.times_less_than.as_deref().map(run).transpose()?;
         let metric = Metric::named(&published.metric)?;
@@ -347,7 +348,7 @@ impl Figure {
                 Ok(Number {
                     published: published.clone(),
                     metric,
-                    settings: run(&published.curve)?,
+                    point: run(&published.curve)?,
                     over,
                     accept,
                     mark: drawn.then_some((panel, place)),
@@ -365,6 +366,8 @@ fn merged<'a>(tables: impl IntoIterator<Item = &'a Table>) -> Table {
     merged
 }
 
+/// Where a value stands on an axis; a time in seconds.
 fn number(value: &Value) -> Option<f64> {
-    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+    let time = || value.as_str()?.parse::<Span>().ok().map(Span::as_secs_f64);
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64)).or_else(time)
 }

@@ -1,5 +1,7 @@
 //! The experiment files that the binary brings along.
 
+use peerlock_catalogue::near;
+
 use crate::Error;
 use crate::figure::Figure;
 
@@ -45,7 +47,10 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     let named = |id: &str, name: &str| id == name || id.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     for name in names {
         if !FILES.iter().any(|(id, _)| named(id, name)) {
-            return Err(Error::Unknown { name: name.clone(), near: near(name) });
+            return Err(Error::Unknown {
+                name: name.clone(),
+                near: near(name, FILES.iter().map(|(id, _)| *id)).into_iter().map(String::from).collect(),
+            });
         }
     }
     let chosen = FILES.iter().filter(|(id, _)| names.is_empty() || names.iter().any(|name| named(id, name)));
@@ -54,21 +59,16 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
         .collect()
 }
 
-/// What a person may have meant: ids with the name in them, or the most alike.
-fn near(name: &str) -> Vec<String> {
-    let ids = || FILES.iter().map(|(id, _)| *id);
-    let mut near: Vec<&str> = ids().filter(|id| !name.is_empty() && id.contains(name)).collect();
-    if near.is_empty() {
-        let distance = |id: &str| strsim::damerau_levenshtein(id, name);
-        let least = ids().map(distance).min().filter(|least| *least <= 3);
-        near = ids().filter(|id| Some(distance(id)) == least).collect();
-    }
-    near.into_iter().map(String::from).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use clap::{Args as _, Command, FromArgMatches as _};
+    use peerlock_catalogue::{Flags, Setting};
+
     use super::*;
+    use crate::point::Point;
 
     fn ids(names: &[&str]) -> Result<Vec<String>, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
@@ -101,14 +101,43 @@ mod tests {
         }
     }
 
-    /// Every run that a file stands for is spelled out, so that no wrong name is found an hour into a full run.
     #[test]
-    fn every_file_makes_sense_in_full_and_quickly() {
+    fn every_file_is_in_the_list() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+        let mut found = 0;
+        for group in fs::read_dir(folder).unwrap() {
+            for file in fs::read_dir(group.unwrap().path()).unwrap() {
+                let text = fs::read_to_string(file.as_ref().unwrap().path()).unwrap();
+                let known = FILES.iter().any(|(_, source)| *source == text);
+                assert!(known, "{:?} is not in FILES", file.unwrap().path());
+                found += 1;
+            }
+        }
+        assert_eq!(found, FILES.len());
+    }
+
+    /// Every run that a file stands for is spelled out, so that no wrong name is found an hour into a full run; and each is
+    /// the same after its command has been typed, and after JSON.
+    #[test]
+    fn every_file_makes_sense_in_full_and_quickly_and_every_run_can_be_repeated() {
         for figure in select(&[]).unwrap() {
             for quick in [false, true] {
                 let id = figure.id.clone();
-                figure.clone().resolve(quick).unwrap_or_else(|what| panic!("{id}, quick {quick}: {what}"));
+                let resolved = figure.clone().resolve(quick, 1);
+                let resolved = resolved.unwrap_or_else(|what| panic!("{id}, quick {quick}: {what}"));
+                for dot in resolved.dots.iter().flatten().flatten() {
+                    let Point::Simulated(setting) = &dot.point else { continue };
+                    assert_eq!(typed(setting), *setting, "{id}: {}", setting.command());
+                    let json = serde_json::to_string(setting).unwrap();
+                    assert_eq!(serde_json::from_str::<Setting>(&json).unwrap(), *setting, "{id}: {json}");
+                }
             }
         }
+    }
+
+    fn typed(setting: &Setting) -> Setting {
+        let command = Flags::augment_args(Command::new("simulate")).no_binary_name(true);
+        let matches = command.try_get_matches_from(setting.arguments()).unwrap();
+        Flags::from_arg_matches(&matches).unwrap().try_into().unwrap()
     }
 }

@@ -342,6 +342,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_names_every_metric() {
+        let page = include_str!("../../../docs/reproduce.md");
+        for metric in Metric::ALL {
+            assert!(page.contains(&format!("`{}`", metric.name)), "{}", metric.name);
+        }
+    }
+
+    #[test]
     fn every_metric_reads_its_own_number() {
         for (name, value) in [
             ("mean", 300.0),

@@ -1,9 +1,11 @@
 //! All runs of some figures, each done once, however many figures share it.
 
+use peerlock_catalogue as catalogue;
+
 use crate::Error;
 use crate::figure::{Claim, Figure, Number, Resolved};
 use crate::metric::Measured;
-use crate::settings::Settings;
+use crate::point::Point;
 use crate::store::Store;
 
 /// What is to be run, and for which figures.
@@ -14,7 +16,7 @@ pub struct Plan {
     /// Whether this is the quick run.
     pub quick: bool,
     /// Every different run, in the order of the figures.
-    points: Vec<Settings>,
+    points: Vec<Point>,
 }
 
 /// How far a run has come.
@@ -31,7 +33,7 @@ pub enum Progress<'a> {
 /// What came out of a plan's runs.
 #[derive(Debug)]
 pub struct Results {
-    points: Vec<(Settings, Measured)>,
+    points: Vec<(Point, Measured)>,
     /// How many points were there from an earlier run.
     pub resumed: usize,
 }
@@ -48,19 +50,19 @@ pub enum Verdict {
 }
 
 impl Plan {
-    /// Spells out every run of `figures`.
+    /// Spells out every run of `figures`; all chance is drawn from `seed`.
     ///
     /// # Errors
     /// An experiment file makes no sense.
-    pub fn new(figures: Vec<Figure>, quick: bool) -> Result<Self, Error> {
+    pub fn new(figures: Vec<Figure>, quick: bool, seed: u64) -> Result<Self, Error> {
         let mut resolved = Vec::new();
         let mut points = Vec::new();
         for figure in figures {
             let id = figure.id.clone();
-            let figure = figure.resolve(quick).map_err(|what| Error::Experiment { id, what })?;
+            let figure = figure.resolve(quick, seed).map_err(|what| Error::Experiment { id, what })?;
             for dot in figure.dots.iter().flatten().flatten() {
-                if !points.contains(&dot.settings) {
-                    points.push(dot.settings.clone());
+                if !points.contains(&dot.point) {
+                    points.push(dot.point.clone());
                 }
             }
             resolved.push(figure);
@@ -78,30 +80,29 @@ impl Plan {
     /// # Errors
     /// A protocol broke a rule, or a point cannot be written.
     pub fn run(&self, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Results, Error> {
-        let kept: Vec<Option<Measured>> = self.points.iter().map(|settings| store.load(settings)).collect();
+        let kept: Vec<Option<Measured>> = self.points.iter().map(|point| store.load(point)).collect();
         let to_do = self.points.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
         progress(Progress::ToDo(to_do.map(|(point, _)| point.cost()).sum()));
 
         let mut results = Results { points: Vec::new(), resumed: kept.iter().flatten().count() };
-        for (settings, kept) in self.points.iter().zip(kept) {
+        for (point, kept) in self.points.iter().zip(kept) {
             let measured = match kept {
                 Some(measured) => measured,
-                None => run(settings, store, progress)?,
+                None => run(point, store, progress)?,
             };
-            results.points.push((settings.clone(), measured));
+            results.points.push((point.clone(), measured));
         }
         Ok(results)
     }
 }
 
-fn run(settings: &Settings, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Measured, Error> {
-    let name = settings.name();
-    progress(Progress::Point(&name));
-    let run = settings.run(store.seed(), |cost| progress(Progress::Done(cost)));
-    let measured = run
-        .map_err(|what| Error::Experiment { id: name.clone(), what })?
-        .map_err(|failure| Error::Broken { run: settings.command(store.seed()), failure })?;
-    store.save(settings, &measured)?;
+fn run(point: &Point, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Measured, Error> {
+    progress(Progress::Point(&point.name()));
+    let measured = point.run(&|cost| progress(Progress::Done(cost))).map_err(|error| match error {
+        catalogue::Error::Matrix(what) => Error::Experiment { id: point.name(), what: what.to_string() },
+        catalogue::Error::Broken(failure) => Error::Broken { run: point.command(), failure },
+    })?;
+    store.save(point, &measured)?;
     Ok(measured)
 }
 
@@ -110,17 +111,17 @@ impl Results {
     ///
     /// # Panics
     /// If it is not a run of the plan.
-    pub fn of(&self, settings: &Settings) -> &Measured {
-        let point = self.points.iter().find(|(point, _)| point == settings);
-        &point.expect("a plan runs every point of its figures").1
+    pub fn of(&self, point: &Point) -> &Measured {
+        let found = self.points.iter().find(|(known, _)| known == point);
+        &found.expect("a plan runs every point of its figures").1
     }
 
     /// What we measure beside a published number, and what becomes of it.
     pub fn judge(&self, number: &Number) -> (Option<f64>, Verdict) {
-        let of = |settings: &Settings| number.metric.of(self.of(settings));
+        let of = |point: &Point| number.metric.of(self.of(point));
         let measured = match &number.over {
-            None => of(&number.settings),
-            Some(over) => of(over).zip(of(&number.settings)).map(|(over, own)| over / own),
+            None => of(&number.point),
+            Some(over) => of(over).zip(of(&number.point)).map(|(over, own)| over / own),
         };
         let verdict = match (number.published.claim, measured) {
             (Claim::Differs, _) => Verdict::Differs,

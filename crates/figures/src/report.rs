@@ -49,7 +49,7 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
         let file = |kind: &str| out.join(format!("{}.{kind}", figure.figure.id));
         let svg = draw::plot(figure, results).svg();
         write_file(&file("svg"), svg.as_bytes())?;
-        write_file(&file("csv"), table::csv(figure, results, &provenance.seed).as_bytes())?;
+        write_file(&file("csv"), table::csv(figure, results).as_bytes())?;
         write_file(&file("toml"), figure.figure.source.as_bytes())?;
         plots.push(svg);
     }

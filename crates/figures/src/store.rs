@@ -8,14 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
-use crate::settings::Settings;
+use crate::point::Point;
 
-/// The finished points of one bench and one seed, in a folder.
+/// The finished points of one bench, in a folder.
 #[derive(Debug)]
 pub struct Store {
     folder: PathBuf,
     bench: String,
-    seed: u64,
 }
 
 /// A point's file.
@@ -23,9 +22,8 @@ pub struct Store {
 #[serde(deny_unknown_fields)]
 struct Kept {
     bench: String,
-    /// As text: TOML's numbers have a sign.
-    seed: String,
-    settings: Settings,
+    /// The command that does the same.
+    run: String,
     measured: Measured,
 }
 
@@ -35,42 +33,31 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be made.
-    pub fn open(out: &Path, seed: u64) -> Result<Self, Error> {
+    pub fn open(out: &Path) -> Result<Self, Error> {
         let folder = out.join("points");
         fs::create_dir_all(&folder).map_err(|source| Error::Output { path: folder.clone(), source })?;
-        Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into(), seed })
-    }
-
-    /// The seed that all points are drawn from.
-    pub fn seed(&self) -> u64 {
-        self.seed
+        Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into() })
     }
 
     /// A finished point. A file that is damaged, or that is of something else, counts as none.
-    pub fn load(&self, settings: &Settings) -> Option<Measured> {
-        let text = fs::read_to_string(self.path(settings)).ok()?;
+    pub fn load(&self, point: &Point) -> Option<Measured> {
+        let text = fs::read_to_string(self.path(point)).ok()?;
         let kept: Kept = toml::from_str(&text).ok()?;
-        let same = kept.bench == self.bench && kept.seed == self.seed.to_string() && kept.settings == *settings;
-        same.then_some(kept.measured)
+        (kept.bench == self.bench && kept.run == point.command()).then_some(kept.measured)
     }
 
     /// Keeps a finished point.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn save(&self, settings: &Settings, measured: &Measured) -> Result<(), Error> {
-        let kept = Kept {
-            bench: self.bench.clone(),
-            seed: self.seed.to_string(),
-            settings: settings.clone(),
-            measured: measured.clone(),
-        };
+    pub fn save(&self, point: &Point, measured: &Measured) -> Result<(), Error> {
+        let kept = Kept { bench: self.bench.clone(), run: point.command(), measured: measured.clone() };
         let text = toml::to_string(&kept).expect("counts stay far below 2^63, and all else has a place in TOML");
-        write(&self.path(settings), text.as_bytes())
+        write(&self.path(point), text.as_bytes())
     }
 
-    fn path(&self, settings: &Settings) -> PathBuf {
-        let key = format!("{} {} {:?}", self.bench, self.seed, settings.pairs());
+    fn path(&self, point: &Point) -> PathBuf {
+        let key = format!("{} {}", self.bench, point.command());
         self.folder.join(format!("{:016x}.toml", fingerprint(key.as_bytes())))
     }
 }

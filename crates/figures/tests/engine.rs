@@ -77,14 +77,14 @@ struct Run {
     progress: (u64, u64),
 }
 
-fn plan(source: &str, quick: bool) -> Result<Plan, String> {
+fn plan(source: &str, quick: bool, seed: u64) -> Result<Plan, String> {
     let figure = Figure::parse("small/fig1", source)?;
-    Plan::new(vec![figure], quick).map_err(|error| error.to_string())
+    Plan::new(vec![figure], quick, seed).map_err(|error| error.to_string())
 }
 
 fn reproduce(out: &Path, source: &str, quick: bool, seed: u64) -> Run {
-    let plan = plan(source, quick).unwrap();
-    let store = Store::open(out, seed).unwrap();
+    let plan = plan(source, quick, seed).unwrap();
+    let store = Store::open(out).unwrap();
     let (to_do, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let results = plan.run(&store, &|progress| match progress {
         Progress::ToDo(entries) => to_do.store(entries, Ordering::Relaxed),
@@ -288,7 +288,7 @@ fn files_that_make_no_sense_are_refused() {
     ] {
         let source = SMALL.replacen(from, to, 1);
         assert_ne!(source, SMALL, "{from:?} is not in the file");
-        let error = plan(&source, false).unwrap_err();
+        let error = plan(&source, false, 1).unwrap_err();
         assert!(error.contains(sentence), "{to:?}: {error}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use peerlock_mutex::Quorum;
 use peerlock_mutex::sigma::{Config, Sigma};
-use peerlock_sim::{Rounds, text};
+use peerlock_sim::Rounds;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rounds = Rounds { count_violations: true, ..Rounds::default() };
@@ -23,10 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "requests" => rounds.requests = value.parse()?,
             "load" => rounds.load = value.parse()?,
             "churn" => rounds.churn = value.parse()?,
-            "drain" => rounds.drain = text::span(value)?,
+            "drain" => rounds.drain = value.parse()?,
             "trials" => rounds.trials = value.parse()?,
             "seed" => rounds.seed = value.parse()?,
-            "retry" => config.retry = text::span(value)?,
+            "retry" => config.retry = value.parse()?,
             _ => return Err(format!("there is no setting {name:?}").into()),
         }
     }

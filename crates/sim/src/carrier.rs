@@ -1,5 +1,6 @@
 //! When a message arrives.
 
+use std::fmt;
 use std::str::FromStr;
 
 use peerlock_base::{PeerId, Rng, Span, Time};
@@ -15,6 +16,15 @@ pub enum Links {
     Ordered,
     /// Each message takes its own time.
     Unordered,
+}
+
+impl fmt::Display for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ordered => "ordered",
+            Self::Unordered => "unordered",
+        })
+    }
 }
 
 /// Links are ordered or unordered.

@@ -7,17 +7,16 @@
 mod king;
 mod matrix;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Span, mix};
+use peerlock_base::{PeerId, Rng, Span, SpanError, mix};
 use thiserror::Error;
 
 pub use king::King;
 pub use matrix::{Matrix, MatrixError, Table};
-
-use crate::text::{self, SpanError};
 
 /// How long a message takes from one peer to another. Peers are numbered from 0; a clone shares the tables.
 #[derive(Clone, Debug)]
@@ -200,6 +199,19 @@ pub enum ModelError {
     NoFile(String),
 }
 
+/// As it is read.
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant(delay) => write!(f, "constant:{delay:#}"),
+            Self::Uniform { low, high } => write!(f, "uniform:{low:#}..{high:#}"),
+            Self::Jitter { low, high } => write!(f, "jitter:{low:#}..{high:#}"),
+            Self::King => f.write_str("king"),
+            Self::Matrix(file) => write!(f, "matrix:{}", file.display()),
+        }
+    }
+}
+
 impl FromStr for Model {
     type Err = ModelError;
 
@@ -231,7 +243,7 @@ fn longest(latency: &str, delay: &str) -> Result<Span, ModelError> {
 }
 
 fn span(latency: &str, delay: &str) -> Result<Span, ModelError> {
-    text::span(delay).map_err(|reason| ModelError::Span { latency: latency.into(), reason })
+    delay.parse().map_err(|reason| ModelError::Span { latency: latency.into(), reason })
 }
 
 #[cfg(test)]
@@ -256,11 +268,12 @@ mod tests {
             ("constant:1s", Model::Constant(ms(1000))),
             ("uniform:0s..200ms", Model::Uniform { low: ms(0), high: ms(200) }),
             ("uniform:5ms..5ms", Model::Uniform { low: ms(5), high: ms(5) }),
-            ("jitter:0.5s..1.5s", Model::Jitter { low: ms(500), high: ms(1500) }),
+            ("jitter:500ms..1500ms", Model::Jitter { low: ms(500), high: ms(1500) }),
             ("king", Model::King),
             ("matrix:a:b c.txt", Model::Matrix("a:b c.txt".into())),
         ] {
-            assert_eq!(text.parse(), Ok(model), "{text}");
+            assert_eq!(model.to_string(), text);
+            assert_eq!(text.parse(), Ok(model));
         }
     }
 

@@ -20,7 +20,6 @@ pub mod queue;
 pub mod report;
 mod rounds;
 pub mod statistics;
-pub mod text;
 mod timers;
 mod trials;
 pub mod watch;

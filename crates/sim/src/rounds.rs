@@ -19,6 +19,7 @@
 //! # Ok::<(), Box<peerlock_sim::Failure>>(())
 //! ```
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
@@ -56,6 +57,24 @@ pub struct UnknownName {
     what: &'static str,
     name: String,
     known: &'static str,
+}
+
+impl fmt::Display for OverlayKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Chord => "chord",
+            Self::Pastry => "pastry",
+        })
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole => "whole",
+            Self::PerPeer => "per-peer",
+        })
+    }
 }
 
 impl FromStr for OverlayKind {

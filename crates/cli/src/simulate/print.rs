@@ -1,236 +1,282 @@
-//! What came out, as a table or as JSON.
+//! What came out, as a table or as JSON: one report, whatever was run.
 
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_sim::{Experiment, Report, Rounds, WaitSummary};
+use peerlock_catalogue::{Load, Setting};
+use peerlock_sim::{self as sim, Received, Report, WaitSummary};
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use super::Options;
-use super::rounds::JsonRounds;
-use super::setting::Setting;
-
-/// The object that `--json` prints. Its fields are a promise.
+/// The object that `--json` prints. Its fields are a promise; what a run does not measure is null or not there.
 #[derive(Serialize)]
-pub struct Json {
+pub struct Json<'a> {
+    setting: &'a Setting,
     protocol: String,
     form: Option<String>,
-    peers: Option<usize>,
+    peers: Option<u32>,
     slots: u32,
     trials: u32,
     seed: u64,
     entries: u64,
-    wait: Option<JsonWait>,
-    steady: Option<JsonWait>,
-    per_peer_max: Option<JsonPerPeerMax>,
+    wait: Option<Value>,
+    steady: Option<Value>,
+    per_peer_max: Option<Value>,
     messages_per_entry: f64,
-    messages: serde_json::Map<String, serde_json::Value>,
+    messages: Map<String, Value>,
     idle_while_waiting: Option<f64>,
     order_inversions: Option<u64>,
     violations: u64,
+    fencing_violations: u64,
+    stuck: u64,
     events: u64,
     events_per_second: f64,
     #[serde(flatten)]
-    open: Option<JsonOpen>,
-    #[serde(flatten)]
-    rounds: Option<JsonRounds>,
+    more: Map<String, Value>,
 }
 
-/// What only clients without number have.
-#[derive(Serialize)]
-struct JsonOpen {
-    replicas: u32,
-    votes: u32,
-    arrival_rate: f64,
-    throughput: f64,
-    steady_messages_per_entry: Option<f64>,
-    clients: u64,
-    refused: u64,
-    lost: u64,
-    crashed: u64,
-    resets: u64,
-    most_resets_in_a_lease: u64,
-    fencing_violations: u64,
-    worst_client: JsonCost,
-    most_yields_of_a_client: u64,
-}
-
-/// The client whose messages are most in relation to 4n + 2n ⌈ln P⌉ from place P.
-#[derive(Serialize)]
-struct JsonCost {
-    messages: u64,
-    yields: u64,
-    place: u64,
-    bound: f64,
-}
-
-#[derive(Serialize)]
-struct JsonWait {
-    mean: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
-    spread: f64,
-    mean_of_trial_max: f64,
-}
-
-#[derive(Serialize)]
-struct JsonPerPeerMax {
-    min: f64,
-    p10: f64,
-    p50: f64,
-    p90: f64,
-    max: f64,
-}
-
-impl Json {
-    pub fn new(options: &Options, setting: &Setting, report: &Report, took: Duration) -> Self {
-        let (peers, slots) = match setting {
-            Setting::Closed(_, Experiment { peers, slots, .. }) => (Some(*peers), *slots),
-            Setting::Open { .. } | Setting::Rounds(..) => (None, 1),
+impl<'a> Json<'a> {
+    pub fn new(setting: &'a Setting, report: &Report, took: Duration) -> Self {
+        let (peers, slots) = match &setting.load {
+            Load::Closed(closed) => (Some(closed.peers), closed.slots),
+            Load::Open(_) => (None, 1),
+            Load::Rounds(rounds) => (Some(rounds.peers), 1),
         };
+        let (harm, numbers) = (report.harm(), &report.numbers);
+        let mut more = counts(setting, report);
+        if let (Load::Open(_), Some((worst, replicas))) = (&setting.load, report.worst) {
+            let (messages, yields, place) = (worst.messages, worst.yields, worst.place);
+            let worst = json!({
+                "messages": messages, "yields": yields, "place": place, "bound": worst.bound(replicas),
+            });
+            more.insert("worst_client".into(), worst);
+            more.insert("throughput".into(), report.throughput().into());
+            more.insert("steady_messages_per_entry".into(), report.steady_messages_per_entry().into());
+        }
+        if let Load::Rounds(_) = &setting.load {
+            more.insert("grants".into(), report.steady_flow.entries.into());
+            more.insert("messages_sent".into(), report.sent().into());
+            more.insert("received".into(), received(&report.received).into());
+        }
         Self {
-            protocol: options.protocol.to_string(),
-            form: options.form().map(|form| form.to_string()),
+            setting,
+            protocol: setting.protocol.to_string(),
+            form: setting.form_if_any().map(|form| form.to_string()),
             peers,
             slots,
-            trials: options.trials,
-            seed: options.seed,
+            trials: setting.trials,
+            seed: setting.seed,
             entries: report.entries,
-            wait: report.wait.map(JsonWait::from),
-            steady: report.steady.map(JsonWait::from),
-            per_peer_max: report.per_peer_max.map(|peers| JsonPerPeerMax {
-                min: peers.min,
-                p10: peers.p10,
-                p50: peers.p50,
-                p90: peers.p90,
-                max: peers.max,
+            wait: report.wait.map(wait),
+            steady: report.steady.map(wait),
+            per_peer_max: report.per_peer_max.map(|peers| {
+                let (min, p10, p50, p90, max) = (peers.min, peers.p10, peers.p50, peers.p90, peers.max);
+                json!({ "min": min, "p10": p10, "p50": p50, "p90": p90, "max": max })
             }),
-            messages_per_entry: report.messages_per_entry(),
+            messages_per_entry: messages_per_entry(setting, report).0,
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
-            idle_while_waiting: report.numbers.get("idle while waiting"),
-            order_inversions: Some(report.numbers.count("order inversions")),
-            violations: report.harm().violations,
-            events: report.events,
-            events_per_second: report.events as f64 / took.as_secs_f64(),
-            open: JsonOpen::new(setting, report),
-            rounds: None,
-        }
-    }
-
-    /// The same of rounds. What they do not measure is null.
-    pub fn of_rounds(options: &Options, setting: &Rounds, report: &Report, took: Duration) -> Self {
-        let harm = report.harm();
-        Self {
-            protocol: options.protocol.to_string(),
-            form: options.form().map(|form| form.to_string()),
-            peers: Some(setting.peers),
-            slots: 1,
-            trials: options.trials,
-            seed: options.seed,
-            entries: harm.grants,
-            wait: report.wait.map(JsonWait::from),
-            steady: None,
-            per_peer_max: None,
-            messages_per_entry: report.steady_messages_per_entry().unwrap_or(0.0),
-            messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
-            idle_while_waiting: None,
-            order_inversions: None,
+            idle_while_waiting: numbers.get("idle while waiting"),
+            order_inversions: numbers.get("order inversions").map(|inversions| inversions as u64),
             violations: harm.violations,
+            fencing_violations: harm.fencing_back,
+            stuck: harm.stuck,
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
-            open: None,
-            rounds: Some(JsonRounds::new(setting, report)),
+            more,
         }
     }
 }
 
-impl JsonOpen {
-    fn new(setting: &Setting, report: &Report) -> Option<Self> {
-        let Setting::Open { votes, open, arrival_rate, .. } = setting else { return None };
-        let (worst, bound_for) = report.worst?;
-        let count = |name| report.numbers.count(name);
-        Some(Self {
-            replicas: open.replicas,
-            votes: *votes,
-            arrival_rate: *arrival_rate,
-            throughput: report.throughput()?,
-            steady_messages_per_entry: report.steady_messages_per_entry(),
-            clients: count("asked"),
-            refused: count("refused"),
-            lost: count("lost"),
-            crashed: count("crashed"),
-            resets: count("resets"),
-            most_resets_in_a_lease: count("resets within a lease"),
-            fencing_violations: report.harm().fencing_back,
-            worst_client: JsonCost {
-                messages: worst.messages,
-                yields: worst.yields,
-                place: worst.place,
-                bound: worst.bound(bound_for),
-            },
-            most_yields_of_a_client: count("yields of a client"),
-        })
-    }
-}
-
-impl From<WaitSummary> for JsonWait {
-    fn from(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Self {
-        Self {
-            mean: all.mean,
-            p50: all.p50,
-            p90: all.p90,
-            p99: all.p99,
-            max: all.max,
-            spread: all.spread,
-            mean_of_trial_max,
-        }
-    }
-}
-
-/// The table for people.
-pub fn table(
-    out: &mut impl Write,
-    options: &Options,
-    setting: &Setting,
-    report: &Report,
-    took: Duration,
-) -> std::io::Result<()> {
-    let Options { protocol, trials, seed, .. } = options;
-    let form = options.form().map(|form| format!(" ({form})")).unwrap_or_default();
-    let too_short = match setting {
-        Setting::Closed(_, Experiment { peers, slots, workload, warm_up, .. }) => {
-            let entries = workload.entries;
-            writeln!(
-                out,
-                "{protocol}{form}: {peers} peers, {slots} slots, {trials} trials of {entries} entries each, seed {seed}\n"
-            )?;
-            format!("a peer needs more than {warm_up} entries")
-        }
-        Setting::Open { votes, open, arrival_rate, .. } => {
-            let (replicas, measure) = (open.replicas, open.workload.measure);
-            writeln!(
-                out,
-                "{protocol}{form}: {votes} of {replicas} votes, {arrival_rate} clients per second, {trials} trials of \
-                 {measure}, seed {seed}\n"
-            )?;
-            "nobody was let in while it was measured".into()
-        }
-        Setting::Rounds(..) => String::new(), // Have a table of their own.
+/// Counts by name, of all trials together; and beside them the settings that have always stood there.
+fn counts(setting: &Setting, report: &Report) -> Map<String, Value> {
+    let (kept, counted): (&[&str], &[(&str, &str)]) = match &setting.load {
+        Load::Closed(_) => (&[], &[]),
+        Load::Open(_) => (
+            &["replicas", "votes", "arrival-rate"],
+            &[
+                ("clients", "asked"),
+                ("most_resets_in_a_lease", "resets within a lease"),
+                ("most_yields_of_a_client", "yields of a client"),
+            ],
+        ),
+        Load::Rounds(_) => (
+            &["overlay", "resources", "replicas", "votes", "rounds", "requests", "load", "churn"],
+            &[
+                ("asked", "asked in rounds"),
+                ("skipped", "skipped"),
+                ("waiting", "waiting after the rounds"),
+                ("hops", "hops"),
+                ("upkeep", "upkeep"),
+                ("undelivered", "undelivered"),
+            ],
+        ),
     };
-    if let Some(throughput) = report.throughput() {
-        open_lines(out, report, throughput)?;
+    let always = ["refused", "lost", "withdrawn", "crashed", "restarted", "resets", "strange"];
+    let counted = always.into_iter().map(|name| (name, name)).chain(counted.iter().copied());
+    let mut counts: Map<String, Value> =
+        counted.map(|(name, count)| (name.into(), report.numbers.count(count).into())).collect();
+    let whole = serde_json::to_value(setting).expect("a setting is names, words and numbers");
+    counts.extend(kept.iter().map(|name| (name.replace('-', "_"), whole[name].clone())));
+    counts
+}
+
+fn wait(WaitSummary { all, mean_of_trial_max }: WaitSummary) -> Value {
+    json!({
+        "mean": all.mean, "p50": all.p50, "p90": all.p90, "p99": all.p99, "max": all.max, "spread": all.spread,
+        "mean_of_trial_max": mean_of_trial_max,
+    })
+}
+
+/// Messages that a peer got in a round.
+fn received(received: &Received) -> Option<Value> {
+    let at = |percent| received.quantile(percent);
+    let (mean, p50, p90, p99, max) = (received.mean()?, at(50)?, at(90)?, at(99)?, at(100)?);
+    Some(json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max }))
+}
+
+/// Messages per entry, and how many entries that counts: in rounds those of the rounds, without what follows them.
+fn messages_per_entry(setting: &Setting, report: &Report) -> (f64, u64) {
+    match setting.load {
+        Load::Rounds(_) => (report.steady_messages_per_entry().unwrap_or(0.0), report.steady_flow.entries),
+        Load::Closed(_) | Load::Open(_) => (report.messages_per_entry(), report.entries),
     }
+}
+
+/// The table for people. What did not happen is not in it.
+pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Duration) -> std::io::Result<()> {
+    heading(out, setting)?;
+    if let Some(throughput) = report.throughput() {
+        writeln!(out, "throughput: {throughput:.3} entries per second")?;
+    }
+    if let Load::Rounds(_) = setting.load {
+        rounds(out, report)?;
+    }
+    clients(out, setting, report)?;
+    waits(out, setting, report)?;
+    let (per_entry, entries) = messages_per_entry(setting, report);
+    let kind = |&(kind, count): &(&str, u64)| format!("{kind} {:.3}", count as f64 / entries.max(1) as f64);
+    let by_type: Vec<String> = report.messages.iter().map(kind).collect();
+    writeln!(out, "\nmessages per entry: {per_entry:.3} ({})", by_type.join(", "))?;
+    if let Some(idle) = report.numbers.get("idle while waiting") {
+        writeln!(out, "slot time lost while somebody waited: {:.3} %", 100.0 * idle)?;
+    }
+    if let Some(inversions) = report.numbers.get("order inversions") {
+        let share = 100.0 * inversions / report.entries.max(1) as f64;
+        writeln!(out, "entries past somebody who had asked earlier: {share:.3} %")?;
+    }
+    trouble(out, report)?;
+    let (harm, events) = (report.harm(), report.events);
+    let stuck = if harm.stuck > 0 { format!(", never served: {}", harm.stuck) } else { String::new() };
+    let speed = events as f64 / took.as_secs_f64() / 1e6;
+    writeln!(out, "violations: {}{stuck} in {events} events ({speed:.1} million events per second)", harm.violations)
+}
+
+fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
+    let Setting { protocol, trials, seed, .. } = setting;
+    let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
+    let what = match &setting.load {
+        Load::Closed(closed) => format!(
+            "{} peers, {} slots, {trials} trials of {} entries each, seed {seed}",
+            closed.peers, closed.slots, closed.entries
+        ),
+        Load::Open(open) => format!(
+            "{} of {} votes, {} clients per second, {trials} trials of {:#}, seed {seed}",
+            open.quorum.votes(),
+            open.quorum.replicas(),
+            open.arrival_rate,
+            open.measure
+        ),
+        Load::Rounds(rounds) => {
+            let whose = match rounds.load {
+                sim::Load::Whole => "",
+                sim::Load::PerPeer => " at each peer",
+            };
+            format!(
+                "{} peers on {}\n{} resources with {} replicas, {} votes win; {} rounds of {:#}, {} requests in \
+                 each{whose}, {trials} trials, seed {seed}",
+                rounds.peers,
+                rounds.overlay,
+                rounds.resources,
+                rounds.quorum.replicas(),
+                rounds.quorum.votes(),
+                rounds.rounds,
+                rounds.round,
+                rounds.requests
+            )
+        }
+    };
+    writeln!(out, "{protocol}{form}: {what}\n")
+}
+
+/// What only rounds have.
+fn rounds(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
+    let count = |name| per_trial(report.numbers.count(name));
+    writeln!(
+        out,
+        "per trial: {:.1} asked, {:.1} did not since their peer waited already, {:.1} entered, {:.1} waited at the end",
+        count("asked in rounds"),
+        count("skipped"),
+        per_trial(report.steady_flow.entries),
+        count("waiting after the rounds")
+    )?;
+    let (sent, hops) = (per_trial(report.sent()), count("hops"));
+    writeln!(out, "messages per trial: {sent:.1}, of which {hops:.1} hops and {:.1} direct", sent - hops)?;
+    if let Some(Value::Object(load)) = received(&report.received) {
+        let of = |name: &str| load[name].as_f64().unwrap_or(0.0);
+        writeln!(
+            out,
+            "messages that a peer gets in a round: mean {:.3}, p50 {}, p90 {}, p99 {}, max {}",
+            of("mean"),
+            of("p50"),
+            of("p90"),
+            of("p99"),
+            of("max")
+        )?;
+    }
+    if count("upkeep") > 0.0 {
+        writeln!(out, "upkeep of the overlay: {:.1} messages per trial", count("upkeep"))?;
+    }
+    Ok(())
+}
+
+/// Those who did not just ask, wait, stay inside and leave.
+fn clients(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::Result<()> {
+    let [asked, refused, lost, withdrawn, yields] =
+        ["asked", "refused", "lost", "withdrawn", "yields of a client"].map(|name| report.numbers.count(name));
+    let is_open = matches!(setting.load, Load::Open(_));
+    if is_open || refused + lost + withdrawn > 0 {
+        writeln!(
+            out,
+            "clients: {asked} asked, {refused} were sent away, {lost} lost their lease, {withdrawn} withdrew"
+        )?;
+    }
+    if let (Some((worst, _)), Some(share)) = (report.worst, report.worst_of_bound()) {
+        let (messages, place, share) = (worst.messages, worst.place, 100.0 * share);
+        writeln!(out, "worst client: {messages} messages from place {place}, {share:.0} % of 4n + 2n ⌈ln P⌉")?;
+    }
+    if yields > 0 {
+        writeln!(out, "most YIELDs of a client: {yields}")?;
+    }
+    if is_open || report.rounds.is_empty() { Ok(()) } else { writeln!(out) }
+}
+
+fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::Result<()> {
+    let too_short = match &setting.load {
+        Load::Closed(closed) => Some(format!("a peer needs more than {} entries", closed.warm_up)),
+        Load::Open(_) => Some("nobody was let in while it was measured".into()),
+        Load::Rounds(_) => None, // Rounds have no steady state.
+    };
     writeln!(out, "waiting time, s      mean       p50       p90       p99       max    spread  mean of max")?;
     for (name, wait) in [("whole run", report.wait), ("steady state", report.steady)] {
-        match wait {
-            Some(WaitSummary { all, mean_of_trial_max }) => writeln!(
+        match (wait, &too_short) {
+            (Some(WaitSummary { all, mean_of_trial_max }), _) => writeln!(
                 out,
                 "{name:<14} {:>10.3}{:>10.3}{:>10.3}{:>10.3}{:>10.3}{:>10.3}{mean_of_trial_max:>13.3}",
                 all.mean, all.p50, all.p90, all.p99, all.max, all.spread
             )?,
-            None => writeln!(out, "{name:<14} none: {too_short}")?,
+            (None, Some(too_short)) => writeln!(out, "{name:<14} none: {too_short}")?,
+            (None, None) => (),
         }
     }
     if let Some(longest) = report.per_peer_max {
@@ -240,51 +286,38 @@ pub fn table(
             longest.min, longest.p10, longest.p50, longest.p90, longest.max
         )?;
     }
-    let by_type: Vec<String> = report
-        .messages
-        .iter()
-        .map(|&(kind, count)| format!("{kind} {:.3}", count as f64 / report.entries.max(1) as f64))
-        .collect();
-    writeln!(out, "\nmessages per entry: {:.3} ({})", report.messages_per_entry(), by_type.join(", "))?;
-    writeln!(
-        out,
-        "slot time lost while somebody waited: {:.3} %",
-        100.0 * report.numbers.get("idle while waiting").unwrap_or(0.0)
-    )?;
-    let inversions = 100.0 * report.numbers.count("order inversions") as f64 / report.entries.max(1) as f64;
-    writeln!(out, "entries past somebody who had asked earlier: {inversions:.3} %")?;
-    writeln!(
-        out,
-        "violations: {} in {} events ({:.1} million events per second)",
-        report.harm().violations,
-        report.events,
-        report.events as f64 / took.as_secs_f64() / 1e6
-    )
+    Ok(())
 }
 
-/// Throughput, and what became of those who did not just come, wait, and leave.
-fn open_lines(out: &mut impl Write, report: &Report, throughput: f64) -> std::io::Result<()> {
-    writeln!(out, "throughput: {throughput:.3} entries per second")?;
-    let [came, refused, lost, crashed, resets, most_resets, most_yields] =
-        ["asked", "refused", "lost", "crashed", "resets", "resets within a lease", "yields of a client"]
-            .map(|name| report.numbers.count(name));
-    writeln!(out, "clients: {came} came, {refused} were sent away, {lost} lost their lease, {crashed} crashed")?;
-    if let (Some((worst, _)), Some(share)) = (report.worst, report.worst_of_bound()) {
-        let (messages, place) = (worst.messages, worst.place);
-        writeln!(
-            out,
-            "worst client: {messages} messages from place {place}, {:.0} % of 4n + 2n ⌈ln P⌉",
-            100.0 * share
-        )?;
+/// What went wrong on the way, if anything did.
+fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let (numbers, harm) = (&report.numbers, report.harm());
+    let peers = [
+        ("failed", "failed"),
+        ("crashed", "crashed"),
+        ("restarted", "restarted"),
+        ("came", "came"),
+        ("resets", "lost their memory"),
+    ];
+    let happened = |&(name, _): &(&str, &str)| numbers.count(name) > 0;
+    let peers: Vec<String> = peers
+        .iter()
+        .filter(|peer| happened(peer))
+        .map(|(name, did)| format!("{} {did}", numbers.count(name)))
+        .collect();
+    if !peers.is_empty() {
+        writeln!(out, "peers: {}", peers.join(", "))?;
     }
-    if most_yields > 0 {
-        writeln!(out, "most YIELDs of a client: {most_yields}")?;
+    let most = numbers.count("resets within a lease").max(harm.most_forgotten.into());
+    if most > 0 {
+        writeln!(out, "at most {most} replicas of one resource lost their memory within one lease")?;
     }
-    if resets > 0 {
-        writeln!(out, "resets of replicas: {resets}, at most {most_resets} of them within one lease")?;
+    let [undelivered, strange] = ["undelivered", "strange"].map(|name| numbers.count(name));
+    if undelivered + strange > 0 {
+        writeln!(out, "messages: {undelivered} found no owner, {strange} made no sense where they came")?;
     }
-    if report.harm().fencing_back > 0 {
-        writeln!(out, "fencing numbers that did not increase: {}", report.harm().fencing_back)?;
+    if harm.fencing_back > 0 {
+        writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;
     }
-    writeln!(out)
+    Ok(())
 }

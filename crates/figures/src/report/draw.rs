@@ -14,7 +14,7 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
         let lines: Vec<Line> = curves
             .map(|(curve, dots)| match resolved.metrics[number] {
                 Some(metric) => {
-                    let height = |dot: &Dot| Some((dot.x, metric.of(results.of(&dot.settings))?));
+                    let height = |dot: &Dot| Some((dot.x, metric.of(results.of(&dot.point))?));
                     Line { style: style(curve), points: dots.iter().filter_map(height).collect(), marker_every: 1 }
                 }
                 None => {
@@ -47,6 +47,6 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
 
 /// How many per cent of the peers had at most so much.
 fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
-    let (_, percentiles) = results.of(&dot.settings).distribution();
+    let (_, percentiles) = results.of(&dot.point).distribution();
     percentiles.iter().enumerate().map(|(percent, most)| (*most, percent as f64)).collect()
 }

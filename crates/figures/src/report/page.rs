@@ -107,7 +107,7 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
 
 /// The settings that all runs of a figure share.
 fn common(resolved: &Resolved) -> String {
-    let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.settings.pairs()).collect();
+    let runs: Vec<_> = resolved.dots.iter().flatten().flatten().map(|dot| dot.point.pairs()).collect();
     let shared = runs.first().into_iter().flatten().filter(|pair| runs.iter().all(|run| run.contains(pair)));
     let shared: Vec<String> = shared.map(|(name, value)| format!("{name} {value}")).collect();
     format!("In all runs: {}.", shared.join(", "))
@@ -174,7 +174,7 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
             let x = drawn().next().map_or(0.0, |(_, dots)| dots[at].x);
             let x = file.x.names.get(at).cloned().unwrap_or_else(|| tidy(x));
             let cells = drawn().map(|(_, dots)| {
-                let value = metric.of(results.of(&dots[at].settings));
+                let value = metric.of(results.of(&dots[at].point));
                 format!("<td class=\"n\">{}</td>", value.map_or("–".into(), tidy))
             });
             push(body, &format!("<tr><td class=\"n\">{}</td>{}</tr>", escape(&x), cells.collect::<Vec<_>>().concat()));

@@ -5,14 +5,13 @@ use crate::metric::{Measured, Metric};
 use crate::plan::Results;
 
 /// One line per run, with all settings and all metrics; in a distribution one line per percentile.
-pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
+pub fn csv(resolved: &Resolved, results: &Results) -> String {
     let is_distribution = resolved.metrics.iter().all(Option::is_none);
     let mut names: Vec<String> = vec!["panel".into(), "curve".into()];
     let settings_there = settings_there(resolved);
-    names.extend(settings_there.iter().map(|&name| name.into()));
-    names.push("seed".into());
+    names.extend(settings_there.iter().cloned());
     if is_distribution {
-        let run = resolved.dots.iter().flatten().flatten().next().map(|dot| results.of(&dot.settings));
+        let run = resolved.dots.iter().flatten().flatten().next().map(|dot| results.of(&dot.point));
         names.extend(["percent of peers".into(), run.map_or("", |run| run.distribution().0).into()]);
     } else {
         names.extend(Metric::ALL.iter().map(|metric| format!("{} ({})", metric.name, metric.unit)));
@@ -21,14 +20,12 @@ pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
     let file = &resolved.figure.file;
     for (panel, curves) in file.panels.iter().zip(&resolved.dots) {
         for (curve, dots) in file.curves.iter().zip(curves) {
-            for Dot { settings, .. } in dots {
+            for Dot { point, .. } in dots {
                 let mut start = vec![panel.title.clone(), curve.label.clone()];
-                let pairs = settings.pairs();
-                let value =
-                    |name| pairs.iter().find(|pair| pair.0 == name).map_or(String::new(), |pair| pair.1.clone());
-                start.extend(settings_there.iter().map(|&name| value(name)));
-                start.push(seed.into());
-                for end in ends(results.of(settings), is_distribution) {
+                let pairs = point.pairs();
+                let value = |name: &String| pairs.iter().find(|pair| pair.0 == *name).map(|pair| pair.1.clone());
+                start.extend(settings_there.iter().map(|name| value(name).unwrap_or_default()));
+                for end in ends(results.of(point), is_distribution) {
                     csv.push_str(&line(&[&start[..], &end].concat()));
                 }
             }
@@ -38,9 +35,9 @@ pub fn csv(resolved: &Resolved, results: &Results, seed: &str) -> String {
 }
 
 /// The names of all settings that any run of the figure has.
-fn settings_there(resolved: &Resolved) -> Vec<&'static str> {
+fn settings_there(resolved: &Resolved) -> Vec<String> {
     let mut names = Vec::new();
-    for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.settings.pairs()) {
+    for (name, _) in resolved.dots.iter().flatten().flatten().flat_map(|dot| dot.point.pairs()) {
         if !names.contains(&name) {
             names.push(name);
         }

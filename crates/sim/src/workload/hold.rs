@@ -1,9 +1,8 @@
+use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::{Rng, Span};
+use peerlock_base::{Rng, Span, SpanError};
 use thiserror::Error;
-
-use crate::text::{self, SpanError};
 
 /// How long a client stays inside.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +56,17 @@ impl Hold {
     }
 }
 
+/// As it is read; the share of long stays is not in it.
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant(span) => write!(f, "{span:#}"),
+            Self::Exponential(mean) => write!(f, "exp:{mean:#}"),
+            Self::TwoPoint { short, long, .. } => write!(f, "two-point:{short:#}/{long:#}"),
+        }
+    }
+}
+
 /// Why a text is not a hold time.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HoldError {
@@ -80,7 +90,7 @@ impl FromStr for Hold {
 
     fn from_str(text: &str) -> Result<Self, HoldError> {
         let form = || HoldError::Form(text.into());
-        let stay = |span: &str| match text::span(span)? {
+        let stay = |span: &str| match span.parse()? {
             Span::ZERO => Err(HoldError::Zero(text.into())),
             span => Ok(span),
         };
@@ -108,6 +118,9 @@ mod tests {
         let Ok(two_point @ Hold::TwoPoint { long_share, .. }) = "two-point:1s/100s".parse() else { panic!() };
         assert!((long_share - 1.0 / 11.0).abs() < 1e-12);
         assert!((two_point.mean() - 10.0).abs() < 1e-9);
+        for text in ["10s", "exp:200ms", "two-point:1s/100s"] {
+            assert_eq!(text.parse::<Hold>().unwrap().to_string(), text);
+        }
     }
 
     #[test]

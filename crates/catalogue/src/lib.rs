@@ -1,0 +1,27 @@
+//! The protocols by name, and [`Setting`]: everything that one simulated run depends on.
+//!
+//! The flags of `peerlock simulate` and the tables of experiment files are both [`Flags`]: the same names, the same
+//! defaults, the same checks. [`Setting::try_from`] makes a setting of them, [`Setting::command`] is the way back, and
+//! [`Setting::run`] does the run. Beside the real peer, this is the one place that names concrete protocols.
+//!
+//! ```
+//! use peerlock_catalogue::{Flags, Setting};
+//! let flags = Flags { peers: Some(8), trials: Some(2), entries: Some(50), ..Flags::default() };
+//! let setting = Setting::try_from(flags)?;
+//! assert!(setting.command().starts_with("peerlock simulate --protocol fair-k --form repaired --peers 8 --slots 3"));
+//! # Ok::<(), peerlock_catalogue::Refused>(())
+//! ```
+
+mod flags;
+mod near;
+mod pair;
+mod protocol;
+mod run;
+mod setting;
+
+pub use flags::Flags;
+pub use near::near;
+pub use pair::{Pair, PairError, Partition};
+pub use protocol::{Form, Protocol, UnknownForm, UnknownProtocol};
+pub use run::Error;
+pub use setting::{Closed, Load, Open, Refused, Rounds, Setting};

@@ -1,0 +1,188 @@
+//! Every protocol by the name a person types.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerlock_mutex::bv95::{self, Heuristic, Organisation};
+use thiserror::Error;
+
+use crate::near;
+
+/// A protocol that can be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// The algorithm of the Fair-K paper.
+    FairK,
+    /// Our own form of it, one line for all slots.
+    FairKLate,
+    /// The baseline of the Fair-K paper, Bulgannawar and Vaidya's k trees: `bv95`, or `bv95-plain` without caching of
+    /// requests, and either with `-last-held` or `-round-robin` for the choice of the tree.
+    Bv95(bv95::Config),
+    /// One line kept by somebody who knows everything. A bound, not a protocol.
+    Ideal,
+    /// Votes of replicas that queue requests and may forget.
+    Sigma,
+    /// Sigma as printed, but that a retry is not queued a second time. Without that, ghosts stop it.
+    SigmaOnce,
+    /// Whoever gets the votes is in; losers give up. MinIO's dsync is this strawman in production.
+    Strawman,
+    /// The same, but losers try again after a random time.
+    StrawmanRetry,
+    /// Replicas that elect who decides, and clients that pass the token on.
+    Coordinator,
+    /// Hops that know the owner stop requests; the owner keeps the queue, and the token goes from owner to owner.
+    E2e,
+    /// Hops that requests have come by stop and keep those that follow.
+    NonE2e,
+}
+
+/// Which form of a protocol is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// As its paper prints it.
+    Printed,
+    /// With the defects that we found mended.
+    Repaired,
+}
+
+/// What a protocol runs among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Among {
+    /// A fixed number of peers, every one of which knows the others and takes part for itself.
+    Peers,
+    /// Replicas that everybody knows, and clients that ask them.
+    Replicas,
+    /// Peers that find the replicas by their keys.
+    Overlay,
+}
+
+impl Protocol {
+    /// All of them, by name.
+    pub const ALL: &[(&str, Self)] = &[
+        ("fair-k", Self::FairK),
+        ("fair-k-late", Self::FairKLate),
+        ("bv95", bv95(Organisation::Caching, Heuristic::Random)),
+        ("bv95-last-held", bv95(Organisation::Caching, Heuristic::LastHeld)),
+        ("bv95-round-robin", bv95(Organisation::Caching, Heuristic::RoundRobin)),
+        ("bv95-plain", bv95(Organisation::Plain, Heuristic::Random)),
+        ("bv95-plain-last-held", bv95(Organisation::Plain, Heuristic::LastHeld)),
+        ("bv95-plain-round-robin", bv95(Organisation::Plain, Heuristic::RoundRobin)),
+        ("ideal", Self::Ideal),
+        ("sigma", Self::Sigma),
+        ("sigma-once", Self::SigmaOnce),
+        ("strawman", Self::Strawman),
+        ("strawman-retry", Self::StrawmanRetry),
+        ("coordinator", Self::Coordinator),
+        ("e2e", Self::E2e),
+        ("non-e2e", Self::NonE2e),
+    ];
+
+    /// What it can run among; the first is taken if nothing is said.
+    pub(crate) fn among(self) -> &'static [Among] {
+        match self {
+            Self::FairK | Self::FairKLate | Self::Bv95(_) | Self::Ideal => &[Among::Peers],
+            Self::SigmaOnce | Self::Strawman | Self::StrawmanRetry => &[Among::Replicas],
+            Self::Sigma | Self::Coordinator => &[Among::Replicas, Among::Overlay],
+            Self::E2e | Self::NonE2e => &[Among::Overlay],
+        }
+    }
+
+    /// Whether its printed form can be run there beside the repaired one.
+    pub(crate) fn has_forms(self, among: Among) -> bool {
+        match self {
+            Self::FairK | Self::Coordinator | Self::E2e | Self::NonE2e => true,
+            // As printed, a client that is a replica, too, yields to itself for ever.
+            Self::Sigma => among != Among::Overlay,
+            _ => false,
+        }
+    }
+}
+
+const fn bv95(organisation: Organisation, heuristic: Heuristic) -> Protocol {
+    Protocol::Bv95(bv95::Config { organisation, heuristic })
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::ALL.iter().find(|(_, protocol)| protocol == self);
+        f.write_str(named.expect("whatever can be asked for by name is in ALL").0)
+    }
+}
+
+/// No protocol has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown protocol {name:?}: {}", meant(.name))]
+pub struct UnknownProtocol {
+    name: String,
+}
+
+fn meant(name: &str) -> String {
+    let names = Protocol::ALL.iter().map(|(name, _)| *name);
+    match near(name, names.clone())[..] {
+        [one] => format!("did you mean {one}?"),
+        _ => format!("use {}", names.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = UnknownProtocol;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProtocol> {
+        let named = Self::ALL.iter().find(|(known, _)| *known == name);
+        named.map(|(_, protocol)| *protocol).ok_or_else(|| UnknownProtocol { name: name.into() })
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Printed => "printed",
+            Self::Repaired => "repaired",
+        })
+    }
+}
+
+/// No form has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown form {0:?}: use printed or repaired")]
+pub struct UnknownForm(String);
+
+impl FromStr for Form {
+    type Err = UnknownForm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownForm> {
+        match name {
+            "printed" => Ok(Self::Printed),
+            "repaired" => Ok(Self::Repaired),
+            _ => Err(UnknownForm(name.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protocol_is_found_by_its_name() {
+        for &(name, protocol) in Protocol::ALL {
+            assert_eq!((name.parse(), protocol.to_string()), (Ok(protocol), name.to_string()));
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_what_may_be_meant() {
+        for (name, sentence) in [
+            ("fairk", "unknown protocol \"fairk\": did you mean fair-k?"),
+            ("sigma-onec", "unknown protocol \"sigma-onec\": did you mean sigma-once?"),
+            ("fair-k-lat", "unknown protocol \"fair-k-lat\": did you mean fair-k-late?"),
+            ("paxos", "unknown protocol \"paxos\": use fair-k, fair-k-late, bv95, bv95-last-held"),
+            ("", "unknown protocol \"\": use fair-k, "),
+        ] {
+            let error = name.parse::<Protocol>().unwrap_err().to_string();
+            assert!(error.starts_with(sentence), "{name}: {error}");
+        }
+        let all = "paxos".parse::<Protocol>().unwrap_err().to_string();
+        assert!(all.ends_with("strawman, strawman-retry, coordinator, e2e, non-e2e"), "{all}");
+    }
+}

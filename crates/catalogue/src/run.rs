@@ -1,0 +1,237 @@
+//! From a setting to a run: here, and only here, a name becomes a state machine.
+
+use std::hash::Hash;
+
+use peerlock_base::{PeerId, Span};
+use peerlock_mutex::token::Layout;
+use peerlock_mutex::{
+    Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e, fair_k,
+    fair_k_late, non_e2e, sigma, strawman,
+};
+use peerlock_sim::latency::{MatrixError, Network};
+use peerlock_sim::{self as sim, Failure, Ideal, Report};
+use thiserror::Error;
+
+use crate::{Closed, Form, Load, Open, Protocol, Rounds, Setting};
+
+/// Why a setting that makes sense has no result.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Its file of latencies cannot be used; nothing was run.
+    #[error(transparent)]
+    Matrix(#[from] MatrixError),
+    /// A rule was broken.
+    #[error("{0}")]
+    Broken(#[from] Box<Failure>),
+}
+
+/// Is told how much has been done since it was told last. Behind a pointer, so that every protocol is compiled once, here.
+type Progress<'a> = &'a (dyn Fn(u64) + Sync);
+
+impl Setting {
+    /// Does the run on as many threads as rayon has. `progress` is told how much of its [cost](Self::cost) is done.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a rule was broken and broken rules are not counted.
+    pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
+        let per_trial = self.cost_of_a_trial();
+        let progress: Progress<'_> = &|trials| progress(trials * per_trial);
+        Ok(match &self.load {
+            Load::Closed(closed) => self.run_closed(&self.experiment(closed)?, progress)?,
+            Load::Open(open) => {
+                let (open, replicas) = (self.open(open)?, Replicas::first(open.quorum));
+                self.on_replicas(Clients { open, replicas, progress })?
+            }
+            Load::Rounds(rounds) => self.on_replicas(Swarm { rounds: self.rounds(rounds)?, progress })?,
+        })
+    }
+
+    /// What a run costs: about how many clients go inside.
+    pub fn cost(&self) -> u64 {
+        u64::from(self.trials) * self.cost_of_a_trial()
+    }
+
+    fn cost_of_a_trial(&self) -> u64 {
+        match &self.load {
+            Load::Closed(closed) => u64::from(closed.peers) * u64::from(closed.entries),
+            Load::Open(open) => (open.arrival_rate * (open.settle + open.measure).as_secs_f64()).ceil() as u64,
+            Load::Rounds(rounds) => {
+                let askers = match rounds.load {
+                    sim::Load::Whole => 1,
+                    sim::Load::PerPeer => u64::from(rounds.peers),
+                };
+                u64::from(rounds.rounds) * u64::from(rounds.requests) * askers
+            }
+        }
+    }
+
+    fn network(&self, peers: u32) -> Result<Network, MatrixError> {
+        self.latency.load(peers as usize)
+    }
+
+    fn experiment(&self, closed: &Closed) -> Result<sim::Experiment, MatrixError> {
+        Ok(sim::Experiment {
+            peers: closed.peers as usize,
+            slots: closed.slots,
+            workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
+            network: self.network(closed.peers)?,
+            links: self.links,
+            faults: self.faults,
+            count_violations: self.count_violations,
+            warm_up: closed.warm_up,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn open(&self, open: &Open) -> Result<sim::Open, MatrixError> {
+        Ok(sim::Open {
+            replicas: open.quorum.replicas(),
+            workload: sim::Poisson {
+                gap: mean_gap(open.arrival_rate),
+                hold: open.hold,
+                settle: open.settle,
+                measure: open.measure,
+            },
+            network: self.network(open.quorum.replicas())?,
+            links: self.links,
+            faults: self.faults,
+            lease: open.lease,
+            count_violations: self.count_violations,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn rounds(&self, rounds: &Rounds) -> Result<sim::Rounds, MatrixError> {
+        Ok(sim::Rounds {
+            peers: rounds.peers as usize,
+            overlay: rounds.overlay,
+            resources: rounds.resources as usize,
+            quorum: rounds.quorum,
+            settle: rounds.settle,
+            rounds: rounds.rounds as usize,
+            round: rounds.round,
+            requests: rounds.requests as usize,
+            load: rounds.load,
+            churn: rounds.churn as usize,
+            network: self.network(rounds.peers)?,
+            links: self.links,
+            faults: self.faults,
+            lease: rounds.lease,
+            count_violations: self.count_violations,
+            trials: self.trials,
+            seed: self.seed,
+            ..sim::Rounds::default()
+        })
+    }
+
+    fn run_closed(&self, experiment: &sim::Experiment, progress: Progress<'_>) -> Result<Report, Box<Failure>> {
+        let (peers, slots) = (experiment.peers, experiment.slots);
+        let layout = Layout::printed(peers as u64, slots);
+        let ids = || (0..peers as u64).map(PeerId::new);
+        match self.protocol {
+            Protocol::FairK => {
+                let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
+                experiment.run(|_| ids().map(|me| FairK::new(me, &layout, config)).collect(), progress)
+            }
+            Protocol::FairKLate => {
+                let config = fair_k_late::Config::default();
+                experiment.run(|_| ids().map(|me| FairKLate::new(me, &layout, config)).collect(), progress)
+            }
+            Protocol::Bv95(config) => {
+                experiment.run(|_| ids().map(|me| Bv95::new(me, &layout, config)).collect(), progress)
+            }
+            Protocol::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
+            _ => unreachable!("{} does not run among peers alone: Protocol::among says so", self.protocol),
+        }
+    }
+
+    /// Hands the protocol, which asks replicas, to whoever runs it.
+    fn on_replicas(&self, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
+        let (lease, retry) = match &self.load {
+            Load::Rounds(rounds) => (rounds.lease, Some(rounds.round / 2)),
+            Load::Open(open) => (open.lease, None),
+            Load::Closed(_) => unreachable!("there are no replicas in a closed loop"),
+        };
+        let sigma = |config: sigma::Config| {
+            // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who
+            // asks again every half second would be most of what is counted.
+            sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config }
+        };
+        match self.protocol {
+            Protocol::Sigma => {
+                let config = sigma(self.form.of(sigma::Config::PRINTED, sigma::Config::REPAIRED));
+                run.run(|me, replicas| Sigma::new(me, replicas, config))
+            }
+            Protocol::SigmaOnce => {
+                let config = sigma(sigma::Config { idempotent_requests: true, ..sigma::Config::PRINTED });
+                run.run(|me, replicas| Sigma::new(me, replicas, config))
+            }
+            Protocol::Strawman | Protocol::StrawmanRetry => {
+                let gives_up = self.protocol == Protocol::Strawman;
+                let config = if gives_up { strawman::Config::GIVES_UP } else { strawman::Config::BACKS_OFF };
+                let config = strawman::Config { lease, ..config };
+                run.run(|me, replicas| Strawman::new(me, replicas, config))
+            }
+            Protocol::Coordinator => {
+                let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
+                // Ten pings in a lease time, and four in a term, as by default.
+                let config = coordinator::Config { lease, ping: lease / 10, term: lease * 4 / 10, ..config };
+                run.run(|me, replicas| Coordinator::new(me, replicas, config))
+            }
+            Protocol::E2e => {
+                let config = e2e::Config { lease, ..self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED) };
+                run.run(|me, replicas| E2e::new(me, replicas, config))
+            }
+            Protocol::NonE2e => {
+                let config = self.form.of(non_e2e::Config::PRINTED, non_e2e::Config::REPAIRED);
+                let config = non_e2e::Config { lease, ..config };
+                run.run(|me, replicas| NonE2e::new(me, replicas, config))
+            }
+            _ => unreachable!("{} asks no replicas: Protocol::among says so", self.protocol),
+        }
+    }
+}
+
+impl Form {
+    fn of<T>(self, printed: T, repaired: T) -> T {
+        match self {
+            Self::Printed => printed,
+            Self::Repaired => repaired,
+        }
+    }
+}
+
+/// The mean time between two, from how many there are in a second.
+fn mean_gap(rate: f64) -> Span {
+    Span::from_secs_f64(1.0 / rate)
+}
+
+/// Runs a protocol that asks replicas, whichever it is. `new` makes a peer's part in it.
+trait RunReplicated {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
+}
+
+struct Clients<'a> {
+    open: sim::Open,
+    replicas: Replicas,
+    progress: Progress<'a>,
+}
+
+impl RunReplicated for Clients<'_> {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
+        self.open.run(|me| new(me, &self.replicas), self.progress)
+    }
+}
+
+struct Swarm<'a> {
+    rounds: sim::Rounds,
+    progress: Progress<'a>,
+}
+
+impl RunReplicated for Swarm<'_> {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
+        self.rounds.run(new, self.progress)
+    }
+}

@@ -1,0 +1,480 @@
+//! Everything that one run depends on; checked here and nowhere else.
+
+use peerlock_base::Span;
+use peerlock_mutex::Quorum;
+use peerlock_sim::latency::Model;
+use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells};
+use serde::{Deserialize, Serialize, Serializer};
+use thiserror::Error;
+
+use crate::protocol::Among;
+use crate::{Flags, Form, Pair, Partition, Protocol};
+
+/// How long votes are good for: the Sigma paper's upper bound of a stay.
+const LEASE: Span = Span::from_secs(10);
+
+/// One run, described completely. Its serialized form is [`Flags`] with nothing left out.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Flags")]
+pub struct Setting {
+    /// Which protocol.
+    pub protocol: Protocol,
+    /// In which form; repaired, where there is only one.
+    pub form: Form,
+    /// Who asks for what, and when.
+    pub load: Load,
+    /// One-way delays.
+    pub latency: Model,
+    /// Whether messages may overtake each other.
+    pub links: Links,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Broken rules are counted and do not stop the run.
+    pub count_violations: bool,
+    /// How many trials.
+    pub trials: u32,
+    /// What all chance is drawn from.
+    pub seed: u64,
+}
+
+/// Who asks for what, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Load {
+    /// A fixed number of peers, each of which asks again and again.
+    Closed(Closed),
+    /// Clients that arrive at random, each of which asks the replicas once.
+    Open(Open),
+    /// Peers on an overlay that ask for many resources, round after round.
+    Rounds(Rounds),
+}
+
+/// A closed loop: every peer thinks, asks, waits, stays inside, leaves, and thinks again (Fair-K paper, §4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Closed {
+    /// How many peers.
+    pub peers: u32,
+    /// How many may be inside at a time.
+    pub slots: u32,
+    /// How long a client stays inside.
+    pub hold: Hold,
+    /// λ: how often a peer asks per second of thinking.
+    pub think_rate: f64,
+    /// How often each peer goes inside.
+    pub entries: u32,
+    /// How many of each peer's first entries the steady state leaves out.
+    pub warm_up: u32,
+}
+
+/// An open workload (Sigma paper, §5).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    /// How many replicas there are, and how many votes win.
+    pub quorum: Quorum,
+    /// How long a client stays inside; `None`: it leaves at once.
+    pub hold: Option<Hold>,
+    /// λ: how many clients arrive per second.
+    pub arrival_rate: f64,
+    /// How long votes are good for without renewal.
+    pub lease: Span,
+    /// How long it runs before anything is measured.
+    pub settle: Span,
+    /// How long it is measured after that.
+    pub measure: Span,
+}
+
+/// Rounds on an overlay (E2E paper, §VI).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rounds {
+    /// What routes messages to replicas.
+    pub overlay: OverlayKind,
+    /// How many peers there are at the beginning.
+    pub peers: u32,
+    /// How many resources.
+    pub resources: u32,
+    /// How many replicas each resource has, and how many votes win.
+    pub quorum: Quorum,
+    /// How long votes are good for without renewal.
+    pub lease: Span,
+    /// How long before the first round every resource is asked for once; not at all if zero.
+    pub settle: Span,
+    /// How many rounds.
+    pub rounds: u32,
+    /// How long a round is.
+    pub round: Span,
+    /// How many requests there are in a round …
+    pub requests: u32,
+    /// … in all or at each peer.
+    pub load: sim::Load,
+    /// How many peers fail or come in each round.
+    pub churn: u32,
+}
+
+/// Why flags make no setting, in a sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Refused(String);
+
+impl TryFrom<Flags> for Setting {
+    type Error = Refused;
+
+    fn try_from(flags: Flags) -> Result<Self, Refused> {
+        check_values(&flags)?;
+        let protocol = flags.protocol.unwrap_or(Protocol::FairK);
+        let among = among(&flags, protocol)?;
+        if let Some(form) = flags.form.filter(|_| !protocol.has_forms(among)) {
+            let there = if protocol.has_forms(Among::Replicas) { " on an overlay" } else { "" };
+            return refuse(format!("{protocol} has only one form{there}: leave form {form} out"));
+        }
+        let load = match among {
+            Among::Peers => Load::Closed(closed(&flags)?),
+            Among::Replicas => Load::Open(open(&flags)?),
+            Among::Overlay => Load::Rounds(rounds(&flags)?),
+        };
+        let latency = flags.latency.clone().unwrap_or(match among {
+            Among::Peers => Model::Constant(Span::from_secs(1)),
+            Among::Replicas => Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) },
+            Among::Overlay => Model::Uniform { low: Span::from_millis(20), high: Span::from_millis(100) },
+        });
+        let setting = Self {
+            protocol,
+            form: flags.form.unwrap_or(Form::Repaired),
+            load,
+            latency,
+            links: flags.links.unwrap_or(Links::Ordered),
+            faults: faults(&flags, protocol)?,
+            count_violations: flags.count_violations,
+            trials: flags.trials.unwrap_or(10),
+            seed: flags.seed.unwrap_or(1),
+        };
+        setting.check_use(&flags)?;
+        setting.check_hosts()?;
+        Ok(setting)
+    }
+}
+
+/// What the protocol is to run among.
+fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
+    let possible = protocol.among();
+    match flags.overlay {
+        None => Ok(possible[0]),
+        Some(_) if possible.contains(&Among::Overlay) => Ok(Among::Overlay),
+        Some(overlay) => {
+            let routed = Protocol::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&Among::Overlay));
+            let routed: Vec<&str> = routed.map(|(name, _)| *name).collect();
+            refuse(format!("{protocol} knows no overlay: leave overlay {overlay} out, or use {}", routed.join(", ")))
+        }
+    }
+}
+
+fn closed(flags: &Flags) -> Result<Closed, Refused> {
+    Ok(Closed {
+        peers: flags.peers.unwrap_or(100),
+        slots: flags.slots.unwrap_or(3),
+        hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
+        think_rate: flags.think_rate.unwrap_or(0.5),
+        entries: flags.entries.unwrap_or(2000),
+        warm_up: flags.warm_up.unwrap_or(20),
+    })
+}
+
+fn open(flags: &Flags) -> Result<Open, Refused> {
+    let replicas = flags.replicas.unwrap_or(32);
+    Ok(Open {
+        quorum: quorum(replicas, flags.votes.unwrap_or((replicas.saturating_mul(3)).div_ceil(4)))?,
+        hold: hold(flags)?,
+        arrival_rate: flags.arrival_rate.unwrap_or(3.0),
+        lease: flags.lease.unwrap_or(LEASE),
+        // "After 5 minutes warm-up period, we test 10 minutes" (§5).
+        settle: flags.settle.unwrap_or(Span::from_secs(300)),
+        measure: flags.measure.unwrap_or(Span::from_secs(600)),
+    })
+}
+
+/// By default Table 1 of the E2E paper.
+fn rounds(flags: &Flags) -> Result<Rounds, Refused> {
+    let replicas = flags.replicas.unwrap_or(10);
+    Ok(Rounds {
+        overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
+        peers: flags.peers.unwrap_or(6500),
+        resources: flags.resources.unwrap_or(65),
+        quorum: quorum(replicas, flags.votes.unwrap_or(replicas / 2 + 1))?, // "Majority of replica votes".
+        lease: flags.lease.unwrap_or(LEASE),
+        settle: flags.settle.unwrap_or(Span::ZERO),
+        rounds: flags.rounds.unwrap_or(20),
+        // Our choice: half of it is some ten ways through the overlay and back.
+        round: flags.round.unwrap_or(Span::from_secs(10)),
+        requests: flags.requests.unwrap_or(20),
+        load: flags.load.unwrap_or(sim::Load::Whole),
+        churn: flags.churn.unwrap_or(0),
+    })
+}
+
+fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
+    if flags.replica_life.is_some() && protocol.among() == [Among::Peers] {
+        return refuse(format!("{protocol} has no replicas that could forget: leave replica-life out, or try crash"));
+    }
+    if flags.resets_at_most.is_some() && flags.replica_life.is_none() {
+        return refuse("resets-at-most needs replicas that forget: say replica-life, too".into());
+    }
+    let faults = Faults {
+        quiet: Span::ZERO,
+        loss: flags.loss.unwrap_or(0.0),
+        duplication: flags.duplication.unwrap_or(0.0),
+        client_crash: flags.client_crash.unwrap_or(0.0),
+        replica_life: flags.replica_life,
+        resets_at_most: flags.resets_at_most.map(|Pair(most, within)| (most as usize, within)),
+        delays: flags.delay.map(|Pair(share, mean)| (share, mean)),
+        crashes: flags.crash.map(Spells::from),
+        deaths: flags.death,
+        freezes: flags.freeze.map(Spells::from),
+        partitions: flags.partition.map(|Partition(cut, spells)| (cut, spells.into())),
+        cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
+        withdrawals: flags.withdrawal.unwrap_or(0.0),
+        clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
+    };
+    if protocol == Protocol::Ideal && faults != Faults::default() {
+        return refuse(
+            "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol".into(),
+        );
+    }
+    Ok(faults)
+}
+
+fn quorum(replicas: u32, votes: u32) -> Result<Quorum, Refused> {
+    if !(1..=64).contains(&replicas) {
+        return refuse(format!("replicas {replicas} must be from 1 to 64"));
+    }
+    let least = replicas / 2 + 1;
+    if !(least..=replicas).contains(&votes) {
+        return refuse(format!(
+            "{votes} votes of {replicas} replicas are no quorum: it takes from {least} to {replicas}"
+        ));
+    }
+    Ok(Quorum::new(replicas, votes))
+}
+
+fn hold(flags: &Flags) -> Result<Option<Hold>, Refused> {
+    match (flags.hold, flags.long_share) {
+        (Some(Hold::TwoPoint { short, long, .. }), Some(long_share)) => {
+            Ok(Some(Hold::TwoPoint { short, long, long_share }))
+        }
+        (_, Some(_)) => refuse("long-share needs a two-point hold, such as hold two-point:1s/100s".into()),
+        (hold, None) => Ok(hold),
+    }
+}
+
+fn refuse<T>(sentence: String) -> Result<T, Refused> {
+    Err(Refused(sentence))
+}
+
+/// What cannot be, whatever else is said.
+fn check_values(flags: &Flags) -> Result<(), Refused> {
+    let counts = [
+        ("peers", flags.peers),
+        ("slots", flags.slots),
+        ("entries", flags.entries),
+        ("resources", flags.resources),
+        ("rounds", flags.rounds),
+        ("requests", flags.requests),
+        ("trials", flags.trials),
+    ];
+    if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
+        return refuse(format!("{name} must be at least 1"));
+    }
+    let times = [
+        ("lease", flags.lease),
+        ("measure", flags.measure),
+        ("round", flags.round),
+        ("replica-life", flags.replica_life),
+        ("death", flags.death),
+        ("the time between two of crash", flags.crash.map(|Pair(every, _)| every)),
+        ("the time between two of freeze", flags.freeze.map(|Pair(every, _)| every)),
+        ("the time between two of partition", flags.partition.map(|Partition(_, Pair(every, _))| every)),
+    ];
+    if let Some((name, _)) = times.iter().find(|(_, time)| *time == Some(Span::ZERO)) {
+        return refuse(format!("{name} must be more than 0s"));
+    }
+    for (name, rate) in [("think-rate", flags.think_rate), ("arrival-rate", flags.arrival_rate)] {
+        if let Some(rate) = rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
+            return refuse(format!("{name} {rate} must be a number above 0"));
+        }
+    }
+    let shares = [
+        ("long-share", flags.long_share),
+        ("loss", flags.loss),
+        ("duplication", flags.duplication),
+        ("client-crash", flags.client_crash),
+        ("withdrawal", flags.withdrawal),
+        ("delay", flags.delay.map(|Pair(share, _)| share)),
+        ("cut-off", flags.cut_off.map(|Pair(share, _)| share)),
+    ];
+    for (name, share) in shares {
+        if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
+            return refuse(format!("{name} {share} must be a share from 0 to 1"));
+        }
+    }
+    Ok(())
+}
+
+impl Setting {
+    /// What has no effect is a misunderstanding, unless it says that nothing happens.
+    fn check_use(&self, given: &Flags) -> Result<(), Refused> {
+        let whole = self.pairs();
+        let has_effect = |name: &str, value: &str| value == "0" || whole.iter().any(|(known, _)| known == name);
+        match given.pairs().iter().find(|(name, value)| !has_effect(name, value)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.load.in_words()))
+            }
+        }
+    }
+
+    /// Measured delays, and those made like them, have so many hosts and no more.
+    fn check_hosts(&self) -> Result<(), Refused> {
+        let newcomers = match &self.load {
+            Load::Closed(_) => false,
+            Load::Open(_) => true,
+            Load::Rounds(Rounds { peers, churn, .. }) if churn / 2 >= *peers => {
+                return refuse(format!("a churn of {churn} leaves none of {peers} peers"));
+            }
+            Load::Rounds(rounds) => rounds.churn > 0 || self.faults != Faults::default(),
+        };
+        if newcomers && !self.latency.is_boundless() {
+            return refuse(format!(
+                "latency {} has so many hosts and no more, and here others come: use constant, uniform or jitter",
+                self.latency
+            ));
+        }
+        Ok(())
+    }
+
+    /// Every setting by name, in the order of the help, as it is typed; a switch that is on is `true`.
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        Flags::from(self).pairs()
+    }
+
+    /// The words of the command line that does the same run, after `peerlock simulate`.
+    pub fn arguments(&self) -> Vec<String> {
+        let words = |(name, value): (String, String)| match value.as_str() {
+            "true" => vec![format!("--{name}")],
+            _ => vec![format!("--{name}"), value],
+        };
+        self.pairs().into_iter().flat_map(words).collect()
+    }
+
+    /// The command that does the same run, to be pasted into a shell.
+    pub fn command(&self) -> String {
+        let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+        let quoted = |word: String| match word.chars().all(is_plain) {
+            true => word,
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        };
+        let words: Vec<String> = self.arguments().into_iter().map(quoted).collect();
+        format!("peerlock simulate {}", words.join(" "))
+    }
+
+    /// What a person sees while it runs.
+    pub fn name(&self) -> String {
+        let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
+        format!("{}{form}{}", self.protocol, self.load.in_words())
+    }
+
+    /// Its form, if the protocol has more than one here.
+    pub fn form_if_any(&self) -> Option<Form> {
+        let among = match self.load {
+            Load::Closed(_) => Among::Peers,
+            Load::Open(_) => Among::Replicas,
+            Load::Rounds(_) => Among::Overlay,
+        };
+        self.protocol.has_forms(among).then_some(self.form)
+    }
+}
+
+impl Load {
+    fn in_words(&self) -> String {
+        match self {
+            Self::Closed(closed) => format!(" among {} peers", closed.peers),
+            Self::Open(open) => format!(" with {} replicas", open.quorum.replicas()),
+            Self::Rounds(rounds) => format!(" on {}, {} peers", rounds.overlay, rounds.peers),
+        }
+    }
+}
+
+/// As flags with nothing left out, in the order of the help.
+impl Serialize for Setting {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Flags::from(self).present())
+    }
+}
+
+impl From<&Setting> for Flags {
+    fn from(setting: &Setting) -> Self {
+        let share = |share: f64| (share > 0.0).then_some(share);
+        let faults = setting.faults;
+        let common = Self {
+            protocol: Some(setting.protocol),
+            form: setting.form_if_any(),
+            latency: Some(setting.latency.clone()),
+            links: Some(setting.links),
+            replica_life: faults.replica_life,
+            loss: share(faults.loss),
+            duplication: share(faults.duplication),
+            client_crash: share(faults.client_crash),
+            delay: faults.delays.map(|(share, mean)| Pair(share, mean)),
+            crash: faults.crashes.map(Pair::from),
+            death: faults.deaths,
+            freeze: faults.freezes.map(Pair::from),
+            partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
+            cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
+            withdrawal: share(faults.withdrawals),
+            clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
+            resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
+            count_violations: setting.count_violations,
+            trials: Some(setting.trials),
+            seed: Some(setting.seed),
+            ..Self::default()
+        };
+        let long_share = |hold: &Hold| match *hold {
+            Hold::TwoPoint { long_share, .. } => Some(long_share),
+            Hold::Constant(_) | Hold::Exponential(_) => None,
+        };
+        match &setting.load {
+            Load::Closed(closed) => Self {
+                peers: Some(closed.peers),
+                slots: Some(closed.slots),
+                hold: Some(closed.hold),
+                long_share: long_share(&closed.hold),
+                think_rate: Some(closed.think_rate),
+                entries: Some(closed.entries),
+                warm_up: Some(closed.warm_up),
+                ..common
+            },
+            Load::Open(open) => Self {
+                replicas: Some(open.quorum.replicas()),
+                votes: Some(open.quorum.votes()),
+                hold: open.hold,
+                long_share: open.hold.as_ref().and_then(long_share),
+                arrival_rate: Some(open.arrival_rate),
+                lease: Some(open.lease),
+                settle: Some(open.settle),
+                measure: Some(open.measure),
+                ..common
+            },
+            Load::Rounds(rounds) => Self {
+                overlay: Some(rounds.overlay),
+                peers: Some(rounds.peers),
+                resources: Some(rounds.resources),
+                replicas: Some(rounds.quorum.replicas()),
+                votes: Some(rounds.quorum.votes()),
+                lease: Some(rounds.lease),
+                settle: Some(rounds.settle),
+                rounds: Some(rounds.rounds),
+                round: Some(rounds.round),
+                requests: Some(rounds.requests),
+                load: Some(rounds.load),
+                churn: Some(rounds.churn),
+                ..common
+            },
+        }
+    }
+}
