@@ -148,8 +148,9 @@ impl SessionClient {
     /// The leader has said yes to this renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
-        if let Some(stopped) = self.stopped.take_if(|_| self.sabotage == Sabotage::NoLatch) {
-            self.phase = stopped;
+        let names = |it: &mut Phase| matches!(it, Phase::In { session: stopped, sent, .. } if *stopped == session && sent.contains_key(&renewal));
+        if let Some(stopped) = self.stopped.take_if(names) {
+            self.phase = stopped; // Reached by sabotage only.
         }
         if let Phase::In { session: mine, until, sent } = &mut self.phase
             && *mine == session

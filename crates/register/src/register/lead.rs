@@ -34,7 +34,7 @@ pub(super) struct Lead {
     /// What is to be proposed when the entry before is applied: all of it in one.
     queue: Vec<(Command, Option<Origin>)>,
     /// The entry under way, and who hears what comes of it.
-    flight: Option<(u64, Vec<Option<Origin>>)>,
+    flight: Option<(u64, Vec<(Command, Option<Origin>)>)>,
     /// Renewals that came since the last round began, one for each session.
     waiting: BTreeMap<SessionId, Renewal>,
     /// Rounds under way, with the renewals that came before each.
@@ -88,8 +88,8 @@ impl Register {
         let elected = if self.config.sabotage == Sabotage::EndsAtOnce { Time::ZERO } else { now };
         let mut lead = Lead::new(term, Leases::new(elected, self.config.slack));
         if let Some(before) = self.lead.take() {
-            // Reached by sabotage only.
-            lead.queue = before.queue;
+            // Reached by sabotage only: what was not decided is tried again.
+            lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
         }
         self.lead = Some(lead);
     }
@@ -149,6 +149,7 @@ impl Register {
             if let Some(mut renewals) = lead.rounds.remove(&round) {
                 if self.config.sabotage == Sabotage::RoundBeforeRequest {
                     renewals.append(&mut lead.waiting);
+                    take(&mut lead.rounds).into_values().for_each(|mut later| renewals.append(&mut later));
                 }
                 lead.confirmed.push((index, renewals));
             }
@@ -228,8 +229,7 @@ impl Register {
                 continue;
             }
             let Some(index) = self.engine.propose(data) else { return false };
-            let origins = lead.queue.drain(..most).map(|(_, origin)| origin).collect();
-            lead.flight = Some((index, origins));
+            lead.flight = Some((index, lead.queue.drain(..most).collect()));
             return true;
         }
     }
@@ -237,8 +237,8 @@ impl Register {
     /// An entry was applied: who asked for it hears what came of it.
     pub(super) fn answer(&mut self, index: u64, term: u64, outcomes: Vec<Outcome>) {
         let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
-        let Some((_, origins)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
-        for (origin, outcome) in origins.into_iter().zip(outcomes) {
+        let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
+        for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
             if let Some(origin) = origin {
                 self.answer_to(origin, Answer::Done(outcome));
             }

@@ -18,6 +18,8 @@ pub struct Setting {
     pub late_by: Span,
     /// A trouble begins about so often.
     pub trouble_every: Span,
+    /// Nothing crashes, but who hears whom changes all the time and much is late: several leaders at once.
+    pub is_cut: bool,
     pub sabotage: Sabotage,
 }
 
@@ -28,7 +30,8 @@ impl Setting {
         // Up to 20 peers in all; most runs are small, because faults meet there most often.
         let others = if rng.chance(0.1) { rng.below(13) } else { rng.below(4) } as usize;
         let rate = |rng: &mut Rng, most: f64| if rng.chance(0.4) { 0.0 } else { most * rng.unit() };
-        Self {
+        let is_cut = rng.chance(0.3);
+        let setting = Self {
             seed,
             keepers,
             others,
@@ -37,8 +40,15 @@ impl Setting {
             late: rate(rng, 0.1),
             late_by: rng.between(Span::from_millis(50), Span::from_secs(4)),
             trouble_every: rng.between(Span::from_millis(400), Span::from_secs(4)),
+            is_cut,
             sabotage: Sabotage::None,
+        };
+        if is_cut {
+            let late_by = rng.between(Span::from_secs(1), Span::from_secs(4));
+            let trouble_every = rng.between(Span::from_millis(300), Span::from_secs(5));
+            return Self { keepers: keepers.max(3), loss: 0.0, late: 0.8 * rng.unit(), late_by, trouble_every, ..setting };
         }
+        setting
     }
 
     /// Shorter times than the product's, so that more happens; and no slack, which would hide an error of the rule's.

@@ -32,6 +32,8 @@ enum Trouble {
     OneWay(usize, bool),
     /// These two do not hear each other.
     Pair(usize, usize),
+    /// The leader keeps these peers and loses the other voters, who will elect another one.
+    Usurp(u64),
     Heal,
 }
 
@@ -44,6 +46,8 @@ enum Event {
     Thaw(usize),
     Load(usize),
     Trouble,
+    /// Those with `true` hear nobody else, and are not heard.
+    Part(Vec<bool>),
     Quiet,
     Judgement,
 }
@@ -73,6 +77,8 @@ pub struct World {
     scheduled: u64,
     hosts: Vec<Host>,
     cut: BTreeSet<(usize, usize)>,
+    /// What is said to this host until then is late by so much.
+    held: (usize, Time, Span),
     /// Voters whose files were lost or damaged, or whose hosts are gone.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
@@ -117,6 +123,7 @@ impl World {
             scheduled: 0,
             hosts,
             cut: BTreeSet::new(),
+            held: (0, Time::ZERO, Span::ZERO),
             wounded: BTreeSet::new(),
             quiet: false,
             network: Rng::stream(setting.seed, 3),
@@ -190,7 +197,7 @@ impl World {
             }
             Event::Bytes { to, .. } => Some(*to),
             Event::Load(host) => Some(*host),
-            Event::Start(_) | Event::Thaw(_) | Event::Trouble | Event::Quiet | Event::Judgement => None,
+            Event::Start(_) | Event::Thaw(_) | Event::Trouble | Event::Part(_) | Event::Quiet | Event::Judgement => None,
         };
         if let Some(host) = concerns.filter(|host| self.hosts[*host].frozen) {
             self.hosts[host].missed.push(event);
@@ -199,6 +206,8 @@ impl World {
         match event {
             Event::Start(host) => self.start(host)?,
             Event::Trouble => self.begin_trouble(),
+            Event::Part(with_it) if !self.quiet => self.part(|host| with_it[host]),
+            Event::Part(_) => {}
             Event::Quiet => self.make_quiet(),
             Event::Thaw(host) => {
                 self.hosts[host].frozen = false;
@@ -295,6 +304,10 @@ impl World {
             if !self.quiet && self.network.chance(self.setting.late) {
                 delay += self.network.between(Span::ZERO, self.setting.late_by);
             }
+            let (held, until, late_by) = self.held;
+            if to == held && self.now < until {
+                delay += late_by;
+            }
             if !is_lost && !self.cut.contains(&(from, to)) {
                 self.note(|| format!("{from} → {to}  {} bytes", bytes.len()));
                 self.schedule(self.now + delay, Event::Bytes { from, to, bytes: bytes.clone() });
@@ -383,13 +396,15 @@ impl World {
         let hosts = self.hosts.len() as u64;
         let a = self.trouble.below(hosts) as usize;
         let b = self.trouble.below(hosts) as usize;
-        let trouble = match self.trouble.below(12) {
+        let draw = if self.setting.is_cut { 5 + self.trouble.below(9) } else { self.trouble.below(13) };
+        let trouble = match draw {
             0..=2 => Trouble::Crash(a),
             3 | 4 => Trouble::Freeze(a),
             5 => Trouble::SlowDisk(a),
             6 => Trouble::Split(self.trouble.bits()),
             7 | 8 => Trouble::OneWay(a, self.trouble.chance(0.5)),
             9 => Trouble::Pair(a, b),
+            12.. => Trouble::Usurp(self.trouble.bits()),
             _ => Trouble::Heal,
         };
         self.note(|| format!("{trouble:?}"));
@@ -413,11 +428,7 @@ impl World {
             Trouble::SlowDisk(host) => self.hosts[host].slow_until = self.now + Span::from_secs(3),
             Trouble::Split(sides) => {
                 self.watch.counts.partitions += 1;
-                for (a, b) in (0..count).flat_map(|a| (0..count).map(move |b| (a, b))) {
-                    if (sides >> a) & 1 != (sides >> b) & 1 {
-                        self.cut.insert((a, b));
-                    }
-                }
+                self.part(|host| (sides >> host) & 1 == 1);
             }
             Trouble::OneWay(host, hears) => {
                 self.watch.counts.partitions += 1;
@@ -425,9 +436,31 @@ impl World {
                     self.cut.insert(if hears { (host, other) } else { (other, host) });
                 }
             }
+            Trouble::Usurp(kept) => {
+                self.watch.counts.partitions += 1;
+                let leads = |host: &Host| host.member.as_ref()?.register().map(Register::is_leader);
+                let Some(leader) = self.hosts.iter().position(|host| leads(host) == Some(true)) else { return };
+                let votes = |host: &Host| host.member.as_ref().is_some_and(|member| member.register().is_some());
+                let with_it: Vec<bool> = (0..count)
+                    .map(|host| host == leader || !votes(&self.hosts[host]) && (kept >> host) & 1 == 1)
+                    .collect();
+                // What the others say to it is late from now on, and is nothing at all from a moment later on.
+                let moment = self.now + Span::from_millis(300);
+                let late_by = self.trouble.between(Span::from_millis(500), Span::from_millis(2500));
+                self.held = (leader, moment, late_by);
+                self.cut.clear();
+                self.schedule(moment, Event::Part(with_it));
+            }
             Trouble::Pair(a, b) => self.cut.extend([(a, b), (b, a)]),
             Trouble::Heal => self.cut.clear(),
         }
+    }
+
+    /// Two sides that do not hear each other.
+    fn part(&mut self, side: impl Fn(usize) -> bool) {
+        let count = self.hosts.len();
+        let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
+        self.cut.extend(pairs.filter(|(a, b)| side(*a) != side(*b)));
     }
 
     fn crash(&mut self, host: usize) {
