@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 
-use crate::command::{Command, Info, Outcome};
+use crate::command::{Command, Info, Outcome, Refusal};
 use crate::disk::Write;
 use crate::file::Damage;
 use crate::register::Effect;
@@ -37,6 +37,8 @@ pub enum Doing {
     },
     /// What was asked with this number is decided.
     Answered(u64, Outcome),
+    /// The cluster does not let this process in, and why. It goes on asking.
+    Refused(Refusal),
 }
 
 /// Who a process is.
@@ -145,7 +147,7 @@ impl Member {
         self.register.as_ref()
     }
 
-    /// How many letters made no sense, but for those to its voter.
+    /// How many letters made no sense, but for those to its voter and those of other versions and clusters.
     pub fn strange(&self) -> u64 {
         self.strange
     }
@@ -189,7 +191,7 @@ impl Member {
         number
     }
 
-    /// Ends the own session: the process uses nothing any more.
+    /// Ends the own session: the process uses nothing any more. If it is woken after that it opens another one.
     pub fn leave(&mut self, now: Time) -> Option<u64> {
         let session = self.client.leave(now)?;
         Some(self.ask(Command::Leave { session }, now))
@@ -198,7 +200,9 @@ impl Member {
     /// What another host has sent. Why it was refused, if it was: a sentence for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
-        let (letter, version) = read.inspect_err(|_| self.strange += 1)?;
+        let is_strange = matches!(read, Err(Malformed::Format | Malformed::Bounds(_)));
+        self.strange += u64::from(is_strange);
+        let (letter, version) = read?;
         self.on_letter(from, letter, version, now);
         self.settle(now);
         Ok(())
@@ -323,15 +327,16 @@ impl Member {
                     self.put(number, now);
                 }
             }
-            Answer::Strange => self.strange += 1,
         }
         self.wish(now);
     }
 
     fn on_outcome(&mut self, number: u64, outcome: Outcome, now: Time) {
         if let Some((_, nonce)) = self.opening.take_if(|(opening, _)| *opening == number) {
-            if let Outcome::Opened { session, .. } = outcome {
-                self.client.on_opened(nonce, session, now);
+            match outcome {
+                Outcome::Opened { session, .. } => self.client.on_opened(nonce, session, now),
+                Outcome::Refused(why) => self.out.push(Doing::Refused(why)),
+                Outcome::Ended { .. } | Outcome::Joined { .. } | Outcome::Advanced(_) | Outcome::Done => {}
             }
         } else if self.asked.remove(&number).is_some() {
             self.out.push(Doing::Answered(number, outcome));

@@ -76,6 +76,8 @@ pub struct Register {
     applied: u64,
     writer: Writer,
     writes: u64,
+    /// Never counted anew: a round of one term is none of another.
+    rounds: u64,
     grants: Grants,
     lead: Option<Lead>,
     /// The last voter that wrote, and from where.
@@ -141,6 +143,7 @@ impl Register {
             applied: snapshot.map_or(0, |snapshot| snapshot.index),
             writer,
             writes: 0,
+            rounds: 0,
             grants: Grants::default(),
             lead: None,
             heard: None,

@@ -90,8 +90,6 @@ pub enum Answer {
         /// Where the voters are.
         voters: Vec<PeerId>,
     },
-    /// This cannot be asked. Nothing was done.
-    Strange,
 }
 
 /// Why bytes are not a letter for us.

@@ -7,7 +7,7 @@ use peerlock_base::{PeerId, Time};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
 use super::{Batch, Origin, Register, encode_batch};
-use crate::command::{Command, Outcome};
+use crate::command::{Command, Outcome, Refusal};
 use crate::config::Sabotage;
 use crate::form::MOST_ENTRY;
 use crate::leases::Leases;
@@ -41,7 +41,6 @@ pub(super) struct Lead {
     rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
     /// Rounds that a majority has confirmed, by what must be applied before they count.
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
-    last_round: u64,
     /// Since when each voter's host has had no session.
     absent: BTreeMap<VoterId, Time>,
     ticks: u64,
@@ -57,7 +56,6 @@ impl Lead {
             waiting: BTreeMap::new(),
             rounds: BTreeMap::new(),
             confirmed: Vec::new(),
-            last_round: 0,
             absent: BTreeMap::new(),
             ticks: 0,
         }
@@ -135,9 +133,9 @@ impl Register {
     fn begin_round(&mut self) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
-            lead.last_round += 1;
-            lead.rounds.insert(lead.last_round, take(&mut lead.waiting));
-            self.engine.begin_round(lead.last_round);
+            self.rounds += 1;
+            lead.rounds.insert(self.rounds, take(&mut lead.waiting));
+            self.engine.begin_round(self.rounds);
         }
     }
 
@@ -187,7 +185,7 @@ impl Register {
         }
         if !self.is_theirs(origin.host, &question) {
             self.count_strange("a question about another host's session, or for a leader only");
-            return self.answer_to(origin, Answer::Strange);
+            return self.answer_to(origin, Answer::Done(Outcome::Refused(Refusal::NotYours)));
         }
         let Some(lead) = &mut self.lead else { return };
         match question {

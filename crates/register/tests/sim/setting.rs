@@ -20,6 +20,8 @@ pub struct Setting {
     pub trouble_every: Span,
     /// Nothing crashes, but who hears whom changes all the time and much is late: several leaders at once.
     pub is_cut: bool,
+    /// Who starts again does so as the next version.
+    pub upgrades: bool,
     pub sabotage: Sabotage,
 }
 
@@ -41,12 +43,20 @@ impl Setting {
             late_by: rng.between(Span::from_millis(50), Span::from_secs(4)),
             trouble_every: rng.between(Span::from_millis(400), Span::from_secs(4)),
             is_cut,
+            upgrades: rng.chance(0.3),
             sabotage: Sabotage::None,
         };
         if is_cut {
             let late_by = rng.between(Span::from_secs(1), Span::from_secs(4));
             let trouble_every = rng.between(Span::from_millis(300), Span::from_secs(5));
-            return Self { keepers: keepers.max(3), loss: 0.0, late: 0.8 * rng.unit(), late_by, trouble_every, ..setting };
+            return Self {
+                keepers: keepers.max(3),
+                loss: 0.0,
+                late: 0.8 * rng.unit(),
+                late_by,
+                trouble_every,
+                ..setting
+            };
         }
         setting
     }

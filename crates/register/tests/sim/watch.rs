@@ -54,6 +54,8 @@ pub struct Counts {
     pub partitions: u64,
     pub freezes: u64,
     pub compactions: u64,
+    /// Clusters that have gone on to the next version.
+    pub raised: u64,
 }
 
 impl Counts {
@@ -70,12 +72,13 @@ impl Counts {
         self.partitions += run.partitions;
         self.freezes += run.freezes;
         self.compactions += run.compactions;
+        self.raised += run.raised;
     }
 
     /// Many runs in which nothing happens would say nothing.
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.replaced, self.crashes, self.torn, self.flips];
-        let more = [self.partitions, self.freezes, self.compactions];
+        let more = [self.partitions, self.freezes, self.compactions, self.raised];
         assert!(all.iter().chain(&more).all(|count| *count > 10) && self.most_voters == 5, "too little: {self}");
     }
 }
@@ -83,12 +86,12 @@ impl Counts {
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, ended, elections, answers, most_voters, replaced, .. } = self;
-        let Self { crashes, torn, flips, partitions, freezes, compactions, .. } = self;
+        let Self { crashes, torn, flips, partitions, freezes, compactions, raised, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} voters, \
              {replaced} replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits), {partitions} partitions, \
-             {freezes} freezes, {compactions} new files; no violation"
+             {freezes} freezes, {compactions} new files, {raised} upgraded; no violation"
         )
     }
 }
@@ -125,6 +128,7 @@ impl Watch {
             }
         }
         self.counts.most_voters = self.counts.most_voters.max(state.conf().voters.len());
+        self.counts.raised = self.counts.raised.max(u64::from(state.version() > 1));
         let gone = (1..state.next_voter().get()).filter(|id| !state.seats().keys().any(|it| it.get() == *id)).count();
         self.counts.replaced = self.counts.replaced.max(gone as u64);
         Ok(())

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, Write};
 use peerlock_register::{
-    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Register, SessionId, Versions, VoterId,
+    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, Register, SessionId, Versions, VoterId,
     election_time,
 };
 
@@ -40,9 +40,15 @@ enum Trouble {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Wake(usize, u64),
-    Bytes { from: usize, to: usize, bytes: Vec<u8> },
+    Bytes {
+        from: usize,
+        to: usize,
+        bytes: Vec<u8>,
+    },
     Written(usize, u64, u64),
     Start(usize),
+    /// The process ends in good order and starts again as the next version.
+    Upgrade(usize),
     Thaw(usize),
     Load(usize),
     Trouble,
@@ -139,6 +145,10 @@ impl World {
             world.schedule(at, Event::Start(host));
             world.schedule(at + Span::from_millis(500), Event::Load(host));
         }
+        for host in (0..count).filter(|_| setting.upgrades) {
+            let at = Time::ZERO + rng.between(TROUBLE, QUIET);
+            world.schedule(at, Event::Upgrade(host));
+        }
         world.schedule(Time::ZERO + TROUBLE, Event::Trouble);
         world.schedule(Time::ZERO + QUIET, Event::Quiet);
         let judgement = Time::ZERO + QUIET + election_time(&setting.config()) * 3;
@@ -197,7 +207,13 @@ impl World {
             }
             Event::Bytes { to, .. } => Some(*to),
             Event::Load(host) => Some(*host),
-            Event::Start(_) | Event::Thaw(_) | Event::Trouble | Event::Part(_) | Event::Quiet | Event::Judgement => None,
+            Event::Start(_)
+            | Event::Upgrade(_)
+            | Event::Thaw(_)
+            | Event::Trouble
+            | Event::Part(_)
+            | Event::Quiet
+            | Event::Judgement => None,
         };
         if let Some(host) = concerns.filter(|host| self.hosts[*host].frozen) {
             self.hosts[host].missed.push(event);
@@ -205,6 +221,10 @@ impl World {
         }
         match event {
             Event::Start(host) => self.start(host)?,
+            Event::Upgrade(host) => {
+                self.stop(host);
+                self.schedule(self.now + Span::from_millis(200), Event::Start(host));
+            }
             Event::Trouble => self.begin_trouble(),
             Event::Part(with_it) if !self.quiet => self.part(|host| with_it[host]),
             Event::Part(_) => {}
@@ -249,6 +269,14 @@ impl World {
         let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
         for doing in member.doings() {
             match doing {
+                Doing::Refused(why) => {
+                    self.note(|| format!("{host} is refused: {why}"));
+                    // Somebody reads the sentence and upgrades it.
+                    if matches!(why, Refusal::Version(_)) {
+                        self.stop(host);
+                        return self.start(host);
+                    }
+                }
                 Doing::Send(to, bytes) => self.send(host, to.get() as usize - 1, bytes),
                 Doing::Write { number, write } => self.write(host, number, write),
                 Doing::Answered(number, outcome) => {
@@ -344,7 +372,7 @@ impl World {
             info: Info {
                 name: Label::new(format!("host-{host}")).expect("a short name"),
                 addresses: Vec::new(),
-                versions: Versions::OURS,
+                versions: Versions { min: 1, max: if self.setting.upgrades && process > 1 { 2 } else { 1 } },
                 keeps: host < self.setting.keepers,
             },
             ttl: self.setting.ttl(),
@@ -454,6 +482,15 @@ impl World {
             Trouble::Pair(a, b) => self.cut.extend([(a, b), (b, a)]),
             Trouble::Heal => self.cut.clear(),
         }
+    }
+
+    /// The process is gone, and what it was about to write is not written.
+    fn stop(&mut self, host: usize) {
+        let it = &mut self.hosts[host];
+        (it.member, it.frozen, it.disk_busy) = (None, false, Time::ZERO);
+        it.process += 1;
+        it.missed.clear();
+        it.disk.crash(Crash::Lost, &mut self.trouble);
     }
 
     /// Two sides that do not hear each other.
