@@ -15,7 +15,8 @@ use crate::{SessionId, Ttl};
 
 /// So many renewals may be without an answer; the oldest are given up.
 const MOST_OPEN: usize = 16;
-/// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit between.
+/// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit
+/// between.
 const RENEWALS: u64 = 5;
 /// How long the first attempt of anything waits for its answer.
 const RETRY: Span = Span::from_millis(300);
@@ -85,7 +86,8 @@ impl SessionClient {
         Self { sabotage, ..self }
     }
 
-    /// The session that may be used now. Nothing else may be believed: to be asked after every wake-up, before anything is sent.
+    /// The session that may be used now. Nothing else may be believed: to be asked after every wake-up, before anything
+    /// is sent.
     pub fn stands(&self, now: Time) -> Option<SessionId> {
         self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
     }
@@ -136,8 +138,8 @@ impl SessionClient {
         }
     }
 
-    /// The session that was asked for with this nonce is open. It gives no time yet: how long ago it was opened is not known, and
-    /// how long ago the first letter about it was sent could be longer than its time.
+    /// The session that was asked for with this nonce is open. It gives no time yet: how long ago it was opened is not
+    /// known, and how long ago the first letter about it was sent could be longer than its time.
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
@@ -148,7 +150,10 @@ impl SessionClient {
     /// The leader has said yes to this renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
-        let names = |it: &mut Phase| matches!(it, Phase::In { session: stopped, sent, .. } if *stopped == session && sent.contains_key(&renewal));
+        let names = |it: &mut Phase| match it {
+            Phase::In { session: stopped, sent, .. } => *stopped == session && sent.contains_key(&renewal),
+            Phase::Out { .. } => false,
+        };
         if let Some(stopped) = self.stopped.take_if(names) {
             self.phase = stopped; // Reached by sabotage only.
         }
@@ -189,8 +194,8 @@ impl SessionClient {
         session
     }
 
-    /// The latch: a session whose time has passed is over here, whatever comes later. It is asked to be ended together with the
-    /// opening of the next one.
+    /// The latch: a session whose time has passed is over here, whatever comes later. It is asked to be ended together
+    /// with the opening of the next one.
     fn look(&mut self, now: Time) {
         if let Some((session, until)) = self.until()
             && now >= until

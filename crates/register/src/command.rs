@@ -24,7 +24,8 @@ pub struct Info {
     pub addresses: Vec<Label>,
     /// What its process understands.
     pub versions: Versions,
-    /// Whether it has a data folder: only then can it become a voter, and only then is it remembered after its last session.
+    /// Whether it has a data folder: only then can it become a voter, and only then is it remembered after its last
+    /// session.
     pub keeps: bool,
 }
 
@@ -81,8 +82,8 @@ pub enum Command {
         /// Void if it is not this generation any more.
         generation: u64,
     },
-    /// The coordinator has counted: these answered that they have nothing. Who joined before this generation is no party any
-    /// more.
+    /// The coordinator has counted: these answered that they have nothing. Who joined before this generation is no
+    /// party any more.
     Close {
         /// The coordinator's.
         session: SessionId,
@@ -93,7 +94,8 @@ pub enum Command {
         /// Who has nothing.
         idle: Vec<SessionId>,
     },
-    /// A grant that outlives its session has this end now, counted from here. Before its client is told, and for every renewal.
+    /// A grant that outlives its session has this end now, counted from here. Before its client is told, and for every
+    /// renewal.
     Detach {
         /// Who granted it.
         session: SessionId,

@@ -5,7 +5,8 @@ use peerlock_base::Span;
 /// How patient a register is. The defaults are the product's; the simulator uses shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How often [`Register::tick`](crate::Register::tick) is called: elections, heartbeats and rounds are counted in these.
+    /// How often [`Register::tick`](crate::Register::tick) is called: elections, heartbeats and rounds are counted in
+    /// these.
     pub tick: Span,
     /// After so many ticks without a leader an election begins, or after up to twice as many, by chance.
     pub election_ticks: usize,

@@ -1,7 +1,7 @@
 //! Where the register's file lies, and the thread that writes it.
 //!
-//! Writing is an effect that is answered later: the register hands out [`Write`]s, one at a time, and goes on when it is told that one is done. So the thread that moves
-//! tokens never waits for a disk.
+//! Writing is an effect that is answered later: the register hands out [`Write`]s, one at a time, and goes on when it
+//! is told that one is done. So the thread that moves tokens never waits for a disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -94,7 +94,8 @@ impl Disk for FileDisk {
 pub struct Failure(#[source] io::Error);
 
 impl Failure {
-    /// Ends the process with the sentence: after a failed sync the kernel may have dropped what it was to write, and says so only once.
+    /// Ends the process with the sentence: after a failed sync the kernel may have dropped what it was to write, and
+    /// says so only once.
     pub fn end_process(self) {
         eprintln!("peerlock: {self}");
         std::process::exit(74) // EX_IOERR
@@ -109,8 +110,8 @@ pub struct DiskThread {
 }
 
 impl DiskThread {
-    /// Begins one. `done` hears the number of each write that is done; `failed` of the first that is not, which is the last. A process whose register votes ends
-    /// then: [`Failure::end_process`].
+    /// Begins one. `done` hears the number of each write that is done; `failed` of the first that is not, which is the
+    /// last. A process whose register votes ends then: [`Failure::end_process`].
     pub fn start(
         disk: impl Disk + Send + 'static,
         done: impl FnMut(u64) + Send + 'static,

@@ -1,9 +1,12 @@
-//! The door to the consensus engine: `raft` of TiKV, through its `RawNode`. Nothing outside of this file and of `form.rs` and `log.rs` knows it.
+//! The door to the consensus engine: `raft` of TiKV, through its `RawNode`. Nothing outside of this file and of
+//! `form.rs` and `log.rs` knows it.
 //!
-//! Not one of our own, because this is where every published implementation has had faults that took years to find. It has no clock, no I/O and, once its
-//! election timeout is set before each tick, nothing random. Its advisories: RUSTSEC-2024-0437 (protobuf's decoder recurses): it is given no bytes from outside but bounded changes of voters, see
-//! `form.rs`. RUSTSEC-2025-0057 (fxhash is not maintained): a hash of small numbers of our own. Proposals that a follower would forward are not sent
-//! (`form.rs` has no form for them), and not made (`Register` proposes as a leader only).
+//! Not one of our own, because this is where every published implementation has had faults that took years to find. It
+//! has no clock, no I/O and, once its election timeout is set before each tick, nothing random. Its advisories:
+//! RUSTSEC-2024-0437 (protobuf's decoder recurses): it is given no bytes from outside but bounded changes of voters,
+//! see `form.rs`. RUSTSEC-2025-0057 (fxhash is not maintained): a hash of small numbers of our own. Proposals that a
+//! follower would forward are not sent (`form.rs` has no form for them), and not made (`Register` proposes as a leader
+//! only).
 //!
 //! ```text
 //!   step, tick, propose ─► Ready ─┬─ messages of a leader ────────────────────────────────► at once
@@ -11,7 +14,8 @@
 //!                                 └─ messages of a follower ────────────────────────────────┴► after that
 //! ```
 //!
-//! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records longer, not the queue.
+//! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
+//! longer, not the queue.
 
 use std::mem::take;
 
@@ -106,8 +110,8 @@ impl Engine {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is elected alone
-    /// would lead without having kept its vote.
+    /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is
+    /// elected alone would lead without having kept its vote.
     pub fn tick(&mut self, now: Time) {
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
         if hangs && self.is_leader() {
@@ -124,8 +128,8 @@ impl Engine {
         }
     }
 
-    /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics where that is not so; we drop
-    /// such a message.
+    /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
+    /// where that is not so; we drop such a message.
     pub fn on_message(&mut self, message: Message) -> Result<(), &'static str> {
         let log = &self.raw.raft.raft_log;
         let is_possible = match message.kind {

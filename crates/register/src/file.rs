@@ -6,15 +6,18 @@
 //!   record   …
 //! ```
 //!
-//! All numbers are little-endian, sums are the beginning of a SHA-256 over the header's sum and what they are for. The *file* number goes up with every new file,
-//! so that what lies on the disk from an older one never passes for a record of this.
+//! All numbers are little-endian, sums are the beginning of a SHA-256 over the header's sum and what they are for. The
+//! *file* number goes up with every new file, so that what lies on the disk from an older one never passes for a record
+//! of this.
 //!
-//! Each record is appended and synced before the next one is begun. So when a machine loses power, all records but the last are whole, and the last one may be *torn*: the file ends within it, or
-//! sectors of it were never written and are zeros. It was never confirmed to anybody, and is cut. Anything else that is wrong is damage: something that was confirmed may be gone,
-//! so the voter does not start. It could break a promise that it has given, such as a vote.
+//! Each record is appended and synced before the next one is begun. So when a machine loses power, all records but the
+//! last are whole, and the last one may be *torn*: the file ends within it, or sectors of it were never written and are
+//! zeros. It was never confirmed to anybody, and is cut. Anything else that is wrong is damage: something that was
+//! confirmed may be gone, so the voter does not start. It could break a promise that it has given, such as a vote.
 //!
-//! A voter never appends to a file that it has not begun itself: it reads the old one, writes what it says into a new one, syncs that and puts it in the place of the old. The same
-//! when a file has grown long, with a snapshot instead of the entries.
+//! A voter never appends to a file that it has not begun itself: it reads the old one, writes what it says into a new
+//! one, syncs that and puts it in the place of the old. The same when a file has grown long, with a snapshot instead of
+//! the entries.
 
 use peerlock_base::Key;
 use serde::{Deserialize, Serialize};
@@ -92,8 +95,8 @@ pub enum Damage {
     Format(u16),
     /// A record that had been confirmed is not as it was written.
     #[error(
-        "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so this voter does not start. \
-         Move the file away, and it comes back as a new voter, as long as a majority of the others is there"
+        "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so this \
+         voter does not start. Move the file away, and it comes back as a new voter, as long as a majority of the others is there"
     )]
     Record {
         /// Which; the first is 1.
@@ -105,7 +108,8 @@ pub enum Damage {
     },
     /// All sums are right, and what is in it is of a version that this program does not understand.
     #[error(
-        "the register in this file is of version {version}, and this program understands {ours}: it was used by another version"
+        "the register in this file is of version {version}, and this program understands {ours}: it was used by another \
+         version"
     )]
     Version {
         /// The register's.
@@ -125,7 +129,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A new file with this as its first record, all of which has to be on the disk before it takes the place of another.
+    /// A new file with this as its first record, all of which has to be on the disk before it takes the place of
+    /// another.
     pub fn begin(header: Header, record: &Record) -> (Self, Vec<u8>) {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());
@@ -245,8 +250,8 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Whether some sector between was never written: it is zeros, as far as it is ours. The few bytes at an end that could be zeros by
-/// chance do not count.
+/// Whether some sector between was never written: it is zeros, as far as it is ours. The few bytes at an end that could
+/// be zeros by chance do not count.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {

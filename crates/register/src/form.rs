@@ -1,7 +1,8 @@
 //! The engine's words in a form of our own: what goes over the wire and into the file.
 //!
-//! The engine's own form is protobuf's, whose decoder we do not let near bytes from outside (RUSTSEC-2024-0437: it recurses without a
-//! bound). The one thing that stays in it is a change of voters inside an entry, which is bounded to [`MOST_CHANGE`] bytes where it is decoded.
+//! The engine's own form is protobuf's, whose decoder we do not let near bytes from outside (RUSTSEC-2024-0437: it
+//! recurses without a bound). The one thing that stays in it is a change of voters inside an entry, which is bounded to
+//! [`MOST_CHANGE`] bytes where it is decoded.
 
 use raft::eraftpb::{self, ConfState, EntryType, HardState, MessageType};
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,8 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
-/// What voters say to each other, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and questions that the engine would pass on to a leader have no form: they are not sent.
+/// What voters say to each other, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and questions
+/// that the engine would pass on to a leader have no form: they are not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     Append,

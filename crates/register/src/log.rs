@@ -135,7 +135,8 @@ impl Storage for Log {
         Ok(self.last())
     }
 
-    /// The engine throws a snapshot away if its receiver is not in it, so a new learner needs one that is newer than itself.
+    /// The engine throws a snapshot away if its receiver is not in it, so a new learner needs one that is newer than
+    /// itself.
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<eraftpb::Snapshot> {
         let conf = Conf::from_raft(&self.conf);
         let is_in_it = [&conf.voters, &conf.outgoing, &conf.learners].iter().any(|it| it.contains(&VoterId::new(to)));

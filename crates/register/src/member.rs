@@ -1,4 +1,5 @@
-//! One process's part in the register: its session, what it asks, and the voter it may be. Pure, as everything it is made of.
+//! One process's part in the register: its session, what it asks, and the voter it may be. Pure, as everything it is
+//! made of.
 //!
 //! ```text
 //!   clock    wake        ┐             ┌ Send, Write
@@ -181,8 +182,8 @@ impl Member {
         self.settle(now);
     }
 
-    /// Asks for something to be done, again and again until it is answered: [`Doing::Answered`] with the number that this returns. What is asked twice is done
-    /// once, or as if.
+    /// Asks for something to be done, again and again until it is answered: [`Doing::Answered`] with the number that
+    /// this returns. What is asked twice is done once, or as if.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         let number = self.number();
         self.asked.insert(number, Asked { command, due: now });
@@ -253,7 +254,8 @@ impl Member {
         }
     }
 
-    /// To the leader if it is known, and to the next one of those that might know otherwise. Who does not answer is not asked twice in a row.
+    /// To the leader if it is known, and to the next one of those that might know otherwise. Who does not answer is not
+    /// asked twice in a row.
     fn send_ask(&mut self, number: u64, question: Question) {
         let to = self.leader.take().or_else(|| {
             let me = self.register.is_some().then_some(self.identity.host);
@@ -287,7 +289,8 @@ impl Member {
         }
     }
 
-    /// Only the process for whose session the number was given out begins the file, and only once: else a voter could have forgotten its votes.
+    /// Only the process for whose session the number was given out begins the file, and only once: else a voter could
+    /// have forgotten its votes.
     fn on_enlist(&mut self, voter: VoterId, session: SessionId, now: Time) {
         let is_new = self.been.is_none_or(|been| voter > been);
         if self.register.is_none() && self.client.session() == Some(session) && is_new && self.identity.info.keeps {
@@ -320,7 +323,8 @@ impl Member {
             Answer::Elsewhere { leader, voters } => {
                 self.leader = leader.filter(|leader| *leader != from);
                 self.learn(voters);
-                // A leader that is known is asked at once, but not again and again: two who take each other for it would make a storm.
+                // A leader that is known is asked at once, but not again and again: two who take each other for it
+                // would make a storm.
                 if self.leader.is_some() && now >= self.next_hurry {
                     self.next_hurry = now + RETRY;
                     self.client.hurry(now);

@@ -1,7 +1,7 @@
 //! What the register holds, and how a command changes it.
 //!
-//! Deterministic: the same entries in the same order give the same state at every voter, whatever time it is there. So nothing here
-//! counts time; who counts (`leases.rs`) puts what it has decided into the log.
+//! Deterministic: the same entries in the same order give the same state at every voter, whatever time it is there. So
+//! nothing here counts time; who counts (`leases.rs`) puts what it has decided into the log.
 //!
 //! ```text
 //!   members    hosts, as their last process described them      never forgotten because time has passed
@@ -51,7 +51,8 @@ pub struct Session {
 pub struct Seat {
     /// Where its file is.
     pub host: PeerId,
-    /// The session for which its number was given out. Only that process may begin its file, so that nobody ever begins it twice.
+    /// The session for which its number was given out. Only that process may begin its file, so that nobody ever begins
+    /// it twice.
     pub session: Option<SessionId>,
 }
 
@@ -193,8 +194,8 @@ impl State {
             Command::Close { session, resource, generation, idle } => {
                 self.with(&resource, |it| it.close(session, generation, &idle))
             }
-            // Hole 10 (a): the session may have ended, and its slot been made anew, since this was asked. Taken back after that
-            // end it would be a slot that no generation makes.
+            // Hole 10 (a): the session may have ended, and its slot been made anew, since this was asked. Taken back
+            // after that end it would be a slot that no generation makes.
             Command::Detach { session, .. } | Command::Attach { session, .. }
                 if !self.sessions.contains_key(&session) =>
             {

@@ -1,8 +1,9 @@
 //! Who should vote: one step at a time towards it.
 //!
-//! One voter for one or two hosts with a data folder, three from three on, five from seven on. An even number would stand no more losses than the odd one below it. Who
-//! is to vote learns first, so that a majority never waits for somebody who has nothing yet; then the old set and the new one both have to agree
-//! (a joint configuration), and then the old one is left.
+//! One voter for one or two hosts with a data folder, three from three on, five from seven on. An even number would
+//! stand no more losses than the odd one below it. Who is to vote learns first, so that a majority never waits for
+//! somebody who has nothing yet; then the old set and the new one both have to agree (a joint configuration), and then
+//! the old one is left.
 
 use std::collections::BTreeSet;
 
@@ -65,7 +66,8 @@ pub fn plan(state: &State, lost: &BTreeSet<VoterId>, caught_up: impl Fn(VoterId)
     Some(Change::Enlist(state.next_voter(), Seat { host, session: Some(session) }))
 }
 
-/// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in its own place.
+/// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in
+/// its own place.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_seated = |host| state.seats().iter().any(|(voter, seat)| seat.host == host && !lost.contains(voter));
     let can = |host| state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()));

@@ -4,8 +4,9 @@
 //!   version (2 bytes) │ cluster (16) │ a Letter in postcard's format
 //! ```
 //!
-//! Voters speak to each other in the register's own version; a question is put in the oldest version that its sender knows, unless it has heard
-//! that the cluster's is newer, and answered in the version in which it was put. So a process of this version and one of the next understand each other.
+//! Voters speak to each other in the register's own version; a question is put in the oldest version that its sender
+//! knows, unless it has heard that the cluster's is newer, and answered in the version in which it was put. So a
+//! process of this version and one of the next understand each other.
 
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};

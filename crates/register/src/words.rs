@@ -48,8 +48,8 @@ number! {
 }
 
 number! {
-    /// One voter: one file on one disk. Counted by the register from 1 and never used again, so that a file that is gone can
-    /// never be mistaken for one that has forgotten.
+    /// One voter: one file on one disk. Counted by the register from 1 and never used again, so that a file that is
+    /// gone can never be mistaken for one that has forgotten.
     VoterId, "v"
 }
 
@@ -172,9 +172,9 @@ impl From<Ttl> for u64 {
 
 /// Which versions of the register's words a process understands: of its file, of its letters, of its commands.
 ///
-/// The register itself has one version at a time, [`State::version`](crate::State::version); everything in the log and between voters is of that. It goes up,
-/// by an entry, when every voter and everybody with a session understands the next one; until then a new process speaks the
-/// old version, and after that an old one is refused with a sentence.
+/// The register itself has one version at a time, [`State::version`](crate::State::version); everything in the log and
+/// between voters is of that. It goes up, by an entry, when every voter and everybody with a session understands the
+/// next one; until then a new process speaks the old version, and after that an old one is refused with a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
     /// The oldest that it understands.

@@ -1,4 +1,5 @@
-//! One voter and its file, without a network: what it keeps, what it says when something is wrong, and that a disk that hangs does not hang it.
+//! One voter and its file, without a network: what it keeps, what it says when something is wrong, and that a disk that
+//! hangs does not hang it.
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk, DiskThread, FileDisk, Write};
@@ -10,7 +11,7 @@ const HOST: PeerId = PeerId::new(7);
 const CLUSTER: ClusterId = ClusterId::new(0xabc);
 
 fn info(versions: Versions) -> Info {
-    Info { name: Label::new("host").unwrap(), addresses: Vec::new(), versions, keeps: true }
+    Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
 }
 
 /// A voter whose disk is as fast as its calls.
@@ -52,7 +53,7 @@ impl Voter {
                     Effect::Write { number, write } => {
                         self.writes += 1;
                         match write {
-                            Write::Append(bytes) => self.file.as_mut().unwrap().extend(bytes),
+                            Write::Append(bytes) => self.file.as_mut().expect("a file").extend(bytes),
                             Write::Replace(bytes) => self.file = Some(bytes),
                             Write::Remove => self.file = None,
                         }
@@ -78,7 +79,7 @@ impl Voter {
     }
 
     fn open(&mut self, nonce: u64, replaces: Option<SessionId>) -> SessionId {
-        let ttl = Ttl::from_millis(15_000).unwrap();
+        let ttl = Ttl::from_millis(15_000).expect("15 seconds");
         let info = info(Versions::OURS);
         self.ask(Question::Do(Command::Open { host: HOST, nonce, ttl, info, voter: None, replaces }));
         match self.answers.pop() {
@@ -197,7 +198,8 @@ fn an_old_program_refuses_what_a_newer_one_has_written() {
 #[test]
 fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let newer = Versions { min: 1, max: 2 };
-    // Founded by an old program, and then upgraded: the snapshot is of version 1, the entries after it are of version 2.
+    // Founded by an old program, and then upgraded: the snapshot is of version 1, the entries after it are of version
+    // 2.
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let file = voter.file.clone().unwrap();

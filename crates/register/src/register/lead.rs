@@ -27,14 +27,17 @@ struct Renewal {
     renewal: u64,
 }
 
+/// A command, and who hears what comes of it.
+type Wanted = (Command, Option<Origin>);
+
 /// One term's office.
 pub(super) struct Lead {
     term: u64,
     leases: Leases,
     /// What is to be proposed when the entry before is applied: all of it in one.
-    queue: Vec<(Command, Option<Origin>)>,
+    queue: Vec<Wanted>,
     /// The entry under way, and who hears what comes of it.
-    flight: Option<(u64, Vec<(Command, Option<Origin>)>)>,
+    flight: Option<(u64, Vec<Wanted>)>,
     /// Renewals that came since the last round began, one for each session.
     waiting: BTreeMap<SessionId, Renewal>,
     /// Rounds under way, with the renewals that came before each.
@@ -290,7 +293,8 @@ impl Register {
                 vec![single(ConfChangeType::AddLearnerNode, voter)]
             }
             Change::Switch { add, remove } => {
-                // Left by an entry of its own, by whoever leads then: the engine's own way of leaving depends on who led when.
+                // Left by an entry of its own, by whoever leads then: the engine's own way of leaving depends on who
+                // led when.
                 proposed.set_transition(ConfChangeTransition::Explicit);
                 let add = add.into_iter().map(|voter| single(ConfChangeType::AddNode, voter));
                 add.chain(remove.into_iter().map(|voter| single(ConfChangeType::RemoveNode, voter))).collect()

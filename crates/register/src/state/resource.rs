@@ -11,8 +11,8 @@ use crate::{Label, SessionId, Ttl};
 
 /// A named resource.
 ///
-/// Fencing numbers are no part of it but hang on its generation (R7 of the plan): the next number of a slot is at least generation · 2³², so
-/// that they go on, whoever has died, when everybody starts again.
+/// Fencing numbers are no part of it but hang on its generation (R7 of the plan): the next number of a slot is at least
+/// generation · 2³², so that they go on, whoever has died, when everybody starts again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,
@@ -67,8 +67,8 @@ impl Resource {
         &self.detached
     }
 
-    /// The next generation, with one of the parties as its coordinator: another one for each resource and generation, so that a
-    /// death that concerns many resources is no load on one.
+    /// The next generation, with one of the parties as its coordinator: another one for each resource and generation,
+    /// so that a death that concerns many resources is no load on one.
     fn advance(&mut self, name: &Label) -> Opening {
         self.generation += 1;
         let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ self.generation);
@@ -81,7 +81,8 @@ impl Resource {
         let coordinator = match self.coordinator {
             Some(coordinator) => coordinator,
             None => {
-                // Nobody took part: it is new, or everybody who had anything is gone. Either way who comes first counts.
+                // Nobody took part: it is new, or everybody who had anything is gone. Either way who comes first
+                // counts.
                 self.generation += 1;
                 self.coordinator = Some(session);
                 session

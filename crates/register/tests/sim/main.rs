@@ -1,7 +1,7 @@
 //! The register with its real engine, on fake disks, slow clocks and a bad network, from seeds.
 //!
-//! As many runs as CI has time for; more with `RUNS=10000 cargo test -p peerlock-register --test sim -- --nocapture`, one again, with its
-//! trace, with `SEED=7 RUNS=1 …`.
+//! As many runs as CI has time for; more with `RUNS=10000 cargo test -p peerlock-register --test sim -- --nocapture`,
+//! one again, with its trace, with `SEED=7 RUNS=1 …`.
 
 mod disk;
 mod setting;
@@ -28,13 +28,14 @@ fn run(setting: Setting) -> (Counts, Result<(), Violation>) {
 
 /// The last lines of a run that went wrong.
 fn retell(setting: Setting, violation: &Violation) -> String {
+    let seed = setting.seed;
     let mut world = World::new(setting, true);
     let again = world.run();
     let lines: Vec<&str> = world.trace().lines().collect();
     let last = lines[lines.len().saturating_sub(60)..].join("\n");
     format!(
-        "{last}\nseed {}: {violation:?} (again: {again:?})\nSEED={} RUNS=1 cargo test -p peerlock-register --test sim seeded -- --nocapture",
-        setting.seed, setting.seed
+        "{last}\nseed {seed}: {violation:?} (again: {again:?})\n\
+         SEED={seed} RUNS=1 cargo test -p peerlock-register --test sim seeded -- --nocapture"
     )
 }
 

@@ -89,15 +89,16 @@ impl fmt::Display for Counts {
         let Self { crashes, torn, flips, partitions, freezes, compactions, raised, .. } = self;
         write!(
             f,
-            "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} voters, \
-             {replaced} replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits), {partitions} partitions, \
-             {freezes} freezes, {compactions} new files, {raised} upgraded; no violation"
+            "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
+             voters, {replaced} replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits), \
+             {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; no violation"
         )
     }
 }
 
 impl Watch {
-    /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own clock.
+    /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
+    /// clock.
     pub fn look(&mut self, at: PeerId, member: &Member, beliefs: &[(PeerId, SessionId)]) -> Result<(), Violation> {
         self.believed.extend(beliefs.iter().map(|(_, session)| *session));
         if let Some(register) = member.register()

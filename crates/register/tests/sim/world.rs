@@ -404,15 +404,15 @@ impl World {
         self.settle(host)
     }
 
-    /// Whether another voter may lose its file: a majority has to be left, so one at a time, and not while the voters change.
+    /// Whether another voter may lose its file: a majority has to be left, so one at a time, and not while the voters
+    /// change.
     fn may_wound(&self) -> bool {
         let newest =
             self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).max_by_key(|it| it.applied());
-        let is_whole = newest.is_some_and(|register| {
+        newest.is_some_and(|register| {
             let conf = register.state().conf();
             conf.voters.len() >= 3 && conf.outgoing.is_empty() && conf.voters.is_disjoint(&self.wounded)
-        });
-        is_whole
+        })
     }
 
     fn begin_trouble(&mut self) {
