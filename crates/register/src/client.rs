@@ -1,0 +1,284 @@
+//! A process's session, seen from the process: until when it may use tokens. Why this is safe: `leases.rs`.
+//!
+//! ```text
+//!   Out ──Open──► In ──yes to renewal n──► may use tokens until sent(n) + ttl ──┐
+//!    ▲             │ the register says that it is over                          │ latched
+//!    └─────────────┴────────────────────────────────────────────────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{Rng, Span, Time};
+
+use crate::config::Sabotage;
+use crate::{SessionId, Ttl};
+
+/// So many renewals may be without an answer; the oldest are given up.
+const MOST_OPEN: usize = 16;
+/// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit
+/// between.
+const RENEWALS: u64 = 5;
+/// How long the first attempt of anything waits for its answer.
+const RETRY: Span = Span::from_millis(300);
+
+/// What the register is to be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To open a session.
+    Open {
+        /// What tells this session's `Open` from others.
+        nonce: u64,
+        /// The one before it, which is over here.
+        replaces: Option<SessionId>,
+    },
+    /// To renew it.
+    Renew {
+        /// Which.
+        session: SessionId,
+        /// Which renewal this is; a yes names it.
+        renewal: u64,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Without a session.
+    Out { nonce: u64, replaces: Option<SessionId> },
+    /// With one, which may be used until then; nothing may be before the first yes.
+    In { session: SessionId, until: Option<Time>, sent: BTreeMap<u64, Time> },
+}
+
+/// One process's session.
+#[derive(Clone, Debug)]
+pub struct SessionClient {
+    ttl: Span,
+    rng: Rng,
+    phase: Phase,
+    renewals: u64,
+    /// When to ask the next time.
+    due: Time,
+    /// How often its stop was latched.
+    stops: u64,
+    sabotage: Sabotage,
+    /// What was stopped, for who does without a latch.
+    stopped: Option<Phase>,
+}
+
+impl SessionClient {
+    /// A process without a session. Nonces come from `rng`, which must be another stream for each process.
+    pub fn new(ttl: Ttl, mut rng: Rng) -> Self {
+        let phase = Phase::Out { nonce: rng.bits(), replaces: None };
+        Self {
+            ttl: ttl.span(),
+            rng,
+            phase,
+            renewals: 0,
+            due: Time::ZERO,
+            stops: 0,
+            sabotage: Sabotage::None,
+            stopped: None,
+        }
+    }
+
+    /// With a rule left out, for the tests.
+    #[doc(hidden)]
+    pub fn sabotaged(self, sabotage: Sabotage) -> Self {
+        Self { sabotage, ..self }
+    }
+
+    /// The session that may be used now. Nothing else may be believed: to be asked after every wake-up, before anything
+    /// is sent.
+    pub fn stands(&self, now: Time) -> Option<SessionId> {
+        self.until().filter(|(_, until)| now < *until).map(|(session, _)| session)
+    }
+
+    /// The session and its end as far as it is known now: what a client may be told at most.
+    pub fn until(&self) -> Option<(SessionId, Time)> {
+        match self.phase {
+            Phase::In { session, until: Some(until), .. } => Some((session, until)),
+            Phase::In { until: None, .. } | Phase::Out { .. } => None,
+        }
+    }
+
+    /// The session that this process has opened and not stopped, whether it may be used or not.
+    pub fn session(&self) -> Option<SessionId> {
+        match self.phase {
+            Phase::In { session, .. } => Some(session),
+            Phase::Out { .. } => None,
+        }
+    }
+
+    /// How often a session of this process was over.
+    pub fn stops(&self) -> u64 {
+        self.stops
+    }
+
+    /// When [`SessionClient::wake`] has something to do.
+    pub fn next(&self) -> Time {
+        self.until().map_or(self.due, |(_, until)| self.due.min(until))
+    }
+
+    /// Time has passed: what is to be asked now.
+    pub fn wake(&mut self, now: Time) -> Option<Wish> {
+        self.look(now);
+        if now < self.due {
+            return None;
+        }
+        self.due = now + RETRY.min(self.ttl / RENEWALS);
+        match &mut self.phase {
+            &mut Phase::Out { nonce, replaces } => Some(Wish::Open { nonce, replaces }),
+            Phase::In { session, sent, .. } => {
+                self.renewals += 1;
+                sent.insert(self.renewals, now);
+                while sent.len() > MOST_OPEN {
+                    sent.pop_first();
+                }
+                Some(Wish::Renew { session: *session, renewal: self.renewals })
+            }
+        }
+    }
+
+    /// The session that was asked for with this nonce is open. It gives no time yet: how long ago it was opened is not
+    /// known, and how long ago the first letter about it was sent could be longer than its time.
+    pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
+        if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
+            self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
+            self.due = now;
+        }
+    }
+
+    /// The leader has said yes to this renewal.
+    pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
+        self.look(now);
+        let names = |it: &mut Phase| match it {
+            Phase::In { session: stopped, sent, .. } => *stopped == session && sent.contains_key(&renewal),
+            Phase::Out { .. } => false,
+        };
+        if let Some(stopped) = self.stopped.take_if(names) {
+            self.phase = stopped; // Reached by sabotage only.
+        }
+        if let Phase::In { session: mine, until, sent } = &mut self.phase
+            && *mine == session
+            && let Some(&at) = sent.get(&renewal)
+        {
+            let at = if self.sabotage == Sabotage::CountsFromAnswer { now } else { at };
+            // Counted from the sending of this very renewal. Older ones are answered by it.
+            *until = (*until).max(Some(at + self.ttl));
+            *sent = sent.split_off(&(renewal + 1));
+            if sent.is_empty() {
+                self.due = at + self.ttl / RENEWALS;
+            }
+            self.look(now);
+        }
+    }
+
+    /// The register says that this session is over.
+    pub fn on_over(&mut self, session: SessionId, now: Time) {
+        self.look(now);
+        if self.session() == Some(session) {
+            self.stop(None, now);
+        }
+    }
+
+    /// Somebody who can answer was found: what is due anyway is asked now.
+    pub fn hurry(&mut self, now: Time) {
+        if !matches!(&self.phase, Phase::In { sent, .. } if sent.is_empty()) {
+            self.due = now;
+        }
+    }
+
+    /// Ends the session here. It is for the caller to tell the register.
+    pub fn leave(&mut self, now: Time) -> Option<SessionId> {
+        let session = self.session();
+        self.stop(session, now);
+        session
+    }
+
+    /// The latch: a session whose time has passed is over here, whatever comes later. It is asked to be ended together
+    /// with the opening of the next one.
+    fn look(&mut self, now: Time) {
+        if let Some((session, until)) = self.until()
+            && now >= until
+        {
+            self.stopped = (self.sabotage == Sabotage::NoLatch).then(|| self.phase.clone());
+            self.stop(Some(session), now);
+        }
+    }
+
+    fn stop(&mut self, replaces: Option<SessionId>, now: Time) {
+        self.phase = Phase::Out { nonce: self.rng.bits(), replaces };
+        self.due = now;
+        self.stops += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: SessionId = SessionId::new(4);
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    /// Opened at 0, the first renewal sent at 0 ms and the second at 300.
+    fn opened() -> SessionClient {
+        let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Rng::new(1));
+        let Some(Wish::Open { nonce, replaces: None }) = client.wake(Time::ZERO) else { panic!("{client:?}") };
+        client.on_opened(nonce, S, Time::ZERO);
+        assert_eq!(client.stands(Time::ZERO), None, "open, but nobody has said yes");
+        assert_eq!(client.wake(Time::ZERO), Some(Wish::Renew { session: S, renewal: 1 }));
+        assert_eq!(client.wake(at(299)), None);
+        assert_eq!(client.wake(at(300)), Some(Wish::Renew { session: S, renewal: 2 }));
+        client
+    }
+
+    #[test]
+    fn time_is_counted_from_the_sending_of_the_renewal_that_is_answered() {
+        for (renewal, answered, last) in [(1, 900, 9_999), (2, 900, 10_299), (1, 9_998, 9_999)] {
+            let mut client = opened();
+            client.on_yes(S, renewal, at(answered));
+            assert_eq!(client.stands(at(last)), Some(S), "{renewal}");
+            assert_eq!(client.stands(at(last + 1)), None, "{renewal}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_gives_no_time() {
+        let mut client = opened();
+        client.on_yes(S, 3, at(400));
+        client.on_yes(SessionId::new(3), 1, at(400));
+        assert_eq!(client.until(), None);
+        // An answer that took longer than the session stops it at once.
+        client.on_yes(S, 1, at(10_000));
+        assert_eq!((client.session(), client.stops()), (None, 1));
+    }
+
+    #[test]
+    fn the_stop_is_a_latch() {
+        let mut client = opened();
+        client.on_yes(S, 1, at(100));
+        client.on_yes(S, 2, at(10_100));
+        assert_eq!(client.stands(at(10_100)), None, "the second renewal's time would last until 10.3 s");
+        // It goes on as another session, and asks for the end of the old one.
+        assert!(matches!(client.wake(at(10_100)), Some(Wish::Open { replaces: Some(S), .. })));
+        client.on_yes(S, 2, at(10_101));
+        assert_eq!(client.stands(at(10_101)), None);
+    }
+
+    #[test]
+    fn answers_to_an_earlier_session_are_nobodys() {
+        let mut client = opened();
+        client.on_yes(S, 2, at(400));
+        client.on_over(SessionId::new(3), at(500));
+        assert_eq!(client.stands(at(500)), Some(S));
+        client.on_over(S, at(500));
+        assert_eq!(client.stands(at(500)), None);
+        let Some(Wish::Open { nonce, replaces: None }) = client.wake(at(500)) else { panic!("{client:?}") };
+        client.on_opened(nonce ^ 1, SessionId::new(9), at(500));
+        assert_eq!(client.session(), None);
+        client.on_opened(nonce, SessionId::new(9), at(500));
+        assert_eq!(client.session(), Some(SessionId::new(9)));
+    }
+}

@@ -1,0 +1,264 @@
+//! What may be written into the log, and what happened when it was applied.
+
+use std::fmt;
+
+use peerlock_base::PeerId;
+use serde::{Deserialize, Serialize};
+
+use crate::state::MOST_SLOTS;
+use crate::{Label, SessionId, Ttl, Versions, VoterId};
+
+/// So many addresses are kept of one member.
+pub const MOST_ADDRESSES: usize = 16;
+/// So many sessions are named by one command.
+pub const MOST_NAMED: usize = 8192;
+/// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
+pub const MOST_NUMBER: u64 = 1 << 48;
+
+/// What a host says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Info {
+    /// The host's name.
+    pub name: Label,
+    /// Where it listens.
+    pub addresses: Vec<Label>,
+    /// What its process understands.
+    pub versions: Versions,
+    /// Whether it has a data folder: only then can it become a voter, and only then is it remembered after its last
+    /// session.
+    pub keeps: bool,
+}
+
+/// One change of the register.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// A process begins. Answered by [`Outcome::Opened`]; sent again with the same nonce it is the same session.
+    Open {
+        /// Whose process.
+        host: PeerId,
+        /// Drawn anew for each session.
+        nonce: u64,
+        /// How long the session stands after a renewal was sent.
+        ttl: Ttl,
+        /// What is to be known of the host.
+        info: Info,
+        /// The voter whose file it has.
+        voter: Option<VoterId>,
+        /// A session of the same host that is over: its process is known to be gone, or has latched its stop.
+        replaces: Option<SessionId>,
+    },
+    /// A process ends its own session: it uses nothing any more.
+    Leave {
+        /// Which.
+        session: SessionId,
+    },
+    /// The leader has counted these sessions out. Has effect only in an entry of that term: see [`crate::leases`].
+    End {
+        /// Which.
+        sessions: Vec<SessionId>,
+        /// The term in which this was decided.
+        term: u64,
+    },
+    /// A session takes part in a resource, which is founded if it is not there. Answered by [`Outcome::Joined`].
+    Join {
+        /// Who.
+        session: SessionId,
+        /// In what.
+        resource: Label,
+        /// How many slots it is to have if it is founded by this.
+        slots: u32,
+    },
+    /// A resource is to have so many slots: a generation, unless it has them.
+    Resize {
+        /// Which.
+        resource: Label,
+        /// So many.
+        slots: u32,
+    },
+    /// The numbers of this generation run out: the next one.
+    Renumber {
+        /// Of what.
+        resource: Label,
+        /// Void if it is not this generation any more.
+        generation: u64,
+    },
+    /// The coordinator has counted: these answered that they have nothing. Who joined before this generation is no
+    /// party any more.
+    Close {
+        /// The coordinator's.
+        session: SessionId,
+        /// Of what.
+        resource: Label,
+        /// Void if it is not this generation any more.
+        generation: u64,
+        /// Who has nothing.
+        idle: Vec<SessionId>,
+    },
+    /// A grant that outlives its session has this end now, counted from here. Before its client is told, and for every
+    /// renewal.
+    Detach {
+        /// Who granted it.
+        session: SessionId,
+        /// Of what.
+        resource: Label,
+        /// Which slot.
+        slot: u32,
+        /// Which grant.
+        fencing: u64,
+        /// Until then from now.
+        ttl: Ttl,
+    },
+    /// A detached grant is over, or was not given after all.
+    Attach {
+        /// Who granted it.
+        session: SessionId,
+        /// Of what.
+        resource: Label,
+        /// Which grant.
+        fencing: u64,
+    },
+    /// The leader has counted a detached grant out.
+    Lapse {
+        /// Of what.
+        resource: Label,
+        /// Which grant.
+        fencing: u64,
+        /// Void if it was renewed since.
+        stretch: u64,
+    },
+    /// Everybody understands this version: from here on the log is of it.
+    Raise {
+        /// The next one.
+        version: u16,
+    },
+}
+
+impl Command {
+    /// The session on whose behalf this is asked; none for what is asked of the whole cluster.
+    pub fn session(&self) -> Option<SessionId> {
+        match *self {
+            Self::Leave { session }
+            | Self::Join { session, .. }
+            | Self::Close { session, .. }
+            | Self::Detach { session, .. }
+            | Self::Attach { session, .. } => Some(session),
+            Self::Open { .. }
+            | Self::Resize { .. }
+            | Self::Renumber { .. }
+            | Self::End { .. }
+            | Self::Lapse { .. }
+            | Self::Raise { .. } => None,
+        }
+    }
+
+    /// Whether only a leader decides this, from what it has counted itself.
+    pub fn is_leaders(&self) -> bool {
+        matches!(self, Self::End { .. } | Self::Lapse { .. } | Self::Raise { .. })
+    }
+
+    /// Whether it is within its bounds, or what is not.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let within = |good, why| if good { Ok(()) } else { Err(why) };
+        match self {
+            Self::Open { info, .. } => within(info.addresses.len() <= MOST_ADDRESSES, "too many addresses"),
+            Self::Join { slots, .. } | Self::Resize { slots, .. } => {
+                within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be")
+            }
+            Self::End { sessions, term } => {
+                within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
+            }
+            Self::Close { idle, generation, .. } => {
+                within(idle.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
+            }
+            Self::Renumber { generation, .. } => within(*generation < MOST_NUMBER, "too many generations"),
+            Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
+            Self::Leave { .. } | Self::Attach { .. } | Self::Lapse { .. } | Self::Raise { .. } => Ok(()),
+        }
+    }
+}
+
+/// A generation that was opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// Of this resource.
+    pub resource: Label,
+    /// Which.
+    pub generation: u64,
+    /// Who is to fence, count and go on; nobody if no party is left.
+    pub coordinator: Option<SessionId>,
+}
+
+/// What happened when a command was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The session is open. It gives no time by itself: only a yes to a renewal does.
+    Opened {
+        /// Which.
+        session: SessionId,
+        /// What the end of the replaced one has opened.
+        openings: Vec<Opening>,
+    },
+    /// Sessions are over; those that were already are not named.
+    Ended {
+        /// Which.
+        sessions: Vec<SessionId>,
+        /// What their ends have opened.
+        openings: Vec<Opening>,
+    },
+    /// The session is a party of the resource, which is as follows.
+    Joined {
+        /// Everything older is void for the joiner.
+        generation: u64,
+        /// Who answers for it.
+        coordinator: SessionId,
+        /// How many slots it has, whatever the joiner thought.
+        slots: u32,
+    },
+    /// A generation was opened.
+    Advanced(Opening),
+    /// It is so now, or was so before.
+    Done,
+    /// Nothing has changed.
+    Refused(Refusal),
+}
+
+/// Why nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The session is over, or there never was one.
+    NoSession,
+    /// The session is not a party of the resource.
+    NoParty,
+    /// It is another's.
+    NotYours,
+    /// Nobody has founded such a resource.
+    NoResource,
+    /// The generation it speaks of has passed.
+    OldGeneration,
+    /// The grant was renewed since, or is not there.
+    NoSuchGrant,
+    /// It was decided in another term than that of its entry.
+    OldTerm,
+    /// There is no more room for such things.
+    Full,
+    /// The register is of another version than the process understands.
+    Version(u16),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSession => f.write_str("the session is over"),
+            Self::NoParty => f.write_str("the session has not joined the resource"),
+            Self::NotYours => f.write_str("it belongs to another host or session"),
+            Self::NoResource => f.write_str("there is no such resource"),
+            Self::OldGeneration => f.write_str("the resource is in another generation"),
+            Self::NoSuchGrant => f.write_str("there is no such grant"),
+            Self::OldTerm => f.write_str("it was decided in an earlier term"),
+            Self::Full => f.write_str("the register has no more room for it"),
+            Self::Version(version) => {
+                write!(f, "the cluster's register is of version {version}, which this program does not understand")
+            }
+        }
+    }
+}

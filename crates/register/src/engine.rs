@@ -1,0 +1,335 @@
+//! The door to the consensus engine: `raft` of TiKV, through its `RawNode`. Nothing outside of this file and of
+//! `form.rs` and `log.rs` knows it.
+//!
+//! Not one of our own, because this is where every published implementation has had faults that took years to find. It
+//! has no clock, no I/O and, once its election timeout is set before each tick, nothing random. Its advisories:
+//! RUSTSEC-2024-0437 (protobuf's decoder recurses): it is given no bytes from outside but bounded changes of voters,
+//! see `form.rs`. RUSTSEC-2025-0057 (fxhash is not maintained): a hash of small numbers of our own. Proposals that a
+//! follower would forward are not sent (`form.rs` has no form for them), and not made (`Register` proposes as a leader
+//! only).
+//!
+//! ```text
+//!   step, tick, propose ─► Ready ─┬─ messages of a leader ────────────────────────────────► at once
+//!                                 ├─ entries, term, vote ─► one record on the disk ─► told ─┐
+//!                                 └─ messages of a follower ────────────────────────────────┴► after that
+//! ```
+//!
+//! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
+//! longer, not the queue.
+
+use std::mem::take;
+
+use peerlock_base::{Rng, Span, Time};
+use raft::eraftpb::{ConfChangeV2, MessageType};
+use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
+use slog::{Discard, Logger, o};
+
+use crate::config::{Config, Sabotage};
+use crate::file::Record;
+use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
+use crate::log::Log;
+use crate::state::Conf;
+use crate::{Versions, VoterId};
+
+/// What one step of the engine comes to.
+#[derive(Default)]
+pub(crate) struct Turn {
+    /// To be sent now.
+    pub send: Vec<Message>,
+    /// A leader's snapshot, instead of the state.
+    pub snapshot: Option<Snapshot>,
+    /// Decided, in this order.
+    pub committed: Vec<Entry>,
+    /// Rounds that a majority has confirmed, and up to where the state must be applied.
+    pub rounds: Vec<(u64, u64)>,
+}
+
+/// What is to be written, or is being, and what follows.
+#[derive(Default)]
+struct Job {
+    record: Record,
+    ready: u64,
+    after: Vec<Message>,
+    restored: u64,
+}
+
+pub(crate) struct Engine {
+    raw: RawNode<Log>,
+    rng: Rng,
+    timeout: usize,
+    config: Config,
+    versions: Versions,
+    writing: Option<(Job, Time)>,
+    next: Option<Job>,
+    /// A known end of what is decided that is not worth a write of its own.
+    lazy: Option<Hard>,
+    /// What had waited for the disk and may be sent now.
+    send: Vec<Message>,
+}
+
+impl Engine {
+    /// With this log, whose file is being written since `now`.
+    pub fn new(voter: VoterId, log: Log, config: Config, versions: Versions, rng: Rng, now: Time) -> Self {
+        let raft_config = raft::Config {
+            id: voter.get(),
+            election_tick: config.election_ticks,
+            heartbeat_tick: config.heartbeat_ticks,
+            applied: log.snapshot_index(),
+            max_size_per_msg: 1 << 20,
+            max_inflight_msgs: 64,
+            check_quorum: true,
+            pre_vote: true,
+            ..raft::Config::default()
+        };
+        let raw = RawNode::new(&raft_config, log, &Logger::root(Discard, o!()))
+            // The configuration is right by what the config test checks, and a log in memory never fails.
+            .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
+        let writing = Some((Job::default(), now));
+        let timeout = config.election_ticks;
+        Self { raw, rng, timeout, config, versions, writing, next: None, lazy: None, send: Vec::new() }
+    }
+
+    pub fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    pub fn term(&self) -> u64 {
+        self.raw.raft.term
+    }
+
+    pub fn leader(&self) -> Option<VoterId> {
+        Some(self.raw.raft.leader_id).filter(|id| *id != 0).map(VoterId::new)
+    }
+
+    /// Whether an entry of the leader's own term is decided: before that it knows less than it may.
+    pub fn is_settled(&self) -> bool {
+        self.is_leader() && self.raw.raft.commit_to_current_term()
+    }
+
+    pub fn last_index(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is
+    /// elected alone would lead without having kept its vote.
+    pub fn tick(&mut self, now: Time) {
+        let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
+        if hangs && self.is_leader() {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
+        let is_kept = self.writing.is_none() && self.next.is_none() && !self.raw.has_ready();
+        if self.is_leader() || is_kept {
+            if self.raw.raft.election_elapsed == 0 {
+                self.timeout = self.config.election_ticks + self.rng.below(self.config.election_ticks as u64) as usize;
+            }
+            self.raw.raft.set_randomized_election_timeout(self.timeout);
+            self.raw.tick();
+        }
+    }
+
+    /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
+    /// where that is not so; we drop such a message.
+    pub fn on_message(&mut self, message: Message) -> Result<(), &'static str> {
+        let log = &self.raw.raft.raft_log;
+        let is_possible = match message.kind {
+            Kind::Heartbeat => message.commit <= log.last_index(),
+            Kind::AppendResponse => !self.is_leader() || message.reject || message.index <= log.last_index(),
+            Kind::Append => message.entries.iter().all(|entry| {
+                let is_known = (log.first_index()..=log.committed).contains(&entry.index);
+                !is_known || log.term(entry.index).is_ok_and(|term| term == entry.term)
+            }),
+            _ => true,
+        };
+        if !is_possible && message.term >= self.term() {
+            return Err("a message that contradicts what was decided");
+        }
+        let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
+        // What it does not want, it says by an error, and nothing has changed.
+        _ = self.raw.step(message);
+        Ok(())
+    }
+
+    /// Appends an entry as the leader: its index, if it was taken.
+    pub fn propose(&mut self, data: Vec<u8>) -> Option<u64> {
+        let is_taken = self.is_leader() && self.raw.propose(Vec::new(), data).is_ok();
+        is_taken.then(|| self.last_index())
+    }
+
+    pub fn has_pending_change(&self) -> bool {
+        self.raw.raft.has_pending_conf()
+    }
+
+    pub fn propose_change(&mut self, change: ConfChangeV2, context: Vec<u8>) {
+        if self.is_leader() {
+            // Refused while another one is under way; it is asked again.
+            _ = self.raw.propose_conf_change(context, change);
+        }
+    }
+
+    /// A change of voters was decided: the configuration as it is now, unless the change is none.
+    pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
+        self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))
+    }
+
+    /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.
+    pub fn begin_round(&mut self, round: u64) {
+        self.raw.read_index(round.to_le_bytes().to_vec());
+    }
+
+    /// Whether a learner has all but the newest entries.
+    pub fn has_caught_up(&self, voter: VoterId) -> bool {
+        let committed = self.raw.raft.raft_log.committed;
+        let progress = self.raw.raft.prs().get(voter.get());
+        progress
+            .is_some_and(|it| it.state == ProgressState::Replicate && it.matched + 16 >= committed && it.recent_active)
+    }
+
+    /// Whether anything was ever heard of this voter.
+    pub fn has_begun(&self, voter: VoterId) -> bool {
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched > 0)
+    }
+
+    /// Whether [`Engine::turn`] has something to do.
+    pub fn has_turn(&self) -> bool {
+        self.raw.has_ready() || !self.send.is_empty()
+    }
+
+    /// What is to be done, until there is nothing.
+    pub fn turn(&mut self) -> Option<Turn> {
+        if !self.raw.has_ready() {
+            return Some(Turn { send: take(&mut self.send), ..Turn::default() }).filter(|turn| !turn.send.is_empty());
+        }
+        let mut ready = self.raw.ready();
+        let mut turn = Turn { send: take(&mut self.send), ..Turn::default() };
+        let mut job = Job { ready: ready.number(), ..Job::default() };
+        self.post(ready.take_messages(), &mut turn.send);
+        self.post(ready.take_persisted_messages(), &mut job.after);
+        if !ready.snapshot().is_empty() {
+            let metadata = ready.snapshot().get_metadata();
+            let (index, term, conf) = (metadata.index, metadata.term, metadata.get_conf_state().clone());
+            let snapshot = Snapshot { index, term, state: ready.snapshot().data.to_vec() };
+            self.raw.mut_store().restore(snapshot.clone(), conf);
+            (turn.snapshot, job.record.snapshot, job.restored) = (Some(snapshot.clone()), Some(snapshot), index);
+        }
+        let entries = ready.take_entries();
+        self.raw.mut_store().append(&entries);
+        job.record.entries = entries.into_iter().map(Entry::from_raft).collect();
+        if let Some(hard) = ready.hs() {
+            let hard = Hard::from_raft(hard);
+            self.raw.mut_store().set_hard(hard);
+            self.lazy = Some(hard);
+        }
+        if ready.must_sync() {
+            job.record.hard = self.lazy.take();
+        }
+        turn.committed = ready.take_committed_entries().into_iter().map(Entry::from_raft).collect();
+        turn.rounds = ready.take_read_states().into_iter().filter_map(round).collect();
+        let must_sync = ready.must_sync();
+        self.raw.advance_append_async(ready);
+        self.keep(job, must_sync);
+        turn.send.append(&mut self.send);
+        Some(turn)
+    }
+
+    /// Everything up to here is applied.
+    pub fn applied(&mut self, index: u64) {
+        self.raw.advance_apply_to(index);
+    }
+
+    /// Has a job done, in order.
+    fn keep(&mut self, job: Job, must_sync: bool) {
+        if self.writing.is_none() && self.next.is_none() && !must_sync {
+            return self.finish(job);
+        }
+        if self.config.sabotage == Sabotage::AckBeforeDisk {
+            let record = job.record.clone();
+            self.finish(Job { record: Record::default(), ..job });
+            self.next.get_or_insert_default().record.merge(record);
+            return;
+        }
+        let next = self.next.get_or_insert_default();
+        next.record.merge(job.record);
+        next.after.extend(job.after);
+        (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
+    }
+
+    /// The next record that has to be written, if the disk is free.
+    pub fn next_write(&mut self, now: Time) -> Option<Record> {
+        if self.writing.is_some() {
+            return None;
+        }
+        let job = self.next.take()?;
+        if job.record == Record::default() {
+            self.finish(job);
+            return None;
+        }
+        let record = job.record.clone();
+        self.writing = Some((job, now));
+        Some(record)
+    }
+
+    /// A new file was begun with everything, which what was to be written next is part of.
+    pub fn begin_whole(&mut self, now: Time) -> Record {
+        let job = self.next.take().unwrap_or_default();
+        self.lazy = None;
+        self.writing = Some((job, now));
+        self.raw.store().whole()
+    }
+
+    /// What was being written is on the disk.
+    pub fn on_written(&mut self) {
+        if let Some((job, _)) = self.writing.take() {
+            self.finish(job);
+        }
+    }
+
+    fn finish(&mut self, job: Job) {
+        if job.ready > 0 {
+            self.raw.on_persist_ready(job.ready);
+        }
+        if job.restored > 0 {
+            self.raw.advance_apply_to(job.restored);
+        }
+        self.send.extend(job.after);
+    }
+
+    /// The state at this index takes the place of the entries up to it.
+    pub fn compact(&mut self, index: u64, state: Vec<u8>, conf: &Conf) {
+        self.raw.mut_store().compact(index, state, conf.to_raft());
+    }
+
+    /// Whether it is time for a snapshot of what is applied up to here.
+    pub fn wants_snapshot(&self, applied: u64) -> bool {
+        let log = self.raw.store();
+        let is_long = applied >= log.snapshot_index() + self.config.compact_after;
+        self.writing.is_none() && (is_long || log.wants_newer())
+    }
+
+    fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>) {
+        for message in messages {
+            if message.get_msg_type() == MessageType::MsgSnapshot {
+                // A letter may be lost: the engine is to try again, and not to wait for news of this one.
+                self.raw.report_snapshot(message.to, SnapshotStatus::Finish);
+            }
+            to.extend(Message::from_raft(message));
+        }
+    }
+}
+
+fn round(read: raft::ReadState) -> Option<(u64, u64)> {
+    let round = u64::from_le_bytes(read.request_ctx.try_into().ok()?);
+    Some((round, read.index))
+}
+
+/// The change of voters that an entry is; an empty one ends a joint configuration.
+pub(crate) fn change_of(entry: &Entry) -> Option<ConfChangeV2> {
+    use protobuf::Message as _;
+    assert!(entry.kind == EntryKind::Change, "entry {} is no change of voters", entry.index);
+    ConfChangeV2::parse_from_bytes(&entry.data).ok()
+}
+
+/// How long an election takes at most, if nobody else stands in the same moment.
+pub fn election_time(config: &Config) -> Span {
+    config.tick * (2 * config.election_ticks as u64)
+}

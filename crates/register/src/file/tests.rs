@@ -1,0 +1,133 @@
+use super::*;
+use crate::form::EntryKind;
+
+const HEADER_1: Header = Header { cluster: ClusterId::new(5), voter: VoterId::new(3), file: 9 };
+
+fn entry(index: u64, term: u64, length: usize) -> Entry {
+    Entry { index, term, kind: EntryKind::Commands, data: vec![7; length], context: Vec::new() }
+}
+
+fn record(entries: &[Entry]) -> Record {
+    let hard = entries.last().map(|last| Hard { term: last.term, vote: 1, commit: last.index - 1 });
+    Record { snapshot: None, entries: entries.to_vec(), hard }
+}
+
+/// A file of these records, and where each one ends.
+fn written(records: &[Record]) -> (Vec<u8>, Vec<usize>) {
+    let (mut writer, mut bytes) = Writer::begin(HEADER_1, &records[0]);
+    let mut ends = vec![bytes.len()];
+    for record in &records[1..] {
+        bytes.extend(writer.append(record));
+        ends.push(bytes.len());
+    }
+    assert_eq!(writer.length(), bytes.len());
+    (bytes, ends)
+}
+
+fn three() -> (Vec<u8>, Vec<usize>) {
+    written(&[record(&[entry(1, 1, 40)]), record(&[entry(2, 1, 900), entry(3, 1, 10)]), record(&[entry(3, 2, 1500)])])
+}
+
+#[test]
+fn what_was_written_comes_back_and_later_records_stand_over_earlier_ones() {
+    let (bytes, _) = three();
+    let contents = read(&bytes).unwrap();
+    assert_eq!((contents.header, contents.torn), (HEADER_1, 0));
+    assert_eq!(contents.record.entries, [entry(1, 1, 40), entry(2, 1, 900), entry(3, 2, 1500)]);
+    assert_eq!(contents.record.hard, Some(Hard { term: 2, vote: 1, commit: 2 }));
+    // A snapshot stands over everything before it.
+    let snapshot = Snapshot { index: 8, term: 2, state: vec![1] };
+    let (bytes, _) = written(&[
+        record(&[entry(1, 1, 4)]),
+        Record { snapshot: Some(snapshot.clone()), entries: Vec::new(), hard: None },
+        record(&[entry(9, 2, 4)]),
+    ]);
+    let contents = read(&bytes).unwrap();
+    assert_eq!((contents.record.snapshot, contents.record.entries), (Some(snapshot), vec![entry(9, 2, 4)]));
+}
+
+#[test]
+fn a_file_that_ends_within_its_last_record_is_cut_there() {
+    let (bytes, ends) = three();
+    for length in ends[1] + 1..ends[2] {
+        let contents = read(&bytes[..length]).unwrap();
+        assert_eq!(contents.record.entries.len(), 3, "{length}");
+        assert_eq!(contents.torn, length - ends[1]);
+    }
+    // The first one is there when the file is: it was synced before it took its place.
+    for length in 0..ends[0] {
+        assert!(read(&bytes[..length]).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn sectors_of_the_last_record_that_were_never_written_are_cut() {
+    let (bytes, ends) = three();
+    for sector in ends[1] / 512..=(ends[2] - 1) / 512 {
+        let (from, to) = ((sector * 512).max(ends[1]), ((sector + 1) * 512).min(ends[2]));
+        let mut holed = bytes.clone();
+        holed[from..to].fill(0);
+        assert!(read(&holed).is_ok_and(|contents| contents.torn == ends[2] - ends[1]), "{from} to {to}");
+    }
+}
+
+#[test]
+fn every_bit_that_turns_over_in_what_was_confirmed_is_noticed() {
+    let (bytes, ends) = three();
+    for place in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[place / 8] ^= 1 << (place % 8);
+        let Err(damage) = read(&flipped) else { panic!("bit {place}") };
+        if let Damage::Record { number, at, .. } = damage {
+            let expected = ends.iter().position(|end| place / 8 < *end).unwrap();
+            assert_eq!(
+                (number, ends.get(expected.wrapping_sub(1)).copied().unwrap_or(HEADER)),
+                (expected as u64 + 1, at)
+            );
+        } else {
+            assert!(place / 8 < HEADER, "bit {place}: {damage}");
+        }
+    }
+}
+
+#[test]
+fn a_hole_with_anything_behind_it_is_damage_and_not_torn() {
+    let (bytes, ends) = three();
+    for (from, to) in [(ends[0], ends[1]), (ends[0], ends[0] + 30), (ends[1] - 16, ends[1]), (HEADER, ends[0])] {
+        let mut holed = bytes.clone();
+        holed[from..to].fill(0);
+        assert!(matches!(read(&holed), Err(Damage::Record { .. })), "{from} to {to}");
+    }
+    // A record of another file of the same voter is none of this one.
+    let (mut other, more) = Writer::begin(Header { file: 8, ..HEADER_1 }, &record(&[entry(1, 1, 40)]));
+    assert_eq!(more.len(), ends[0]);
+    let mut mixed = bytes[..ends[0]].to_vec();
+    mixed.extend(other.append(&record(&[entry(2, 1, 10)])));
+    assert!(matches!(read(&mixed), Err(Damage::Record { number: 2, .. })));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_record_and_what_to_do() {
+    let (mut bytes, ends) = three();
+    bytes[ends[0] + 100] ^= 4;
+    let sentence = read(&bytes).unwrap_err().to_string();
+    assert!(sentence.starts_with(&format!("record 2 at byte {}", ends[0])), "{sentence}");
+    assert!(sentence.contains("Move the file away"), "{sentence}");
+    bytes[0] = b'x';
+    assert!(read(&bytes).unwrap_err().to_string().contains("no file of a register"));
+    let (mut newer, _) = three();
+    newer[8] = 2;
+    let sum = sum(&[&newer[..HEADER - SUM]]);
+    newer[HEADER - SUM..HEADER].copy_from_slice(&sum);
+    assert_eq!(read(&newer), Err(Damage::Format(2)));
+}
+
+#[test]
+fn merging_keeps_the_newest_of_everything() {
+    let mut first = record(&[entry(4, 1, 1), entry(5, 1, 1)]);
+    first.merge(record(&[entry(5, 2, 1)]));
+    assert_eq!(first.entries, [entry(4, 1, 1), entry(5, 2, 1)]);
+    let snapshot = Snapshot { index: 9, term: 2, state: Vec::new() };
+    first.merge(Record { snapshot: Some(snapshot), entries: vec![entry(10, 2, 1)], hard: None });
+    assert_eq!((first.entries.len(), first.hard.map(|hard| hard.term)), (1, Some(2)));
+}

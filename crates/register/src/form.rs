@@ -1,0 +1,268 @@
+//! The engine's words in a form of our own: what goes over the wire and into the file.
+//!
+//! The engine's own form is protobuf's, whose decoder we do not let near bytes from outside (RUSTSEC-2024-0437: it
+//! recurses without a bound). The one thing that stays in it is a change of voters inside an entry, which is bounded to
+//! [`MOST_CHANGE`] bytes where it is decoded.
+
+use raft::eraftpb::{self, ConfState, EntryType, HardState, MessageType};
+use serde::{Deserialize, Serialize};
+
+use crate::command::MOST_NUMBER;
+use crate::state::{Conf, State, Undecodable};
+use crate::{Versions, VoterId};
+
+/// So many bytes an entry's data may have.
+pub const MOST_ENTRY: usize = 1 << 20;
+/// So many bytes a change of voters may have.
+const MOST_CHANGE: usize = 256;
+/// So many bytes what goes with an entry or message may have: a seat, a round.
+const MOST_CONTEXT: usize = 64;
+/// So many entries go in one message.
+const MOST_ENTRIES: usize = 4096;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// Commands, or nothing: what a leader begins its term with.
+    Commands,
+    /// A change of voters.
+    Change,
+}
+
+/// One entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Its place.
+    pub index: u64,
+    /// The term in which it was proposed.
+    pub term: u64,
+    /// How to read it.
+    pub kind: EntryKind,
+    /// What it says.
+    pub data: Vec<u8>,
+    /// With a change: the seat of a new learner.
+    pub context: Vec<u8>,
+}
+
+/// What the engine must not forget: the term, its vote in it, and what it knows to be decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hard {
+    /// The newest term it has heard of.
+    pub term: u64,
+    /// Whom it has voted for in that term; 0 for nobody.
+    pub vote: u64,
+    /// Up to here the log is decided.
+    pub commit: u64,
+}
+
+/// The state up to an entry, instead of everything up to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The last entry that is in it.
+    pub index: u64,
+    /// That entry's term.
+    pub term: u64,
+    /// As [`State::encode`] writes it.
+    pub state: Vec<u8>,
+}
+
+/// What voters say to each other, under the names of Ongaro's thesis (chapters 3, 6 and 9). Proposals and questions
+/// that the engine would pass on to a leader have no form: they are not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Append,
+    AppendResponse,
+    Vote,
+    VoteResponse,
+    PreVote,
+    PreVoteResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    Snapshot,
+}
+
+const KINDS: [(Kind, MessageType); 9] = [
+    (Kind::Append, MessageType::MsgAppend),
+    (Kind::AppendResponse, MessageType::MsgAppendResponse),
+    (Kind::Vote, MessageType::MsgRequestVote),
+    (Kind::VoteResponse, MessageType::MsgRequestVoteResponse),
+    (Kind::PreVote, MessageType::MsgRequestPreVote),
+    (Kind::PreVoteResponse, MessageType::MsgRequestPreVoteResponse),
+    (Kind::Heartbeat, MessageType::MsgHeartbeat),
+    (Kind::HeartbeatResponse, MessageType::MsgHeartbeatResponse),
+    (Kind::Snapshot, MessageType::MsgSnapshot),
+];
+
+/// One message of the engine, under its own names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    pub kind: Kind,
+    pub from: VoterId,
+    pub to: VoterId,
+    pub term: u64,
+    pub log_term: u64,
+    pub index: u64,
+    pub commit: u64,
+    pub commit_term: u64,
+    pub reject: bool,
+    pub reject_hint: u64,
+    pub context: Vec<u8>,
+    pub entries: Vec<Entry>,
+    pub snapshot: Option<Snapshot>,
+}
+
+impl Message {
+    /// In our form, if it is one of those that are sent.
+    pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
+        let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;
+        Some(Self {
+            kind,
+            from: VoterId::new(message.from),
+            to: VoterId::new(message.to),
+            term: message.term,
+            log_term: message.log_term,
+            index: message.index,
+            commit: message.commit,
+            commit_term: message.commit_term,
+            reject: message.reject,
+            reject_hint: message.reject_hint,
+            context: message.context.to_vec(),
+            snapshot: (kind == Kind::Snapshot).then(|| Snapshot::from_raft(message.get_snapshot())),
+            entries: message.entries.into_iter().map(Entry::from_raft).collect(),
+        })
+    }
+
+    /// In the engine's form.
+    pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Message, Undecodable> {
+        let mut message = eraftpb::Message::default();
+        let theirs = KINDS.iter().find(|(ours, _)| *ours == self.kind).map(|(_, theirs)| *theirs);
+        message.set_msg_type(theirs.unwrap_or(MessageType::MsgHeartbeat));
+        (message.from, message.to, message.term) = (self.from.get(), self.to.get(), self.term);
+        (message.log_term, message.index) = (self.log_term, self.index);
+        (message.commit, message.commit_term) = (self.commit, self.commit_term);
+        (message.reject, message.reject_hint) = (self.reject, self.reject_hint);
+        message.context = self.context.into();
+        message.entries = self.entries.into_iter().map(Entry::into_raft).collect();
+        if let Some(snapshot) = self.snapshot {
+            message.set_snapshot(snapshot.into_raft(versions)?);
+        }
+        Ok(message)
+    }
+
+    /// Whether it is within its bounds and in itself what the engine takes for granted, or what is not.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let numbers = [self.from.get(), self.to.get(), self.term, self.log_term, self.index, self.commit]
+            .into_iter()
+            .chain([self.commit_term, self.reject_hint]);
+        if numbers.into_iter().any(|number| number >= MOST_NUMBER) || self.from.get() == 0 || self.term == 0 {
+            return Err("a message with a number that cannot be");
+        }
+        if self.context.len() > MOST_CONTEXT || self.entries.len() > MOST_ENTRIES {
+            return Err("a message that is too long");
+        }
+        if (self.kind == Kind::Snapshot) != self.snapshot.is_some()
+            || self.kind != Kind::Append && !self.entries.is_empty()
+            || self.snapshot.as_ref().is_some_and(|it| it.index == 0 || it.term == 0 || it.index >= MOST_NUMBER)
+        {
+            return Err("a message with what belongs to another");
+        }
+        let mut before = (self.index, self.log_term);
+        for entry in &self.entries {
+            entry.check()?;
+            if entry.index != before.0 + 1 || entry.term < before.1 || entry.term > self.term {
+                return Err("entries that do not follow each other");
+            }
+            before = (entry.index, entry.term);
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    pub(crate) fn from_raft(entry: eraftpb::Entry) -> Self {
+        let kind = match entry.get_entry_type() {
+            EntryType::EntryNormal => EntryKind::Commands,
+            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Change,
+        };
+        let (index, term) = (entry.index, entry.term);
+        Self { index, term, kind, data: entry.data.to_vec(), context: entry.context.to_vec() }
+    }
+
+    pub(crate) fn into_raft(self) -> eraftpb::Entry {
+        let mut entry = eraftpb::Entry::default();
+        entry.set_entry_type(match self.kind {
+            EntryKind::Commands => EntryType::EntryNormal,
+            EntryKind::Change => EntryType::EntryConfChangeV2,
+        });
+        (entry.index, entry.term) = (self.index, self.term);
+        (entry.data, entry.context) = (self.data.into(), self.context.into());
+        entry
+    }
+
+    /// Whether it is within its bounds.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let most = match self.kind {
+            EntryKind::Commands => MOST_ENTRY,
+            EntryKind::Change => MOST_CHANGE,
+        };
+        if self.data.len() > most || self.context.len() > MOST_CONTEXT {
+            return Err("an entry that is too long");
+        }
+        let numbers = [self.index, self.term];
+        if numbers.iter().any(|number| *number == 0 || *number >= MOST_NUMBER) {
+            return Err("an entry with a number that cannot be");
+        }
+        Ok(())
+    }
+}
+
+impl Snapshot {
+    fn from_raft(snapshot: &eraftpb::Snapshot) -> Self {
+        let metadata = snapshot.get_metadata();
+        Self { index: metadata.index, term: metadata.term, state: snapshot.data.to_vec() }
+    }
+
+    /// With the configuration that is in its state.
+    pub(crate) fn into_raft(self, versions: Versions) -> Result<eraftpb::Snapshot, Undecodable> {
+        let mut snapshot = eraftpb::Snapshot::default();
+        if self.index > 0 {
+            let state = State::decode(&self.state, versions)?;
+            let metadata = snapshot.mut_metadata();
+            (metadata.index, metadata.term) = (self.index, self.term);
+            metadata.set_conf_state(state.conf().to_raft());
+            snapshot.data = self.state.into();
+        }
+        Ok(snapshot)
+    }
+}
+
+impl Hard {
+    pub(crate) fn from_raft(hard: &HardState) -> Self {
+        Self { term: hard.term, vote: hard.vote, commit: hard.commit }
+    }
+
+    pub(crate) fn into_raft(self) -> HardState {
+        HardState { term: self.term, vote: self.vote, commit: self.commit, ..HardState::default() }
+    }
+}
+
+impl Conf {
+    pub(crate) fn from_raft(conf: &ConfState) -> Self {
+        let set = |ids: &[u64]| ids.iter().copied().map(VoterId::new).collect();
+        Self {
+            voters: set(conf.get_voters()),
+            outgoing: set(conf.get_voters_outgoing()),
+            learners: set(conf.get_learners()),
+        }
+    }
+
+    pub(crate) fn to_raft(&self) -> ConfState {
+        let ids = |set: &std::collections::BTreeSet<VoterId>| set.iter().map(|voter| voter.get()).collect();
+        ConfState {
+            voters: ids(&self.voters),
+            voters_outgoing: ids(&self.outgoing),
+            learners: ids(&self.learners),
+            ..ConfState::default()
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! When a leader may end a session. Here is why nobody uses a token after that; the other half is `client.rs`.
+//!
+//! A session is a lease in the sense of Gray and Cheriton ("Leases: an efficient fault-tolerant mechanism for
+//! distributed file cache consistency", SOSP 1989): the holder may act until a time by its own clock, the giver waits
+//! for longer than that by its own. They need clocks that run at about the same rate, and no agreement on what time it
+//! is. What is added here is a giver that is replaced.
+//!
+//! ```text
+//!   peer      ──●─────────────────────────●······  uses tokens until t₀ + ttl, by its own clock; then its stop is latched
+//!               │t₀ renew 7        yes 7 ▲
+//!   leader    ──▼──┬────────────┬────────●───────────────────────●── End: not before yes + ttl · (1 + 3ρ) + slack
+//!                  │ round      │ applied up to it
+//!   majority  ─────▼──acks──────▲──────────────────────────────────
+//! ```
+//!
+//! All times of the argument are real ones. Let an `End(s)` take effect, decided at time D by the leader L of term T.
+//! To show: at D the peer has stopped, and it never goes on with s.
+//!
+//! 1. *It has stopped what earlier yeses allowed.* Take any yes to a renewal of s that the peer ever counts, sent by
+//!    the peer at t₀.
+//!    - If L gave it, in this term, then L gave it before D (having decided an end it gives no yes) and at some Y ≥ t₀,
+//!      and has counted ttl · (1 + 3ρ) from Y on, by a clock that is fast by ρ at most; the peer counts ttl from t₀, by
+//!      a clock that is slow by ρ at most. (1 + 3ρ) / (1 + ρ) ≥ 1 / (1 − ρ) for ρ ≤ 1 %, so the peer has counted out
+//!      first.
+//!    - If the leader L' of an earlier term T' < T gave it: a majority confirmed L' in T' in a round that *began after
+//!      L' had got the renewal*, so after t₀. Some voter of that majority also voted for L, later than that, since it
+//!      confirmed a term that it had then not left. So t₀ is before the election of L, from which L counts as long as
+//!      from a yes of its own. (That is why a round under way does not do, and why the peer may count from the sending
+//!      only: the answer may be late by any time.)
+//!    - A yes of a later term T'' > T is not given: its leader answers from a state that is applied up to an entry of
+//!      its own term. The `End` is committed, so it is before that in the log, with effect.
+//! 2. *It never goes on.* The stop is a latch: a yes that comes later changes nothing, even if its t₀ + ttl is still to
+//!    come (it may be one of T', or the peer may have asked for its own end meanwhile).
+//! 3. *The end that takes effect was decided in the term of its entry.* Else L could decide, lose its office before the
+//!    entry is in the log, and the entry be appended in a later term, whose leader has said yes. So an entry of another
+//!    term than the deciding one has no effect. It is compared with the entry's own term, which is the same at all
+//!    voters.
+//!
+//! What a process asks to be ended itself (`Leave`, or `replaces` in `Open`) needs 2 only: it has stopped before it
+//! asks.
+//!
+//! That voters change makes no difference to "some voter of that majority also voted for L". A configuration is left by
+//! a joint one only, which needs both majorities, and a leader begins the next change when it has applied the one
+//! before; so the majority of a leader's round and that of the next leader's election have a voter in common, and over
+//! several terms t₀ is before each election in turn. Not covered: a clock that does not count while its machine is
+//! paused from outside (a hypervisor's pause, snapshot or migration). There only fencing helps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_base::{Span, Time};
+
+use crate::{Label, SessionId};
+
+/// How long a leader waits from a yes until it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %.
+pub const fn patience(ttl: Span, slack: Span) -> Span {
+    Span::from_nanos(ttl.as_nanos() + ttl.as_nanos() / 100 * 3 + slack.as_nanos())
+}
+
+/// One leader's memory of one term: what it has said yes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leases {
+    elected: Time,
+    slack: Span,
+    /// When the last yes was said, or the session was seen to be open.
+    said: BTreeMap<SessionId, Time>,
+    /// What is being ended. Once proposed that is not taken back, and there is no yes any more.
+    ending: BTreeSet<SessionId>,
+}
+
+impl Leases {
+    /// Elected now, after which nothing was said yet; what the leaders before have said is not known and not needed.
+    pub fn new(elected: Time, slack: Span) -> Self {
+        Self { elected, slack, said: BTreeMap::new(), ending: BTreeSet::new() }
+    }
+
+    /// A session was opened: it has its time from now on.
+    pub fn on_opened(&mut self, session: SessionId, now: Time) {
+        self.said.insert(session, now);
+    }
+
+    /// Asks whether the session may be told yes now, which it is to be if so. Called when the round that began after
+    /// its request is over, and everything up to it is applied.
+    pub fn may_say_yes(&mut self, session: SessionId, now: Time) -> bool {
+        let may = !self.ending.contains(&session);
+        if may {
+            self.said.insert(session, now);
+        }
+        may
+    }
+
+    /// A session is over.
+    pub fn on_ended(&mut self, session: SessionId) {
+        self.said.remove(&session);
+        self.ending.remove(&session);
+    }
+
+    /// Which of these sessions have to be ended now: all of one moment in one entry.
+    pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
+        let mut due = Vec::new();
+        for (session, ttl) in sessions {
+            let since = self.said.get(&session).map_or(self.elected, |&said| said.max(self.elected));
+            if now >= since + patience(ttl, self.slack) && self.ending.insert(session) {
+                due.push(session);
+            }
+        }
+        due
+    }
+}
+
+/// When each detached grant was last seen applied here: counted by every voter, leader or not, so that an election does
+/// not begin it anew (hole 10 (f)). A voter that starts again does begin anew, which is late and safe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
+
+impl Grants {
+    /// The register holds this grant, in this stretch, with this end: whether that has passed.
+    pub fn has_lapsed(&mut self, grant: (&Label, u64), stretch: u64, ttl: Span, slack: Span, now: Time) -> bool {
+        let key = (grant.0.clone(), grant.1);
+        let seen = self.0.entry(key).or_insert((stretch, now));
+        if seen.0 != stretch {
+            *seen = (stretch, now);
+        }
+        now >= seen.1 + patience(ttl, slack)
+    }
+
+    /// Forgets what the register does not hold any more.
+    pub fn retain(&mut self, holds: impl Fn(&Label, u64) -> bool) {
+        self.0.retain(|(resource, fencing), _| holds(resource, *fencing));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: SessionId = SessionId::new(1);
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    fn due(leases: &mut Leases, now: Time) -> bool {
+        !leases.due(now, [(S, Span::from_secs(10))].into_iter()).is_empty()
+    }
+
+    #[test]
+    fn the_slowest_peer_stops_before_the_fastest_leader_is_through() {
+        for ttl in [1, 15, 60, 3600] {
+            let ttl = Span::from_secs(ttl);
+            // In real time: the peer's clock loses 1 %, the leader's gains 1 %.
+            let peer = ttl.as_secs_f64() / 0.99;
+            let leader = patience(ttl, Span::ZERO).as_secs_f64() / 1.01;
+            assert!(peer < leader, "{ttl}: {peer} {leader}");
+        }
+    }
+
+    #[test]
+    fn a_new_leader_ends_nobody_before_its_own_time_has_passed() {
+        let slack = Span::from_millis(500);
+        for (said, now, is_due) in [
+            (None, 10_799, false),
+            (None, 10_800, true),
+            (Some(5_000), 10_800, false),
+            (Some(5_000), 15_799, false),
+            (Some(5_000), 15_800, true),
+        ] {
+            let mut leases = Leases::new(Time::ZERO, slack);
+            if let Some(said) = said {
+                assert!(leases.may_say_yes(S, at(said)));
+            }
+            assert_eq!(due(&mut leases, at(now)), is_due, "{said:?} {now}");
+        }
+    }
+
+    #[test]
+    fn an_end_once_decided_is_not_taken_back() {
+        let mut leases = Leases::new(Time::ZERO, Span::ZERO);
+        assert!(due(&mut leases, at(10_300)));
+        assert!(!due(&mut leases, at(10_400)), "it is proposed once");
+        assert!(!leases.may_say_yes(S, at(10_400)));
+        leases.on_ended(S);
+        assert_eq!(leases, Leases::new(Time::ZERO, Span::ZERO), "and nothing is left of it");
+    }
+
+    #[test]
+    fn a_detached_grant_is_counted_from_its_last_stretch() {
+        let name = Label::new("x").unwrap();
+        let mut grants = Grants::default();
+        let mut lapsed = |stretch, now| {
+            grants.has_lapsed((&name, 7), stretch, Span::from_secs(100), Span::from_millis(500), at(now))
+        };
+        assert!(!lapsed(0, 1_000));
+        assert!(!lapsed(0, 104_499));
+        assert!(lapsed(0, 104_500));
+        assert!(!lapsed(1, 104_600), "renewed");
+        assert!(!lapsed(1, 208_099));
+        assert!(lapsed(1, 208_100));
+    }
+}

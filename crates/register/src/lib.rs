@@ -1,0 +1,46 @@
+//! The register: what a cluster must not forget, whoever crashes, on the disks of 1, 3 or 5 of its hosts.
+//!
+//! Members with their addresses, *sessions* (which process may use tokens, and until when), resources with their slots
+//! and *generations*, and who votes on all this. It is the cold half of peerlock: tokens go from peer to peer without
+//! it; it is asked when a process begins, now and then whether its session stands, and when somebody has died.
+//!
+//! ```text
+//!   Member            one process's part: pure. Bytes, time and finished writes go in; letters and writes come out
+//!    ├─ SessionClient   until when this process may use tokens            client.rs
+//!    └─ Register        the voter, if it is one                           register.rs, lead.rs
+//!        ├─ State         everything that was decided                     state.rs, command.rs
+//!        ├─ Leases        when a leader may end a session                 leases.rs: why this is safe
+//!        ├─ plan          who should vote                                 voters.rs
+//!        ├─ Engine        an existing consensus engine, behind a door     engine.rs, form.rs, log.rs
+//!        └─ Writer        the file's format                               file.rs
+//!   Disk              where the file lies, and the thread that writes it  disk.rs
+//! ```
+//!
+//! Nothing here reads a clock, draws a random number of the machine's or waits; only `disk.rs` does I/O. (The engine
+//! links std, so the crate does, too.) Not wired into the product yet: `docs/register.md` says what is there and what
+//! is not.
+
+mod client;
+mod command;
+mod config;
+pub mod disk;
+mod engine;
+pub mod file;
+mod form;
+pub mod leases;
+mod log;
+mod member;
+mod register;
+mod state;
+mod voters;
+pub mod wire;
+mod words;
+
+pub use client::{SessionClient, Wish};
+pub use command::{Command, Info, Opening, Outcome, Refusal};
+pub use config::{Config, Sabotage};
+pub use engine::election_time;
+pub use member::{Doing, Identity, Member};
+pub use register::{Effect, Register};
+pub use state::{Conf, Detached, Resource, Seat, Session, State, Undecodable};
+pub use words::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};

@@ -1,0 +1,385 @@
+//! One process's part in the register: its session, what it asks, and the voter it may be. Pure, as everything it is
+//! made of.
+//!
+//! ```text
+//!   clock    wake        ┐             ┌ Send, Write
+//!   network  on_bytes    ├─► Member ───┤ Answered  what a command that was asked has come to
+//!   disk     on_written  │             └ Retired   the voter is none any more
+//!   here     ask, leave  ┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+
+use crate::command::{Command, Info, Outcome, Refusal};
+use crate::disk::Write;
+use crate::file::Damage;
+use crate::register::Effect;
+use crate::wire::{self, Answer, Letter, Malformed, Question};
+use crate::{ClusterId, Config, Register, SessionClient, SessionId, Ttl, VoterId, Wish};
+
+/// How long a question waits for its answer before it is put again.
+const RETRY: Span = Span::from_millis(300);
+/// So many hosts are known as possible voters.
+const MOST_CONTACTS: usize = 64;
+
+/// What the driver is to do, or should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// To be sent to this host, once; it may be lost.
+    Send(PeerId, Vec<u8>),
+    /// To be written; answered by [`Member::on_written`].
+    Write {
+        /// To be named in the answer.
+        number: u64,
+        /// What.
+        write: Write,
+    },
+    /// What was asked with this number is decided.
+    Answered(u64, Outcome),
+    /// The cluster does not let this process in, and why. It goes on asking.
+    Refused(Refusal),
+}
+
+/// Who a process is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The cluster that it belongs to.
+    pub cluster: ClusterId,
+    /// Its host.
+    pub host: PeerId,
+    /// What is to be known of it.
+    pub info: Info,
+    /// How long its session stands after a renewal.
+    pub ttl: Ttl,
+}
+
+struct Asked {
+    command: Command,
+    due: Time,
+}
+
+/// One process's part in the register.
+pub struct Member {
+    identity: Identity,
+    config: Config,
+    rng: Rng,
+    client: SessionClient,
+    register: Option<Register>,
+    /// The highest voter that this process has been: none is begun twice.
+    been: Option<VoterId>,
+    asked: BTreeMap<u64, Asked>,
+    numbers: u64,
+    /// Where the leader was, and where voters are.
+    leader: Option<PeerId>,
+    contacts: Vec<PeerId>,
+    turn: usize,
+    /// The number of the question that opens the session, and what it was asked with.
+    opening: Option<(u64, u64)>,
+    next_tick: Time,
+    next_hurry: Time,
+    /// The writes of earlier registers of this process, so that numbers go on.
+    writes: u64,
+    strange: u64,
+    out: Vec<Doing>,
+}
+
+impl Member {
+    /// A process without a voter, which asks those hosts.
+    pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
+        let client = SessionClient::new(identity.ttl, Rng::new(rng.bits())).sabotaged(config.sabotage);
+        Self {
+            identity,
+            config,
+            rng,
+            client,
+            register: None,
+            been: None,
+            asked: BTreeMap::new(),
+            numbers: 0,
+            leader: None,
+            contacts,
+            turn: 0,
+            opening: None,
+            next_tick: now,
+            next_hurry: now,
+            writes: 0,
+            strange: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// The process that founds a cluster, and is its first voter.
+    pub fn found(identity: Identity, config: Config, rng: Rng, now: Time) -> Self {
+        let mut member = Self::new(identity, config, Vec::new(), rng, now);
+        let Identity { cluster, host, info, .. } = member.identity.clone();
+        let rng = Rng::new(member.rng.bits());
+        member.adopt(Register::found(config, cluster, host, info, rng, now));
+        member
+    }
+
+    /// A process that has the file of a voter.
+    pub fn restart(
+        identity: Identity,
+        config: Config,
+        contacts: Vec<PeerId>,
+        file: &[u8],
+        rng: Rng,
+        now: Time,
+    ) -> Result<Self, Damage> {
+        let mut member = Self::new(identity, config, contacts, rng, now);
+        let rng = Rng::new(member.rng.bits());
+        let register = Register::restart(config, member.identity.info.versions, file, rng, now)?;
+        if register.cluster() != member.identity.cluster {
+            return Err(Damage::NoRegister("it belongs to another cluster"));
+        }
+        member.adopt(register);
+        Ok(member)
+    }
+
+    /// Its session.
+    pub fn client(&self) -> &SessionClient {
+        &self.client
+    }
+
+    /// Its voter.
+    pub fn register(&self) -> Option<&Register> {
+        self.register.as_ref()
+    }
+
+    /// How many letters made no sense, but for those to its voter and those of other versions and clusters.
+    pub fn strange(&self) -> u64 {
+        self.strange
+    }
+
+    /// What is to be done since the last call, in order.
+    pub fn doings(&mut self) -> Vec<Doing> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// When [`Member::wake`] is to be called.
+    pub fn next(&self) -> Time {
+        let asked = self.asked.values().map(|asked| asked.due);
+        let tick = self.register.as_ref().map(|_| self.next_tick);
+        asked.chain(tick).chain([self.client.next()]).min().unwrap_or(Time::END)
+    }
+
+    /// Time has passed. The session is looked at first.
+    pub fn wake(&mut self, now: Time) {
+        self.wish(now);
+        if let Some(register) = &mut self.register
+            && now >= self.next_tick
+        {
+            self.next_tick = now + self.config.tick;
+            register.tick(now);
+        }
+        let due: Vec<u64> =
+            self.asked.iter().filter(|(_, asked)| now >= asked.due).map(|(number, _)| *number).collect();
+        for number in due {
+            self.put(number, now);
+        }
+        self.settle(now);
+    }
+
+    /// Asks for something to be done, again and again until it is answered: [`Doing::Answered`] with the number that
+    /// this returns. What is asked twice is done once, or as if.
+    pub fn ask(&mut self, command: Command, now: Time) -> u64 {
+        let number = self.number();
+        self.asked.insert(number, Asked { command, due: now });
+        self.put(number, now);
+        self.settle(now);
+        number
+    }
+
+    /// Ends the own session: the process uses nothing any more. If it is woken after that it opens another one.
+    pub fn leave(&mut self, now: Time) -> Option<u64> {
+        let session = self.client.leave(now)?;
+        Some(self.ask(Command::Leave { session }, now))
+    }
+
+    /// What another host has sent. Why it was refused, if it was: a sentence for the log.
+    pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
+        let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
+        let is_strange = matches!(read, Err(Malformed::Format | Malformed::Bounds(_)));
+        self.strange += u64::from(is_strange);
+        let (letter, version) = read?;
+        self.on_letter(from, letter, version, now);
+        self.settle(now);
+        Ok(())
+    }
+
+    /// A write is done.
+    pub fn on_written(&mut self, number: u64, now: Time) {
+        if let (Some(register), Some(number)) = (&mut self.register, number.checked_sub(self.writes)) {
+            register.on_written(number, now);
+        }
+        self.settle(now);
+    }
+
+    fn adopt(&mut self, register: Register) {
+        self.been = self.been.max(Some(register.voter()));
+        self.register = Some(register);
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// What the session needs now.
+    fn wish(&mut self, now: Time) {
+        match self.client.wake(now) {
+            None => {}
+            Some(Wish::Open { nonce, replaces }) => {
+                let Identity { host, info, ttl, .. } = self.identity.clone();
+                let voter = self.register.as_ref().map(Register::voter);
+                let number = self.number();
+                self.opening = Some((number, nonce));
+                let command = Command::Open { host, nonce, ttl, info, voter, replaces };
+                self.send_ask(number, Question::Do(command));
+            }
+            Some(Wish::Renew { session, renewal }) => {
+                let number = self.number();
+                self.send_ask(number, Question::Renew { session, renewal });
+            }
+        }
+    }
+
+    fn put(&mut self, number: u64, now: Time) {
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.due = now + RETRY;
+            let question = Question::Do(asked.command.clone());
+            self.send_ask(number, question);
+        }
+    }
+
+    /// To the leader if it is known, and to the next one of those that might know otherwise. Who does not answer is not
+    /// asked twice in a row.
+    fn send_ask(&mut self, number: u64, question: Question) {
+        let to = self.leader.take().or_else(|| {
+            let me = self.register.is_some().then_some(self.identity.host);
+            let known: Vec<PeerId> = me.into_iter().chain(self.contacts.iter().copied()).collect();
+            self.turn += 1;
+            known.get(self.turn % known.len().max(1)).copied()
+        });
+        if let Some(to) = to {
+            self.send(to, self.identity.info.versions.min, Letter::Ask { number, question });
+        }
+    }
+
+    fn send(&mut self, to: PeerId, version: u16, letter: Letter) {
+        self.out.push(Doing::Send(to, wire::encode(&letter, version, self.identity.cluster)));
+    }
+
+    fn on_letter(&mut self, from: PeerId, letter: Letter, version: u16, now: Time) {
+        match letter {
+            Letter::Voter(_) | Letter::Ask { .. } => match &mut self.register {
+                Some(register) => register.on_letter(from, letter, version, now),
+                None => {
+                    if let Letter::Ask { number, .. } = letter {
+                        let answer = Answer::Elsewhere { leader: None, voters: self.contacts.clone() };
+                        self.send(from, version, Letter::Answer { number, answer });
+                    }
+                }
+            },
+            Letter::Enlist { voter, session } => self.on_enlist(voter, session, now),
+            Letter::Retired { voter } => self.on_retired(voter),
+            Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
+        }
+    }
+
+    /// Only the process for whose session the number was given out begins the file, and only once: else a voter could
+    /// have forgotten its votes.
+    fn on_enlist(&mut self, voter: VoterId, session: SessionId, now: Time) {
+        let is_new = self.been.is_none_or(|been| voter > been);
+        if self.register.is_none() && self.client.session() == Some(session) && is_new && self.identity.info.keeps {
+            let rng = Rng::new(self.rng.bits());
+            let versions = self.identity.info.versions;
+            self.adopt(Register::enlist(self.config, versions, self.identity.cluster, voter, rng, now));
+            self.next_tick = now;
+        }
+    }
+
+    fn on_retired(&mut self, voter: VoterId) {
+        if let Some(register) = self.register.take_if(|register| register.voter() == voter) {
+            self.writes += register.writes() + 1;
+            self.out.push(Doing::Write { number: self.writes, write: Write::Remove });
+        }
+    }
+
+    fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
+        match answer {
+            Answer::Done(outcome) => {
+                self.leader = Some(from);
+                self.on_outcome(number, outcome, now);
+            }
+            Answer::Yes { session, renewal, voters } => {
+                self.leader = Some(from);
+                self.learn(voters);
+                self.client.on_yes(session, renewal, now);
+            }
+            Answer::Over { session } => self.client.on_over(session, now),
+            Answer::Elsewhere { leader, voters } => {
+                self.leader = leader.filter(|leader| *leader != from);
+                self.learn(voters);
+                // A leader that is known is asked at once, but not again and again: two who take each other for it
+                // would make a storm.
+                if self.leader.is_some() && now >= self.next_hurry {
+                    self.next_hurry = now + RETRY;
+                    self.client.hurry(now);
+                    self.put(number, now);
+                }
+            }
+        }
+        self.wish(now);
+    }
+
+    fn on_outcome(&mut self, number: u64, outcome: Outcome, now: Time) {
+        if let Some((_, nonce)) = self.opening.take_if(|(opening, _)| *opening == number) {
+            match outcome {
+                Outcome::Opened { session, .. } => self.client.on_opened(nonce, session, now),
+                Outcome::Refused(why) => self.out.push(Doing::Refused(why)),
+                Outcome::Ended { .. } | Outcome::Joined { .. } | Outcome::Advanced(_) | Outcome::Done => {}
+            }
+        } else if self.asked.remove(&number).is_some() {
+            self.out.push(Doing::Answered(number, outcome));
+        }
+    }
+
+    /// Where voters are. Those that were known stay known: they may be asked who is now.
+    fn learn(&mut self, voters: Vec<PeerId>) {
+        let known: BTreeSet<PeerId> = self.contacts.iter().copied().chain([self.identity.host]).collect();
+        let news: Vec<PeerId> = voters.into_iter().filter(|voter| !known.contains(voter)).collect();
+        self.contacts.splice(0..0, news);
+        self.contacts.truncate(MOST_CONTACTS);
+    }
+
+    /// Passes on what the voter wants done; what it tells this very process is a call.
+    fn settle(&mut self, now: Time) {
+        let mut calls = VecDeque::new();
+        loop {
+            let effects = self.register.as_mut().map(Register::effects).unwrap_or_default();
+            for effect in effects {
+                match effect {
+                    Effect::Send { to, version, letter } => self.send(to, version, letter),
+                    Effect::Write { number, write } => {
+                        self.out.push(Doing::Write { number: self.writes + number, write });
+                    }
+                }
+            }
+            let host = self.identity.host;
+            self.out.retain_mut(|doing| match doing {
+                Doing::Send(to, bytes) if *to == host => {
+                    calls.push_back(std::mem::take(bytes));
+                    false
+                }
+                _ => true,
+            });
+            let Some(bytes) = calls.pop_front() else { return };
+            if let Ok((letter, version)) = wire::decode(&bytes, self.identity.info.versions, self.identity.cluster) {
+                self.on_letter(host, letter, version, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! One voter, without I/O: what happened goes in with the time, what is to be done comes out.
+//!
+//! ```text
+//!   clock    tick            ┐               ┌ Send
+//!   network  on_letter       ├─► Register ───┤ Write
+//!   disk     on_written      ┘               └ Halt
+//!
+//!   engine.rs     the consensus engine, and what waits for the disk
+//!   lead.rs       what only a leader does: sessions' ends, rounds, answers, voters
+//!   here          the state, the letters, the file
+//! ```
+//!
+//! The time is the local clock's, counting while the machine sleeps (`CLOCK_BOOTTIME`), and read *after* the letter or
+//! event was taken up: a leader that was elected by a letter counts from then.
+
+mod lead;
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Rng, Time};
+use serde::{Deserialize, Serialize};
+
+use self::lead::Lead;
+use crate::command::{Command, Info, Outcome};
+use crate::config::{Config, Sabotage};
+use crate::disk::Write;
+use crate::engine::{Engine, change_of};
+use crate::file::{self, Damage, Header, Record, Writer};
+use crate::form::{Entry, EntryKind, Hard, Message, Snapshot};
+use crate::leases::Grants;
+use crate::log::Log;
+use crate::state::{Seat, State, Undecodable};
+use crate::wire::{Answer, Letter};
+use crate::{ClusterId, Versions, VoterId};
+
+/// What the driver is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// To be sent, in this version.
+    Send {
+        /// To this host.
+        to: PeerId,
+        /// In the register's version, or that of the question.
+        version: u16,
+        /// What is said.
+        letter: Letter,
+    },
+    /// To be written; answered by [`Register::on_written`] with its number.
+    Write {
+        /// One more than that of the write before.
+        number: u64,
+        /// What.
+        write: Write,
+    },
+}
+
+/// Who hears the answer to something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Origin {
+    host: PeerId,
+    number: u64,
+    version: u16,
+}
+
+/// What an entry of commands says, after its version.
+#[derive(Debug, Serialize, Deserialize)]
+struct Batch(Vec<Command>);
+
+/// One voter.
+pub struct Register {
+    config: Config,
+    versions: Versions,
+    voter: VoterId,
+    engine: Engine,
+    state: State,
+    applied: u64,
+    writer: Writer,
+    writes: u64,
+    /// Never counted anew: a round of one term is none of another.
+    rounds: u64,
+    grants: Grants,
+    lead: Option<Lead>,
+    /// The last voter that wrote, and from where.
+    heard: Option<(VoterId, PeerId)>,
+    strange: BTreeMap<&'static str, u64>,
+    halted: Option<String>,
+    out: Vec<Effect>,
+}
+
+impl Register {
+    /// The first voter of a new cluster.
+    pub fn found(config: Config, cluster: ClusterId, host: PeerId, info: Info, rng: Rng, now: Time) -> Self {
+        let versions = info.versions;
+        let state = State::found(cluster, host, info);
+        let snapshot = Snapshot { index: 1, term: 1, state: state.encode() };
+        let record =
+            Record { snapshot: Some(snapshot), entries: Vec::new(), hard: Some(Hard { term: 1, vote: 0, commit: 1 }) };
+        let header = Header { cluster, voter: VoterId::new(1), file: 1 };
+        Self::begin(config, versions, header, record, rng, now)
+            .unwrap_or_else(|damage| panic!("a register that was just made is damaged: {damage}"))
+    }
+
+    /// A voter that is to get everything from the leader.
+    pub fn enlist(config: Config, versions: Versions, cluster: ClusterId, voter: VoterId, rng: Rng, now: Time) -> Self {
+        let header = Header { cluster, voter, file: 1 };
+        Self::begin(config, versions, header, Record::default(), rng, now)
+            .unwrap_or_else(|damage| panic!("a register with nothing in it is damaged: {damage}"))
+    }
+
+    /// The voter whose file this is.
+    pub fn restart(config: Config, versions: Versions, bytes: &[u8], rng: Rng, now: Time) -> Result<Self, Damage> {
+        let contents = file::read(bytes)?;
+        let header = Header { file: contents.header.file + 1, ..contents.header };
+        Self::begin(config, versions, header, contents.record, rng, now)
+    }
+
+    /// In every case a new file is begun with what is known, and nobody hears of us before that is safe.
+    fn begin(
+        config: Config,
+        versions: Versions,
+        header: Header,
+        record: Record,
+        rng: Rng,
+        now: Time,
+    ) -> Result<Self, Damage> {
+        let damage = |why| match why {
+            Undecodable::Version(version) => Damage::Version { version, ours: versions },
+            Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
+        };
+        let snapshot = record.snapshot.clone();
+        let state = match &snapshot {
+            Some(snapshot) => State::decode(&snapshot.state, versions).map_err(damage)?,
+            None => State::blank(header.cluster, versions),
+        };
+        let (writer, bytes) = Writer::begin(header, &record);
+        let log = Log::new(record, versions).map_err(damage)?;
+        let mut register = Self {
+            config,
+            versions,
+            voter: header.voter,
+            engine: Engine::new(header.voter, log, config, versions, rng, now),
+            state,
+            applied: snapshot.map_or(0, |snapshot| snapshot.index),
+            writer,
+            writes: 0,
+            rounds: 0,
+            grants: Grants::default(),
+            lead: None,
+            heard: None,
+            strange: BTreeMap::new(),
+            halted: None,
+            out: Vec::new(),
+        };
+        register.write(Write::Replace(bytes));
+        register.settle(now);
+        Ok(register)
+    }
+
+    /// Which voter this is.
+    pub fn voter(&self) -> VoterId {
+        self.voter
+    }
+
+    /// Which cluster it belongs to.
+    pub fn cluster(&self) -> ClusterId {
+        self.writer.header().cluster
+    }
+
+    /// Everything that it knows to be decided and has applied.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The last entry that is in the state.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Whether it leads, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.engine.is_leader()
+    }
+
+    /// The term it is in.
+    pub fn term(&self) -> u64 {
+        self.engine.term()
+    }
+
+    /// Where the leader is, as far as that is known.
+    pub fn leader(&self) -> Option<PeerId> {
+        self.engine.leader().and_then(|voter| self.state.seats().get(&voter)).map(|seat| seat.host)
+    }
+
+    /// How many letters could not be from a process that works, and why.
+    pub fn strange(&self) -> &BTreeMap<&'static str, u64> {
+        &self.strange
+    }
+
+    fn count_strange(&mut self, why: &'static str) {
+        *self.strange.entry(why).or_default() += 1;
+    }
+
+    /// Why it has stopped, if it has: it has met something in the log that it does not understand, and must not guess.
+    pub fn halted(&self) -> Option<&str> {
+        self.halted.as_deref()
+    }
+
+    /// How many bytes its file has.
+    pub fn file_length(&self) -> usize {
+        self.writer.length()
+    }
+
+    /// How many writes it has asked for.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// What is to be done since the last call, in order.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// To be called every [`Config::tick`]; what was missed is not made up for.
+    pub fn tick(&mut self, now: Time) {
+        if self.halted.is_some() {
+            return;
+        }
+        self.engine.tick(now);
+        self.settle(now);
+        self.lead_tick(now);
+        self.settle(now);
+        if self.engine.wants_snapshot(self.applied) {
+            self.compact(now);
+        }
+    }
+
+    /// A letter of another host, or of this one to itself.
+    pub fn on_letter(&mut self, from: PeerId, letter: Letter, version: u16, now: Time) {
+        if self.halted.is_some() {
+            return;
+        }
+        match letter {
+            Letter::Voter(message) => self.on_message(from, *message),
+            Letter::Ask { number, question } => self.on_ask(Origin { host: from, number, version }, question, now),
+            Letter::Enlist { .. } | Letter::Retired { .. } | Letter::Answer { .. } => {
+                self.count_strange("a letter that is not for a voter");
+            }
+        }
+        self.settle(now);
+    }
+
+    /// This write is done.
+    pub fn on_written(&mut self, number: u64, now: Time) {
+        if number == self.writes && self.halted.is_none() {
+            self.engine.on_written();
+            self.settle(now);
+        }
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message) {
+        if message.to != self.voter {
+            return; // For a voter that was here before.
+        }
+        if self.state.is_retired(message.from) {
+            return self.send(from, Letter::Retired { voter: message.from });
+        }
+        self.heard = Some((message.from, from));
+        if self.state.seats().get(&message.from).is_some_and(|seat| seat.host != from) {
+            self.count_strange("a voter that writes from another host");
+        } else if let Err(why) = self.engine.on_message(message) {
+            self.count_strange(why);
+        }
+    }
+
+    /// Has everything done that follows, until nothing does.
+    fn settle(&mut self, now: Time) {
+        if self.halted.is_some() {
+            return self.out.clear();
+        }
+        loop {
+            while let Some(turn) = self.engine.turn() {
+                for message in turn.send {
+                    self.post(message);
+                }
+                if let Some(snapshot) = turn.snapshot {
+                    self.restore(&snapshot);
+                }
+                self.apply(turn.committed, now);
+                self.look_who_leads(now);
+                self.on_rounds(turn.rounds, now);
+                if self.halted.is_some() {
+                    return self.out.clear();
+                }
+            }
+            self.look_who_leads(now);
+            let has_proposed = self.propose();
+            if let Some(record) = self.engine.next_write(now) {
+                let bytes = self.writer.append(&record);
+                self.write(Write::Append(bytes));
+            } else if !has_proposed && !self.engine.has_turn() {
+                return;
+            }
+        }
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>, now: Time) {
+        let Some(last) = entries.last().map(|entry| entry.index) else { return };
+        for entry in entries {
+            assert!(entry.index == self.applied + 1, "entry {} is applied after {}", entry.index, self.applied);
+            self.applied = entry.index;
+            match entry.kind {
+                EntryKind::Commands => self.apply_commands(&entry, now),
+                EntryKind::Change => self.apply_change(&entry),
+            }
+        }
+        self.engine.applied(last);
+    }
+
+    fn apply_commands(&mut self, entry: &Entry, now: Time) {
+        if entry.data.is_empty() {
+            return; // What a leader begins its term with.
+        }
+        match decode_batch(&entry.data, self.versions) {
+            Ok(Batch(commands)) => {
+                let outcomes: Vec<Outcome> =
+                    commands.into_iter().map(|command| self.apply_command(entry.term, command, now)).collect();
+                self.answer(entry.index, entry.term, outcomes);
+            }
+            Err(Undecodable::Version(version)) => {
+                self.halted = Some(format!(
+                    "entry {} of the register is of version {version}, and this program understands {}: upgrade it",
+                    entry.index, self.versions
+                ));
+            }
+            Err(Undecodable::Format) => {
+                self.halted = Some(format!("entry {} of the register is not of its format", entry.index));
+            }
+        }
+    }
+
+    fn apply_command(&mut self, term: u64, command: Command, now: Time) -> Outcome {
+        let term = match &command {
+            Command::End { term, .. } if self.config.sabotage == Sabotage::OldTermEnds => *term,
+            _ => term,
+        };
+        let outcome = self.state.apply(term, command);
+        if let Some(lead) = &mut self.lead {
+            lead.on_outcome(&outcome, now);
+        }
+        outcome
+    }
+
+    fn apply_change(&mut self, entry: &Entry) {
+        let Some(change) = change_of(entry) else { return };
+        let enlisted: Option<(VoterId, Seat)> = postcard::from_bytes(&entry.context).ok();
+        // Refused by all voters alike, since all have the same state here.
+        if enlisted.is_some_and(|(voter, seat)| !self.state.may_enlist(voter, seat)) {
+            return;
+        }
+        if let Some(conf) = self.engine.apply_change(&change) {
+            self.state.configure(conf, enlisted);
+        }
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) {
+        match State::decode(&snapshot.state, self.versions) {
+            Ok(state) => (self.state, self.applied) = (state, snapshot.index),
+            // It was decoded when it came.
+            Err(_) => self.halted = Some("the leader's snapshot cannot be read".to_owned()),
+        }
+    }
+
+    /// Our own state instead of the entries, in a new file.
+    fn compact(&mut self, now: Time) {
+        self.engine.compact(self.applied, self.state.encode(), self.state.conf());
+        let record = self.engine.begin_whole(now);
+        let header = Header { file: self.writer.header().file + 1, ..self.writer.header() };
+        let (writer, bytes) = Writer::begin(header, &record);
+        self.writer = writer;
+        self.write(Write::Replace(bytes));
+    }
+
+    fn write(&mut self, write: Write) {
+        self.writes += 1;
+        self.out.push(Effect::Write { number: self.writes, write });
+    }
+
+    fn send(&mut self, to: PeerId, letter: Letter) {
+        let version = self.state.version();
+        self.out.push(Effect::Send { to, version, letter });
+    }
+
+    /// To another voter: where its seat is, or where it wrote from as long as we have no state yet.
+    fn post(&mut self, message: Message) {
+        let seat = self.state.seats().get(&message.to).map(|seat| seat.host);
+        let heard = self.heard.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
+        if let Some(host) = seat.or(heard) {
+            self.send(host, Letter::Voter(Box::new(message)));
+        }
+    }
+
+    fn answer_to(&mut self, origin: Origin, answer: Answer) {
+        let letter = Letter::Answer { number: origin.number, answer };
+        self.out.push(Effect::Send { to: origin.host, version: origin.version, letter });
+    }
+}
+
+fn encode_batch(batch: &Batch, version: u16) -> Vec<u8> {
+    // Nothing of ours is without a known length, which is all that could fail.
+    postcard::to_extend(batch, version.to_le_bytes().to_vec()).unwrap_or_default()
+}
+
+fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {
+    let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
+    let version = u16::from_le_bytes(*version);
+    if !versions.has(version) {
+        return Err(Undecodable::Version(version));
+    }
+    match postcard::take_from_bytes(rest) {
+        Ok((batch, [])) => Ok(batch),
+        Ok(_) | Err(_) => Err(Undecodable::Format),
+    }
+}

@@ -1,0 +1,321 @@
+//! What only a leader does, and forgets when it leads no more.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use peerlock_base::{PeerId, Time};
+use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
+
+use super::{Batch, Origin, Register, encode_batch};
+use crate::command::{Command, Outcome, Refusal};
+use crate::config::Sabotage;
+use crate::form::MOST_ENTRY;
+use crate::leases::Leases;
+use crate::voters::{self, Change};
+use crate::wire::{Answer, Letter, Question};
+use crate::{SessionId, VoterId};
+
+/// So many commands are one entry at most.
+const MOST_BATCH: usize = 256;
+/// So many commands wait at most; who comes then asks again.
+const MOST_QUEUED: usize = 8192;
+
+/// Somebody waits to hear that its session stands.
+#[derive(Clone, Copy, Debug)]
+struct Renewal {
+    origin: Origin,
+    renewal: u64,
+}
+
+/// A command, and who hears what comes of it.
+type Wanted = (Command, Option<Origin>);
+
+/// One term's office.
+pub(super) struct Lead {
+    term: u64,
+    leases: Leases,
+    /// What is to be proposed when the entry before is applied: all of it in one.
+    queue: Vec<Wanted>,
+    /// The entry under way, and who hears what comes of it.
+    flight: Option<(u64, Vec<Wanted>)>,
+    /// Renewals that came since the last round began, one for each session.
+    waiting: BTreeMap<SessionId, Renewal>,
+    /// Rounds under way, with the renewals that came before each.
+    rounds: BTreeMap<u64, BTreeMap<SessionId, Renewal>>,
+    /// Rounds that a majority has confirmed, by what must be applied before they count.
+    confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
+    /// Since when each voter's host has had no session.
+    absent: BTreeMap<VoterId, Time>,
+    ticks: u64,
+}
+
+impl Lead {
+    fn new(term: u64, leases: Leases) -> Self {
+        Self {
+            term,
+            leases,
+            queue: Vec::new(),
+            flight: None,
+            waiting: BTreeMap::new(),
+            rounds: BTreeMap::new(),
+            confirmed: Vec::new(),
+            absent: BTreeMap::new(),
+            ticks: 0,
+        }
+    }
+
+    pub(super) fn on_outcome(&mut self, outcome: &Outcome, now: Time) {
+        match outcome {
+            Outcome::Opened { session, .. } => self.leases.on_opened(*session, now),
+            Outcome::Ended { sessions, .. } => sessions.iter().for_each(|session| self.leases.on_ended(*session)),
+            _ => {}
+        }
+    }
+}
+
+impl Register {
+    /// A new term's leader begins with nothing: whatever was under way belongs to another term.
+    pub(super) fn look_who_leads(&mut self, now: Time) {
+        let term = self.engine.is_leader().then(|| self.engine.term());
+        if self.lead.as_ref().map(|lead| lead.term) == term {
+            return;
+        }
+        let Some(term) = term else {
+            if self.config.sabotage != Sabotage::OldTermEnds {
+                self.lead = None;
+            }
+            return;
+        };
+        let elected = if self.config.sabotage == Sabotage::EndsAtOnce { Time::ZERO } else { now };
+        let mut lead = Lead::new(term, Leases::new(elected, self.config.slack));
+        if let Some(before) = self.lead.take() {
+            // Reached by sabotage only: what was not decided is tried again.
+            lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
+        }
+        self.lead = Some(lead);
+    }
+
+    pub(super) fn lead_tick(&mut self, now: Time) {
+        // Counted by everybody, so that it is not begun anew by every election.
+        let mut lapsed = Vec::new();
+        for (name, resource) in self.state.resources() {
+            for (&fencing, grant) in resource.detached() {
+                let (stretch, ttl) = (grant.stretch, grant.ttl.span());
+                if self.grants.has_lapsed((name, fencing), stretch, ttl, self.config.slack, now) {
+                    lapsed.push(Command::Lapse { resource: name.clone(), fencing, stretch });
+                }
+            }
+        }
+        let resources = self.state.resources();
+        self.grants.retain(|name, fencing| {
+            resources.get(name).is_some_and(|resource| resource.detached().contains_key(&fencing))
+        });
+        if !self.engine.is_settled() {
+            return;
+        }
+        let Some(lead) = &mut self.lead else { return };
+        lead.ticks += 1;
+        let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
+        let due = lead.leases.due(now, sessions);
+        if !due.is_empty() {
+            lead.queue.push((Command::End { sessions: due, term: lead.term }, None));
+        }
+        lapsed.retain(|lapse| !lead.queue.iter().any(|(queued, _)| queued == lapse));
+        lead.queue.extend(lapsed.into_iter().map(|lapse| (lapse, None)));
+        let version = self.state.version() + 1;
+        let raise = Command::Raise { version };
+        if self.versions.has(version) && self.state.can_raise(version) && lead.queue.is_empty() {
+            lead.queue.push((raise, None));
+        }
+        self.begin_round();
+        self.change_voters(now);
+        self.tell_learners();
+    }
+
+    /// One round for everybody who has asked since the last one began.
+    fn begin_round(&mut self) {
+        let Some(lead) = &mut self.lead else { return };
+        if !lead.waiting.is_empty() {
+            self.rounds += 1;
+            lead.rounds.insert(self.rounds, take(&mut lead.waiting));
+            self.engine.begin_round(self.rounds);
+        }
+    }
+
+    /// A majority has confirmed that this was still the leader after these rounds had begun.
+    pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
+        let applied = self.applied;
+        let Some(lead) = &mut self.lead else { return };
+        for (round, index) in rounds {
+            if let Some(mut renewals) = lead.rounds.remove(&round) {
+                if self.config.sabotage == Sabotage::RoundBeforeRequest {
+                    renewals.append(&mut lead.waiting);
+                    take(&mut lead.rounds).into_values().for_each(|mut later| renewals.append(&mut later));
+                }
+                lead.confirmed.push((index, renewals));
+            }
+        }
+        let (ready, later) = take(&mut lead.confirmed).into_iter().partition(|(index, _)| *index <= applied);
+        lead.confirmed = later;
+        for (session, renewal) in Vec::from_iter(ready).into_iter().flat_map(|(_, renewals)| renewals) {
+            self.say_yes(session, renewal, now);
+        }
+    }
+
+    fn say_yes(&mut self, session: SessionId, Renewal { origin, renewal }: Renewal, now: Time) {
+        let Some(lead) = &mut self.lead else { return };
+        if self.state.sessions().contains_key(&session) {
+            if lead.leases.may_say_yes(session, now) {
+                let voters = self.state.voter_hosts();
+                self.answer_to(origin, Answer::Yes { session, renewal, voters });
+            }
+        } else if self.state.is_over(session) {
+            self.answer_to(origin, Answer::Over { session });
+        }
+    }
+
+    /// A process asks something.
+    pub(super) fn on_ask(&mut self, origin: Origin, question: Question, now: Time) {
+        if let Question::Renew { session, .. } = question
+            && self.state.is_over(session)
+        {
+            // That is final, whoever says it.
+            return self.answer_to(origin, Answer::Over { session });
+        }
+        if self.lead.is_none() || !self.engine.is_leader() {
+            let (leader, voters) = (self.leader(), self.state.voter_hosts());
+            return self.answer_to(origin, Answer::Elsewhere { leader, voters });
+        }
+        if !self.is_theirs(origin.host, &question) {
+            self.count_strange("a question about another host's session, or for a leader only");
+            return self.answer_to(origin, Answer::Done(Outcome::Refused(Refusal::NotYours)));
+        }
+        let Some(lead) = &mut self.lead else { return };
+        match question {
+            Question::Renew { session, renewal } if self.config.sabotage == Sabotage::YesWithoutRound => {
+                self.say_yes(session, Renewal { origin, renewal }, now);
+            }
+            Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
+            Question::Do(command) => {
+                let mut queued = lead.queue.iter().filter_map(|(_, asker)| *asker);
+                if lead.queue.len() < MOST_QUEUED && !queued.any(|asker| asker == origin) {
+                    lead.queue.push((command, Some(origin)));
+                }
+            }
+        }
+    }
+
+    /// Whether a host may ask this: for itself and its own sessions only, and nothing that a leader decides.
+    fn is_theirs(&self, host: PeerId, question: &Question) -> bool {
+        let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
+        match question {
+            Question::Renew { session, .. } => owns(*session),
+            Question::Do(Command::Open { host: opens, .. }) => *opens == host,
+            Question::Do(command) => !command.is_leaders() && command.session().is_none_or(owns),
+        }
+    }
+
+    /// Appends everything that waits as one entry, if none is under way.
+    pub(super) fn propose(&mut self) -> bool {
+        let version = self.state.version();
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.flight.is_none() && !lead.queue.is_empty()) else {
+            return false;
+        };
+        let mut most = lead.queue.len().min(MOST_BATCH);
+        loop {
+            let batch = Batch(lead.queue[..most].iter().map(|(command, _)| command.clone()).collect());
+            let data = encode_batch(&batch, version);
+            if data.len() > MOST_ENTRY && most > 1 {
+                most /= 2;
+                continue;
+            }
+            let Some(index) = self.engine.propose(data) else { return false };
+            lead.flight = Some((index, lead.queue.drain(..most).collect()));
+            return true;
+        }
+    }
+
+    /// An entry was applied: who asked for it hears what came of it.
+    pub(super) fn answer(&mut self, index: u64, term: u64, outcomes: Vec<Outcome>) {
+        let Some(lead) = self.lead.as_mut().filter(|lead| lead.term == term) else { return };
+        let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
+        for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
+            if let Some(origin) = origin {
+                self.answer_to(origin, Answer::Done(outcome));
+            }
+        }
+    }
+
+    /// Voters that are lost for good: without a session for too long, or with one that has another file or none.
+    fn lost_voters(&mut self, now: Time) -> BTreeSet<VoterId> {
+        let Some(lead) = &mut self.lead else { return BTreeSet::new() };
+        let mut lost = BTreeSet::new();
+        lead.absent.retain(|voter, _| self.state.seats().contains_key(voter));
+        for (&voter, seat) in self.state.seats() {
+            match self.state.session_of(seat.host) {
+                Some((id, session)) => {
+                    lead.absent.remove(&voter);
+                    if session.voter != Some(voter) && seat.session != Some(id) {
+                        lost.insert(voter);
+                    }
+                }
+                None => {
+                    if now >= *lead.absent.entry(voter).or_insert(now) + self.config.replace_after {
+                        lost.insert(voter);
+                    }
+                }
+            }
+        }
+        lost.remove(&self.voter);
+        lost
+    }
+
+    fn change_voters(&mut self, now: Time) {
+        if self.engine.has_pending_change() {
+            return;
+        }
+        let lost = self.lost_voters(now);
+        let engine = &self.engine;
+        let Some(change) = voters::plan(&self.state, &lost, |voter| engine.has_caught_up(voter)) else { return };
+        let single = |kind, voter: VoterId| {
+            let mut single = ConfChangeSingle { node_id: voter.get(), ..ConfChangeSingle::default() };
+            single.set_change_type(kind);
+            single
+        };
+        let mut proposed = ConfChangeV2::default();
+        let mut context = Vec::new();
+        let changes: Vec<ConfChangeSingle> = match change {
+            Change::Leave => Vec::new(),
+            Change::Drop(voter) => vec![single(ConfChangeType::RemoveNode, voter)],
+            Change::Enlist(voter, seat) => {
+                // Nothing of ours is without a known length, which is all that could fail.
+                context = postcard::to_allocvec(&(voter, seat)).unwrap_or_default();
+                vec![single(ConfChangeType::AddLearnerNode, voter)]
+            }
+            Change::Switch { add, remove } => {
+                // Left by an entry of its own, by whoever leads then: the engine's own way of leaving depends on who
+                // led when.
+                proposed.set_transition(ConfChangeTransition::Explicit);
+                let add = add.into_iter().map(|voter| single(ConfChangeType::AddNode, voter));
+                add.chain(remove.into_iter().map(|voter| single(ConfChangeType::RemoveNode, voter))).collect()
+            }
+        };
+        proposed.set_changes(changes.into());
+        self.engine.propose_change(proposed, context);
+    }
+
+    /// A learner that has nothing yet may not know that it is one.
+    fn tell_learners(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        if lead.ticks % 4 != 0 {
+            return;
+        }
+        let learners = self.state.conf().learners.iter().filter(|voter| !self.engine.has_begun(**voter));
+        let seats = learners.filter_map(|voter| self.state.seats().get(voter).map(|seat| (*voter, *seat)));
+        for (voter, seat) in seats.collect::<Vec<_>>() {
+            if let Some(session) = seat.session {
+                self.send(seat.host, Letter::Enlist { voter, session });
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Who should vote: one step at a time towards it.
+//!
+//! One voter for one or two hosts with a data folder, three from three on, five from seven on. An even number would
+//! stand no more losses than the odd one below it. Who is to vote learns first, so that a majority never waits for
+//! somebody who has nothing yet; then the old set and the new one both have to agree (a joint configuration), and then
+//! the old one is left.
+
+use std::collections::BTreeSet;
+
+use peerlock_base::PeerId;
+
+use crate::state::{Seat, State};
+use crate::{SessionId, VoterId};
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This seat for a learner.
+    Enlist(VoterId, Seat),
+    /// These learners vote, instead of those voters if there are any: the beginning of a joint configuration.
+    Switch {
+        /// Who votes from now on.
+        add: Vec<VoterId>,
+        /// Who does not any more.
+        remove: Vec<VoterId>,
+    },
+    /// The end of a joint configuration.
+    Leave,
+    /// A learner that will not become a voter.
+    Drop(VoterId),
+}
+
+/// How many voters so many hosts with data folders should have.
+pub fn target(hosts: usize) -> usize {
+    match hosts {
+        0..=2 => 1,
+        3..=6 => 3,
+        _ => 5,
+    }
+}
+
+/// What to do next, given which voters are lost for good and which learners have caught up.
+pub fn plan(state: &State, lost: &BTreeSet<VoterId>, caught_up: impl Fn(VoterId) -> bool) -> Option<Change> {
+    let conf = state.conf();
+    if !conf.outgoing.is_empty() {
+        return Some(Change::Leave);
+    }
+    if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
+        return Some(Change::Drop(*learner));
+    }
+    let gone: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| lost.contains(voter)).collect();
+    let hosts = state.members().values().filter(|info| info.keeps).count();
+    let missing = target(hosts).saturating_sub(conf.voters.len());
+    let ready: Vec<VoterId> = conf.learners.iter().copied().filter(|learner| caught_up(*learner)).collect();
+    let replaced = gone.len().min(ready.len());
+    if replaced > 0 {
+        return Some(Change::Switch { add: ready[..replaced].to_vec(), remove: gone[..replaced].to_vec() });
+    }
+    if missing > 0 && gone.is_empty() && ready.len() >= missing {
+        return Some(Change::Switch { add: ready[..missing].to_vec(), remove: Vec::new() });
+    }
+    if conf.learners.len() >= gone.len() + missing {
+        return None;
+    }
+    let (session, host) = candidate(state, lost)?;
+    Some(Change::Enlist(state.next_voter(), Seat { host, session: Some(session) }))
+}
+
+/// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in
+/// its own place.
+fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
+    let is_seated = |host| state.seats().iter().any(|(voter, seat)| seat.host == host && !lost.contains(voter));
+    let can = |host| state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()));
+    let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
+    sessions.filter(|(_, host)| can(*host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(|host| {
+        // Its newest session, which is the one that lives.
+        state.session_of(host).map(|(session, _)| (session, host))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{Command, Info};
+    use crate::state::Conf;
+    use crate::{ClusterId, Label, Ttl, Versions};
+
+    fn info(keeps: bool) -> Info {
+        Info { name: Label::new("h").unwrap(), addresses: Vec::new(), versions: Versions::OURS, keeps }
+    }
+
+    /// Hosts 1… with a session each; the first one votes.
+    fn cluster(hosts: u64) -> State {
+        let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(true));
+        (1..=hosts).for_each(|host| open(&mut state, host, true));
+        state
+    }
+
+    fn open(state: &mut State, host: u64, keeps: bool) {
+        let host = PeerId::new(host);
+        let ttl = Ttl::from_millis(1000).unwrap();
+        state.apply(1, Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None });
+    }
+
+    /// Carries the plan out until nothing is left to do; every learner catches up.
+    fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
+        let mut done = Vec::new();
+        while let Some(change) = plan(state, lost, |_| true) {
+            done.push(format!("{change:?}").split([' ', '(']).next().unwrap_or_default().to_owned());
+            let mut conf = state.conf().clone();
+            let mut enlisted = None;
+            match change {
+                Change::Enlist(voter, seat) => {
+                    assert!(state.may_enlist(voter, seat));
+                    conf.learners.insert(voter);
+                    enlisted = Some((voter, seat));
+                }
+                Change::Switch { add, remove } => {
+                    conf.outgoing = conf.voters.clone();
+                    conf.learners.retain(|learner| !add.contains(learner));
+                    conf.voters.extend(add);
+                    conf.voters.retain(|voter| !remove.contains(voter));
+                }
+                Change::Leave => conf.outgoing.clear(),
+                Change::Drop(learner) => _ = conf.learners.remove(&learner),
+            }
+            state.configure(conf, enlisted);
+            assert!(done.len() < 50, "{done:?}");
+        }
+        done
+    }
+
+    #[test]
+    fn one_three_five() {
+        for (hosts, voters) in [(1, 1), (2, 1), (3, 3), (4, 3), (6, 3), (7, 5), (20, 5)] {
+            let mut state = cluster(hosts);
+            settle(&mut state, &BTreeSet::new());
+            assert_eq!(state.conf().voters.len(), voters, "{hosts}");
+            assert_eq!(state.conf(), &Conf { voters: state.conf().voters.clone(), ..Conf::default() });
+        }
+    }
+
+    #[test]
+    fn two_become_voters_in_one_step() {
+        let done = settle(&mut cluster(3), &BTreeSet::new());
+        assert_eq!(done, ["Enlist", "Enlist", "Switch", "Leave"]);
+    }
+
+    #[test]
+    fn a_lost_voter_is_replaced_by_somebody_who_has_learnt() {
+        let mut state = cluster(4);
+        settle(&mut state, &BTreeSet::new());
+        let lost = BTreeSet::from([VoterId::new(3)]);
+        assert_eq!(settle(&mut state, &lost), ["Enlist", "Switch", "Leave"]);
+        assert_eq!(state.conf().voters, [1, 2, 4].map(VoterId::new).into());
+        assert!(state.is_retired(VoterId::new(3)));
+    }
+
+    #[test]
+    fn a_host_without_its_file_comes_back_in_its_own_place_as_another_voter() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        let lost = BTreeSet::from([VoterId::new(2)]);
+        settle(&mut state, &lost);
+        assert_eq!(state.conf().voters, [1, 3, 4].map(VoterId::new).into());
+        assert_eq!(state.seats()[&VoterId::new(4)].host, PeerId::new(2));
+    }
+
+    #[test]
+    fn who_keeps_nothing_never_votes_and_nobody_is_replaced_by_nobody() {
+        let mut state = cluster(2);
+        (10..20).for_each(|host| open(&mut state, host, false));
+        assert_eq!(plan(&state, &BTreeSet::new(), |_| true), None);
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        state.apply(1, Command::Leave { session: state.session_of(PeerId::new(3)).unwrap().0 });
+        assert_eq!(plan(&state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
+        assert_eq!(state.members().len(), 3, "and nobody is forgotten");
+    }
+}

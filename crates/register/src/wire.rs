@@ -1,0 +1,243 @@
+//! What processes say to each other about the register, as bytes.
+//!
+//! ```text
+//!   version (2 bytes) │ cluster (16) │ a Letter in postcard's format
+//! ```
+//!
+//! Voters speak to each other in the register's own version; a question is put in the oldest version that its sender
+//! knows, unless it has heard that the cluster's is newer, and answered in the version in which it was put. So a
+//! process of this version and one of the next understand each other.
+
+use peerlock_base::PeerId;
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Command, Outcome};
+use crate::form::Message;
+use crate::{ClusterId, SessionId, Versions, VoterId};
+
+/// So many bytes a letter may have: the largest is a snapshot.
+pub const MOST_LETTER: usize = 32 << 20;
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Letter {
+    /// From voter to voter.
+    Voter(Box<Message>),
+    /// From the leader to a process that is to become a voter: it may begin this voter's file if that is its session.
+    Enlist {
+        /// Whose number that is.
+        voter: VoterId,
+        /// For whom it was given out.
+        session: SessionId,
+    },
+    /// To a voter that is none any more, from one that knows.
+    Retired {
+        /// Which.
+        voter: VoterId,
+    },
+    /// Answered by `Answer` with the same number, unless the voter loses its office meanwhile.
+    Ask {
+        /// Which question of the asker's.
+        number: u64,
+        /// What is asked.
+        question: Question,
+    },
+    /// To who asked.
+    Answer {
+        /// As it was in the question.
+        number: u64,
+        /// What is answered.
+        answer: Answer,
+    },
+}
+
+/// What a process may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// For this to be done, by an entry.
+    Do(Command),
+    /// Does this session still stand?
+    Renew {
+        /// Which.
+        session: SessionId,
+        /// A yes names it.
+        renewal: u64,
+    },
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// It was applied, and nothing of this will be lost.
+    Done(Outcome),
+    /// The session stands, and stood after the renewal was sent.
+    Yes {
+        /// Which.
+        session: SessionId,
+        /// Which renewal.
+        renewal: u64,
+        /// Where the voters are.
+        voters: Vec<PeerId>,
+    },
+    /// The session is over.
+    Over {
+        /// Which.
+        session: SessionId,
+    },
+    /// Ask another one. Nothing was done.
+    Elsewhere {
+        /// The leader, as far as it is known.
+        leader: Option<PeerId>,
+        /// Where the voters are.
+        voters: Vec<PeerId>,
+    },
+}
+
+/// Why bytes are not a letter for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Of a version that we do not understand.
+    #[error("it is of version {0} of the register, and this program understands {1}: upgrade the older of the two")]
+    Version(u16, Versions),
+    /// Of another cluster.
+    #[error("it belongs to the cluster {theirs}, and this is {ours}: two clusters that were founded apart stay apart")]
+    Cluster {
+        /// The sender's.
+        theirs: ClusterId,
+        /// Our own.
+        ours: ClusterId,
+    },
+    /// Not of our format.
+    #[error("it is no letter of a register")]
+    Format,
+    /// Of our format, and out of bounds.
+    #[error("it has {0}")]
+    Bounds(&'static str),
+}
+
+/// A letter as bytes of this version.
+pub fn encode(letter: &Letter, version: u16, cluster: ClusterId) -> Vec<u8> {
+    let mut bytes = version.to_le_bytes().to_vec();
+    bytes.extend(cluster.get().to_le_bytes());
+    // Nothing of ours is without a known length, which is all that could fail.
+    postcard::to_extend(letter, bytes).unwrap_or_default()
+}
+
+/// The letter that bytes are, and its version.
+pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(Letter, u16), Malformed> {
+    let (version, rest) = bytes.split_first_chunk().ok_or(Malformed::Format)?;
+    let version = u16::from_le_bytes(*version);
+    if !versions.has(version) {
+        return Err(Malformed::Version(version, versions));
+    }
+    let (theirs, rest) = rest.split_first_chunk().ok_or(Malformed::Format)?;
+    let theirs = ClusterId::new(u128::from_le_bytes(*theirs));
+    if theirs != cluster {
+        return Err(Malformed::Cluster { theirs, ours: cluster });
+    }
+    if bytes.len() > MOST_LETTER {
+        return Err(Malformed::Bounds("too many bytes"));
+    }
+    let Ok((letter, [])) = postcard::take_from_bytes(rest) else { return Err(Malformed::Format) };
+    match &letter {
+        Letter::Voter(message) => message.check().map_err(Malformed::Bounds)?,
+        Letter::Ask { question: Question::Do(command), .. } => command.check().map_err(Malformed::Bounds)?,
+        Letter::Ask { .. } | Letter::Answer { .. } | Letter::Enlist { .. } | Letter::Retired { .. } => {}
+    }
+    Ok((letter, version))
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::Rng;
+
+    use super::*;
+    use crate::Label;
+    use crate::form::{Entry, EntryKind, Kind, MOST_ENTRY};
+
+    const CLUSTER: ClusterId = ClusterId::new(7);
+
+    fn append() -> Message {
+        let entry = |index| Entry { index, term: 3, kind: EntryKind::Commands, data: vec![1], context: Vec::new() };
+        Message {
+            kind: Kind::Append,
+            from: VoterId::new(1),
+            to: VoterId::new(2),
+            term: 3,
+            log_term: 2,
+            index: 4,
+            commit: 4,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Vec::new(),
+            entries: vec![entry(5), entry(6)],
+            snapshot: None,
+        }
+    }
+
+    fn back(letter: &Letter) -> Result<(Letter, u16), Malformed> {
+        decode(&encode(letter, 1, CLUSTER), Versions::OURS, CLUSTER)
+    }
+
+    #[test]
+    fn a_letter_comes_back_as_it_was() {
+        let join = Command::Join { session: SessionId::new(3), resource: Label::new("x").unwrap(), slots: 2 };
+        for letter in [
+            Letter::Voter(Box::new(append())),
+            Letter::Ask { number: 1, question: Question::Do(join) },
+            Letter::Answer { number: 1, answer: Answer::Elsewhere { leader: None, voters: vec![PeerId::new(9)] } },
+        ] {
+            assert_eq!(back(&letter), Ok((letter, 1)));
+        }
+    }
+
+    #[test]
+    fn other_versions_and_clusters_are_refused_with_a_sentence() {
+        let letter = Letter::Retired { voter: VoterId::new(1) };
+        let older = decode(&encode(&letter, 2, CLUSTER), Versions::OURS, CLUSTER).unwrap_err();
+        assert_eq!(
+            older.to_string(),
+            "it is of version 2 of the register, and this program understands 1: upgrade the older of the two"
+        );
+        let other = decode(&encode(&letter, 1, ClusterId::new(8)), Versions::OURS, CLUSTER).unwrap_err();
+        assert!(other.to_string().contains("00000000000000000000000000000008"), "{other}");
+        assert!(other.to_string().contains("00000000000000000000000000000007"), "{other}");
+    }
+
+    #[test]
+    fn what_the_engine_takes_for_granted_is_checked() {
+        type Wrong = fn(&mut Message);
+        let table: [Wrong; 9] = [
+            |it| it.term = 1 << 50,
+            |it| it.from = VoterId::new(0),
+            |it| it.entries[1].index = 8,
+            |it| it.entries[0].term = 1,
+            |it| it.entries[1].term = 4,
+            |it| it.entries[0].data = vec![0; MOST_ENTRY + 1],
+            |it| it.context = vec![0; 65],
+            |it| it.kind = Kind::Heartbeat,
+            |it| it.kind = Kind::Snapshot,
+        ];
+        for (case, wrong) in table.into_iter().enumerate() {
+            let mut message = append();
+            wrong(&mut message);
+            assert!(matches!(back(&Letter::Voter(Box::new(message))), Err(Malformed::Bounds(_))), "{case}");
+        }
+        let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
+        let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
+        assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
+    }
+
+    #[test]
+    fn no_bytes_crash_the_decoder_or_make_it_allocate_more_than_they_are() {
+        let mut rng = Rng::new(1);
+        for _ in 0..20_000 {
+            let length = rng.below(80) as usize;
+            let mut bytes = encode(&Letter::Retired { voter: VoterId::new(1) }, 1, CLUSTER);
+            bytes.truncate(18);
+            bytes.extend((0..length).map(|_| rng.bits() as u8));
+            _ = decode(&bytes, Versions::OURS, CLUSTER);
+        }
+    }
+}

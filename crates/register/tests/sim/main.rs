@@ -1,0 +1,96 @@
+//! The register with its real engine, on fake disks, slow clocks and a bad network, from seeds.
+//!
+//! As many runs as CI has time for; more with `RUNS=10000 cargo test -p peerlock-register --test sim -- --nocapture`,
+//! one again, with its trace, with `SEED=7 RUNS=1 …`.
+
+mod disk;
+mod setting;
+mod watch;
+mod world;
+
+use peerlock_register::Sabotage;
+use setting::Setting;
+use watch::{Counts, Violation};
+use world::World;
+
+/// How many runs are made where nobody says otherwise: about half a minute's.
+const RUNS: u64 = 400;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run(setting: Setting) -> (Counts, Result<(), Violation>) {
+    let mut world = World::new(setting, false);
+    let result = world.run();
+    (world.watch.counts, result)
+}
+
+/// The last lines of a run that went wrong.
+fn retell(setting: Setting, violation: &Violation) -> String {
+    let seed = setting.seed;
+    let mut world = World::new(setting, true);
+    let again = world.run();
+    let lines: Vec<&str> = world.trace().lines().collect();
+    let last = lines[lines.len().saturating_sub(60)..].join("\n");
+    format!(
+        "{last}\nseed {seed}: {violation:?} (again: {again:?})\n\
+         SEED={seed} RUNS=1 cargo test -p peerlock-register --test sim seeded -- --nocapture"
+    )
+}
+
+#[test]
+fn seeded_runs_keep_every_promise() {
+    let (first, runs) = (number("SEED").unwrap_or(0), number("RUNS").unwrap_or(RUNS));
+    let mut all = Counts::default();
+    for seed in first..first + runs {
+        let setting = Setting::draw(seed);
+        let (counts, result) = run(setting);
+        if let Err(violation) = result {
+            panic!("{}", retell(setting, &violation));
+        }
+        all.add(counts);
+    }
+    println!("{runs} runs from seed {first}: {all}");
+    if runs >= RUNS {
+        all.check();
+    }
+}
+
+/// Each rule left out, with the first seed that finds it.
+#[test]
+fn every_rule_that_is_left_out_is_missed() {
+    for (sabotage, seed) in [
+        (Sabotage::YesWithoutRound, 0),
+        (Sabotage::RoundBeforeRequest, 0),
+        (Sabotage::EndsAtOnce, 0),
+        (Sabotage::OldTermEnds, 0),
+        (Sabotage::CountsFromAnswer, 0),
+        (Sabotage::AckBeforeDisk, 0),
+        (Sabotage::NoLatch, 0),
+    ] {
+        if std::env::var("ONLY").is_ok_and(|only| format!("{sabotage:?}") != only) {
+            continue;
+        }
+        let most = number("MUTANT_RUNS").unwrap_or(1);
+        let found = (seed..seed + most).find_map(|seed| {
+            let (_, result) = run(Setting { sabotage, ..Setting::draw(seed) });
+            result.err().map(|violation| (seed, violation))
+        });
+        println!("{sabotage:?}: {found:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    for seed in [1, 2, 6] {
+        let trace = || {
+            let mut world = World::new(Setting::draw(seed), true);
+            _ = world.run();
+            world.trace().to_owned()
+        };
+        let first = trace();
+        assert!(first.lines().count() > 1000, "seed {seed} says little");
+        assert!(first == trace(), "seed {seed} is not the same again");
+    }
+}

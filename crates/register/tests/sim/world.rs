@@ -1,0 +1,588 @@
+//! Hosts, their clocks, their disks, the network between them, and what goes wrong: all from one seed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::fmt::Write as _;
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_register::disk::{Disk as _, Write};
+use peerlock_register::{
+    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, Register, SessionId, Versions, VoterId,
+    election_time,
+};
+
+use crate::disk::{Crash, FakeDisk};
+use crate::setting::Setting;
+use crate::watch::{Violation, Watch, stamp};
+
+/// When trouble begins, when it is over, and when everybody must have a session again: after three elections' time.
+const TROUBLE: Span = Span::from_secs(4);
+const QUIET: Span = Span::from_secs(24);
+const CLUSTER: ClusterId = ClusterId::new(0xc1);
+
+/// A trouble that a host or the network can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    Crash(usize),
+    Freeze(usize),
+    SlowDisk(usize),
+    /// Everybody on one side.
+    Split(u64),
+    /// Nobody hears this host, or it hears nobody.
+    OneWay(usize, bool),
+    /// These two do not hear each other.
+    Pair(usize, usize),
+    /// The leader keeps these peers and loses the other voters, who will elect another one.
+    Usurp(u64),
+    Heal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Wake(usize, u64),
+    Bytes {
+        from: usize,
+        to: usize,
+        bytes: Vec<u8>,
+    },
+    Written(usize, u64, u64),
+    Start(usize),
+    /// The process ends in good order and starts again as the next version.
+    Upgrade(usize),
+    Thaw(usize),
+    Load(usize),
+    Trouble,
+    /// Those with `true` hear nobody else, and are not heard.
+    Part(Vec<bool>),
+    Quiet,
+    Judgement,
+}
+
+struct Host {
+    member: Option<Member>,
+    disk: FakeDisk,
+    /// How fast its clock runs, in millionths, and what it showed at the beginning.
+    rate: u64,
+    offset: Span,
+    /// Which process of the host this is.
+    process: u64,
+    frozen: bool,
+    missed: Vec<Event>,
+    slow_until: Time,
+    disk_busy: Time,
+    gone: bool,
+    asked: BTreeMap<u64, Command>,
+    contacts: Vec<PeerId>,
+    wakes_at: Time,
+}
+
+pub struct World {
+    setting: Setting,
+    now: Time,
+    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
+    scheduled: u64,
+    hosts: Vec<Host>,
+    cut: BTreeSet<(usize, usize)>,
+    /// What is said to this host until then is late by so much.
+    held: (usize, Time, Span),
+    /// Voters whose files were lost or damaged, or whose hosts are gone.
+    wounded: BTreeSet<VoterId>,
+    quiet: bool,
+    network: Rng,
+    trouble: Rng,
+    load: Rng,
+    pub watch: Watch,
+    terms: BTreeSet<u64>,
+    conf: Conf,
+    trace: Option<String>,
+}
+
+fn peer(host: usize) -> PeerId {
+    PeerId::new(host as u64 + 1)
+}
+
+impl World {
+    pub fn new(setting: Setting, traced: bool) -> Self {
+        let rng = &mut Rng::stream(setting.seed, 2);
+        let count = setting.keepers + setting.others;
+        let hosts = (0..count)
+            .map(|_| Host {
+                member: None,
+                disk: FakeDisk::default(),
+                rate: 990_000 + rng.below(20_001),
+                offset: Span::from_secs(rng.below(100)),
+                process: 0,
+                frozen: false,
+                missed: Vec::new(),
+                slow_until: Time::ZERO,
+                disk_busy: Time::ZERO,
+                gone: false,
+                asked: BTreeMap::new(),
+                contacts: Vec::new(),
+                wakes_at: Time::END,
+            })
+            .collect();
+        let mut world = Self {
+            setting,
+            now: Time::ZERO,
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            hosts,
+            cut: BTreeSet::new(),
+            held: (0, Time::ZERO, Span::ZERO),
+            wounded: BTreeSet::new(),
+            quiet: false,
+            network: Rng::stream(setting.seed, 3),
+            trouble: Rng::stream(setting.seed, 4),
+            load: Rng::stream(setting.seed, 5),
+            watch: Watch::default(),
+            terms: BTreeSet::new(),
+            conf: Conf::default(),
+            trace: traced.then(String::new),
+        };
+        for host in 0..count {
+            let at = if host == 0 { Time::ZERO } else { Time::ZERO + rng.between(Span::ZERO, Span::from_millis(1500)) };
+            world.schedule(at, Event::Start(host));
+            world.schedule(at + Span::from_millis(500), Event::Load(host));
+        }
+        for host in (0..count).filter(|_| setting.upgrades) {
+            let at = Time::ZERO + rng.between(TROUBLE, QUIET);
+            world.schedule(at, Event::Upgrade(host));
+        }
+        world.schedule(Time::ZERO + TROUBLE, Event::Trouble);
+        world.schedule(Time::ZERO + QUIET, Event::Quiet);
+        let judgement = Time::ZERO + QUIET + election_time(&setting.config()) * 3;
+        world.schedule(judgement, Event::Judgement);
+        world
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        while let Some(Reverse((at, _, event))) = self.events.pop() {
+            self.now = at;
+            self.watch.counts.events += 1;
+            if event == Event::Judgement {
+                return self.judge();
+            }
+            self.handle(event)?;
+        }
+        Ok(())
+    }
+
+    /// What has happened, if that was written down.
+    pub fn trace(&self) -> &str {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            _ = writeln!(trace, "{} {}", stamp(self.now), text());
+        }
+    }
+
+    fn schedule(&mut self, at: Time, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((at, self.scheduled, event)));
+    }
+
+    fn local(&self, host: usize) -> Time {
+        let Host { rate, offset, .. } = self.hosts[host];
+        Time::ZERO + offset + Span::from_nanos((u128::from(self.now.as_nanos()) * u128::from(rate) / 1_000_000) as u64)
+    }
+
+    /// The first moment at which a host's clock shows this.
+    fn real(&self, host: usize, local: Time) -> Time {
+        let Host { rate, offset, .. } = self.hosts[host];
+        let since = local.since(Time::ZERO + offset).as_nanos();
+        Time::from_nanos((u128::from(since) * 1_000_000).div_ceil(u128::from(rate)) as u64).max(self.now)
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Violation> {
+        let concerns = match &event {
+            Event::Wake(host, process) | Event::Written(host, process, _) => {
+                if self.hosts[*host].process != *process {
+                    return Ok(());
+                }
+                Some(*host)
+            }
+            Event::Bytes { to, .. } => Some(*to),
+            Event::Load(host) => Some(*host),
+            Event::Start(_)
+            | Event::Upgrade(_)
+            | Event::Thaw(_)
+            | Event::Trouble
+            | Event::Part(_)
+            | Event::Quiet
+            | Event::Judgement => None,
+        };
+        if let Some(host) = concerns.filter(|host| self.hosts[*host].frozen) {
+            self.hosts[host].missed.push(event);
+            return Ok(());
+        }
+        match event {
+            Event::Start(host) => self.start(host)?,
+            Event::Upgrade(host) => {
+                self.stop(host);
+                self.schedule(self.now + Span::from_millis(200), Event::Start(host));
+            }
+            Event::Trouble => self.begin_trouble(),
+            Event::Part(with_it) if !self.quiet => self.part(|host| with_it[host]),
+            Event::Part(_) => {}
+            Event::Quiet => self.make_quiet(),
+            Event::Thaw(host) => {
+                self.hosts[host].frozen = false;
+                for missed in std::mem::take(&mut self.hosts[host].missed) {
+                    self.handle(missed)?;
+                }
+            }
+            Event::Wake(host, _) => {
+                let now = self.local(host);
+                self.hosts[host].wakes_at = Time::END;
+                if let Some(member) = &mut self.hosts[host].member {
+                    member.wake(now);
+                    return self.settle(host);
+                }
+            }
+            Event::Bytes { from, to, bytes } => {
+                let now = self.local(to);
+                if let Some(member) = &mut self.hosts[to].member {
+                    _ = member.on_bytes(peer(from), &bytes, now);
+                    return self.settle(to);
+                }
+            }
+            Event::Written(host, _, number) => {
+                let now = self.local(host);
+                self.hosts[host].disk.finish();
+                if let Some(member) = &mut self.hosts[host].member {
+                    member.on_written(number, now);
+                    return self.settle(host);
+                }
+            }
+            Event::Load(host) => return self.make_load(host),
+            Event::Judgement => {}
+        }
+        Ok(())
+    }
+
+    /// Does what a host wants done, and has it watched.
+    fn settle(&mut self, host: usize) -> Result<(), Violation> {
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        for doing in member.doings() {
+            match doing {
+                Doing::Refused(why) => {
+                    self.note(|| format!("{host} is refused: {why}"));
+                    // Somebody reads the sentence and upgrades it.
+                    if matches!(why, Refusal::Version(_)) {
+                        self.stop(host);
+                        return self.start(host);
+                    }
+                }
+                Doing::Send(to, bytes) => self.send(host, to.get() as usize - 1, bytes),
+                Doing::Write { number, write } => self.write(host, number, write),
+                Doing::Answered(number, outcome) => {
+                    self.note(|| format!("{host} hears {outcome:?}"));
+                    if let Some(command) = self.hosts[host].asked.remove(&number) {
+                        self.watch.on_answer(command, outcome);
+                    }
+                }
+            }
+        }
+        self.look(host)?;
+        let Some(member) = &self.hosts[host].member else { return Ok(()) };
+        let at = self.real(host, member.next());
+        if at < self.hosts[host].wakes_at {
+            self.hosts[host].wakes_at = at;
+            self.schedule(at, Event::Wake(host, self.hosts[host].process));
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, host: usize) -> Result<(), Violation> {
+        let beliefs: Vec<(PeerId, SessionId)> = (0..self.hosts.len())
+            .filter_map(|host| {
+                let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
+                Some((peer(host), session))
+            })
+            .collect();
+        let Some(member) = &self.hosts[host].member else { return Ok(()) };
+        if let Some(register) = member.register().filter(|register| register.is_leader()) {
+            let term = register.term();
+            let conf = register.state().conf();
+            if let Some(trace) = &mut self.trace
+                && self.conf != *conf
+            {
+                _ = writeln!(trace, "{} {conf:?}", stamp(self.now));
+                self.conf = conf.clone();
+            }
+            if self.terms.insert(term) {
+                self.watch.counts.elections += 1;
+                if let Some(trace) = &mut self.trace {
+                    _ = writeln!(trace, "{} {host} leads in term {term}", stamp(self.now));
+                }
+            }
+        }
+        self.watch.look(peer(host), member, &beliefs)
+    }
+
+    fn send(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
+        let is_lost = !self.quiet && self.network.chance(self.setting.loss);
+        let copies = 1 + usize::from(!self.quiet && self.network.chance(self.setting.duplication));
+        for _ in 0..copies {
+            let mut delay = self.network.between(Span::from_nanos(200_000), Span::from_millis(4));
+            if !self.quiet && self.network.chance(self.setting.late) {
+                delay += self.network.between(Span::ZERO, self.setting.late_by);
+            }
+            let (held, until, late_by) = self.held;
+            if to == held && self.now < until {
+                delay += late_by;
+            }
+            if !is_lost && !self.cut.contains(&(from, to)) {
+                self.note(|| format!("{from} → {to}  {} bytes", bytes.len()));
+                self.schedule(self.now + delay, Event::Bytes { from, to, bytes: bytes.clone() });
+            }
+        }
+    }
+
+    fn write(&mut self, host: usize, number: u64, write: Write) {
+        self.note(|| format!("{host} writes {number}"));
+        if matches!(write, Write::Replace(_)) {
+            self.watch.counts.compactions += 1;
+        }
+        self.hosts[host].disk.begin(write);
+        let mut delay = self.network.between(Span::from_nanos(100_000), Span::from_millis(5));
+        if self.now < self.hosts[host].slow_until {
+            delay += self.network.between(Span::ZERO, Span::from_secs(2));
+        }
+        let done = self.now.max(self.hosts[host].disk_busy) + delay;
+        self.hosts[host].disk_busy = done;
+        self.schedule(done, Event::Written(host, self.hosts[host].process, number));
+    }
+
+    fn start(&mut self, host: usize) -> Result<(), Violation> {
+        if self.hosts[host].gone || self.hosts[host].member.is_some() {
+            return Ok(());
+        }
+        self.hosts[host].process += 1;
+        let process = self.hosts[host].process;
+        let now = self.local(host);
+        let rng = Rng::stream(self.setting.seed, 1000 + host as u64 * 1000 + process);
+        let identity = Identity {
+            cluster: CLUSTER,
+            host: peer(host),
+            info: Info {
+                name: Label::new(format!("host-{host}")).expect("a short name"),
+                addresses: Vec::new(),
+                versions: Versions { min: 1, max: if self.setting.upgrades && process > 1 { 2 } else { 1 } },
+                keeps: host < self.setting.keepers,
+            },
+            ttl: self.setting.ttl(),
+        };
+        let config = self.setting.config();
+        // As a member's file of addresses would say: everybody with a data folder.
+        let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
+        let file = self.hosts[host].disk.load().expect("a fake disk can be read");
+        let is_founder = host == 0 && process == 1;
+        let member = match file {
+            _ if is_founder => Member::found(identity, config, rng, now),
+            None => Member::new(identity, config, contacts, rng, now),
+            Some(file) => match Member::restart(identity.clone(), config, contacts.clone(), &file, rng.clone(), now) {
+                Ok(member) if self.hosts[host].contacts.is_empty() => member,
+                Ok(_) => return Err(Violation::Unnoticed(peer(host))),
+                Err(damage) => {
+                    self.note(|| format!("{host}: {damage}"));
+                    // Somebody reads the sentence and moves the file away.
+                    self.hosts[host].disk.lose();
+                    Member::new(identity, config, contacts, rng, now)
+                }
+            },
+        };
+        self.hosts[host].contacts.clear();
+        self.note(|| format!("{host} starts, process {process}"));
+        self.hosts[host].member = Some(member);
+        self.hosts[host].asked.clear();
+        self.hosts[host].wakes_at = Time::END;
+        self.settle(host)
+    }
+
+    /// Whether another voter may lose its file: a majority has to be left, so one at a time, and not while the voters
+    /// change.
+    fn may_wound(&self) -> bool {
+        let newest =
+            self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).max_by_key(|it| it.applied());
+        newest.is_some_and(|register| {
+            let conf = register.state().conf();
+            conf.voters.len() >= 3 && conf.outgoing.is_empty() && conf.voters.is_disjoint(&self.wounded)
+        })
+    }
+
+    fn begin_trouble(&mut self) {
+        if self.quiet {
+            return;
+        }
+        let pause = self.trouble.exponential(self.setting.trouble_every);
+        self.schedule(self.now + pause + Span::from_millis(10), Event::Trouble);
+        let hosts = self.hosts.len() as u64;
+        let a = self.trouble.below(hosts) as usize;
+        let b = self.trouble.below(hosts) as usize;
+        let draw = if self.setting.is_cut { 5 + self.trouble.below(9) } else { self.trouble.below(13) };
+        let trouble = match draw {
+            0..=2 => Trouble::Crash(a),
+            3 | 4 => Trouble::Freeze(a),
+            5 => Trouble::SlowDisk(a),
+            6 => Trouble::Split(self.trouble.bits()),
+            7 | 8 => Trouble::OneWay(a, self.trouble.chance(0.5)),
+            9 => Trouble::Pair(a, b),
+            12.. => Trouble::Usurp(self.trouble.bits()),
+            _ => Trouble::Heal,
+        };
+        self.note(|| format!("{trouble:?}"));
+        self.make_trouble(trouble);
+    }
+
+    fn make_trouble(&mut self, trouble: Trouble) {
+        let count = self.hosts.len();
+        match trouble {
+            Trouble::Crash(host) => self.crash(host),
+            Trouble::Freeze(host) => {
+                let long = self.trouble.chance(0.5);
+                let most = if long { Span::from_secs(8) } else { Span::from_millis(1500) };
+                let thaw = self.now + self.trouble.between(Span::ZERO, most);
+                if !self.hosts[host].frozen {
+                    self.watch.counts.freezes += 1;
+                    self.hosts[host].frozen = true;
+                    self.schedule(thaw.min(Time::ZERO + QUIET), Event::Thaw(host));
+                }
+            }
+            Trouble::SlowDisk(host) => self.hosts[host].slow_until = self.now + Span::from_secs(3),
+            Trouble::Split(sides) => {
+                self.watch.counts.partitions += 1;
+                self.part(|host| (sides >> host) & 1 == 1);
+            }
+            Trouble::OneWay(host, hears) => {
+                self.watch.counts.partitions += 1;
+                for other in (0..count).filter(|other| *other != host) {
+                    self.cut.insert(if hears { (host, other) } else { (other, host) });
+                }
+            }
+            Trouble::Usurp(kept) => {
+                self.watch.counts.partitions += 1;
+                let leads = |host: &Host| host.member.as_ref()?.register().map(Register::is_leader);
+                let Some(leader) = self.hosts.iter().position(|host| leads(host) == Some(true)) else { return };
+                let votes = |host: &Host| host.member.as_ref().is_some_and(|member| member.register().is_some());
+                let with_it: Vec<bool> = (0..count)
+                    .map(|host| host == leader || !votes(&self.hosts[host]) && (kept >> host) & 1 == 1)
+                    .collect();
+                // What the others say to it is late from now on, and is nothing at all from a moment later on.
+                let moment = self.now + Span::from_millis(300);
+                let late_by = self.trouble.between(Span::from_millis(500), Span::from_millis(2500));
+                self.held = (leader, moment, late_by);
+                self.cut.clear();
+                self.schedule(moment, Event::Part(with_it));
+            }
+            Trouble::Pair(a, b) => self.cut.extend([(a, b), (b, a)]),
+            Trouble::Heal => self.cut.clear(),
+        }
+    }
+
+    /// The process is gone, and what it was about to write is not written.
+    fn stop(&mut self, host: usize) {
+        let it = &mut self.hosts[host];
+        (it.member, it.frozen, it.disk_busy) = (None, false, Time::ZERO);
+        it.process += 1;
+        it.missed.clear();
+        it.disk.crash(Crash::Lost, &mut self.trouble);
+    }
+
+    /// Two sides that do not hear each other.
+    fn part(&mut self, side: impl Fn(usize) -> bool) {
+        let count = self.hosts.len();
+        let pairs = (0..count).flat_map(|a| (0..count).map(move |b| (a, b)));
+        self.cut.extend(pairs.filter(|(a, b)| side(*a) != side(*b)));
+    }
+
+    fn crash(&mut self, host: usize) {
+        let Some(member) = self.hosts[host].member.take() else { return };
+        self.watch.counts.crashes += 1;
+        let crash = [Crash::Lost, Crash::Done, Crash::Torn, Crash::Holes][self.trouble.below(4) as usize];
+        self.watch.counts.torn += u64::from(matches!(crash, Crash::Torn | Crash::Holes));
+        let it = &mut self.hosts[host];
+        it.process += 1;
+        it.frozen = false;
+        it.missed.clear();
+        it.disk_busy = Time::ZERO;
+        it.disk.crash(crash, &mut self.trouble);
+        let what = self.trouble.below(10);
+        let has_file = self.hosts[host].disk.has_file();
+        if what < 3 && (!has_file || self.may_wound()) {
+            self.wounded.extend(member.register().map(Register::voter));
+            match what {
+                0 if has_file => {
+                    self.watch.counts.flips += 1;
+                    self.hosts[host].disk.flip(&mut self.trouble);
+                    // Marks that a restart must refuse the file.
+                    self.hosts[host].contacts = vec![peer(host)];
+                }
+                1 => self.hosts[host].disk.lose(),
+                _ => self.hosts[host].gone = true,
+            }
+        }
+        let back = self.now + self.trouble.between(Span::from_millis(10), Span::from_secs(6));
+        self.schedule(back.min(Time::ZERO + QUIET), Event::Start(host));
+    }
+
+    /// From now on nobody is troubled.
+    fn make_quiet(&mut self) {
+        self.note(|| "quiet".to_owned());
+        self.quiet = true;
+        self.cut.clear();
+        for host in 0..self.hosts.len() {
+            self.hosts[host].slow_until = self.now;
+            if self.hosts[host].frozen {
+                self.schedule(self.now, Event::Thaw(host));
+            }
+            self.schedule(self.now, Event::Start(host));
+        }
+    }
+
+    /// What a peer's clients might want.
+    fn make_load(&mut self, host: usize) -> Result<(), Violation> {
+        let pause = self.load.exponential(Span::from_millis(700));
+        self.schedule(self.now + pause, Event::Load(host));
+        let draw = self.load.below(100);
+        let fencing = self.load.below(5);
+        let resource = Label::new(["a", "b", "c"][self.load.below(3) as usize]).expect("a short name");
+        let slots = 1 + self.load.below(3) as u32;
+        let now = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let Some(session) = member.client().stands(now) else { return Ok(()) };
+        let generation = 1 + fencing;
+        let command = match draw {
+            0..40 => Command::Join { session, resource, slots },
+            40..60 => Command::Detach { session, resource, slot: 0, fencing, ttl: self.setting.ttl() },
+            60..70 => Command::Attach { session, resource, fencing },
+            70..75 => Command::Resize { resource, slots },
+            75..80 => Command::Renumber { resource, generation },
+            80..85 => Command::Close { session, resource, generation, idle: Vec::new() },
+            85..87 if !self.quiet => {
+                member.leave(now);
+                return self.settle(host);
+            }
+            _ => return Ok(()),
+        };
+        let number = member.ask(command.clone(), now);
+        self.hosts[host].asked.insert(number, command);
+        self.settle(host)
+    }
+
+    /// Three elections' time after the last trouble.
+    fn judge(&mut self) -> Result<(), Violation> {
+        for host in (0..self.hosts.len()).filter(|host| !self.hosts[*host].gone) {
+            let Some(member) = &self.hosts[host].member else { return Err(Violation::NoSession(peer(host))) };
+            if member.client().stands(self.local(host)).is_none() {
+                return Err(Violation::NoSession(peer(host)));
+            }
+        }
+        let leader = self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).find(|it| it.is_leader());
+        leader.map_or(Ok(()), |leader| self.watch.look_for_confirmed(leader))
+    }
+}

@@ -1,0 +1,271 @@
+//! One voter and its file, without a network: what it keeps, what it says when something is wrong, and that a disk that
+//! hangs does not hang it.
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_register::disk::{Disk, DiskThread, FileDisk, Write};
+use peerlock_register::file::Damage;
+use peerlock_register::wire::{self, Answer, Letter, Question};
+use peerlock_register::{ClusterId, Command, Config, Effect, Info, Label, Outcome, Register, SessionId, Ttl, Versions};
+
+const HOST: PeerId = PeerId::new(7);
+const CLUSTER: ClusterId = ClusterId::new(0xabc);
+
+fn info(versions: Versions) -> Info {
+    Info { name: Label::new("host").expect("a short name"), addresses: Vec::new(), versions, keeps: true }
+}
+
+/// A voter whose disk is as fast as its calls.
+struct Voter {
+    register: Register,
+    file: Option<Vec<u8>>,
+    now: Time,
+    numbers: u64,
+    answers: Vec<Answer>,
+    /// Nothing is written any more.
+    hangs: bool,
+    writes: u64,
+}
+
+impl Voter {
+    fn found(config: Config, versions: Versions) -> Self {
+        let register = Register::found(config, CLUSTER, HOST, info(versions), Rng::new(1), Time::ZERO);
+        Self::of(register)
+    }
+
+    fn of(register: Register) -> Self {
+        let mut voter =
+            Self { register, file: None, now: Time::ZERO, numbers: 0, answers: Vec::new(), hangs: false, writes: 0 };
+        voter.settle();
+        voter
+    }
+
+    fn settle(&mut self) {
+        loop {
+            let effects = self.register.effects();
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                match effect {
+                    Effect::Send { letter: Letter::Answer { answer, .. }, .. } => self.answers.push(answer),
+                    Effect::Send { .. } => {}
+                    Effect::Write { .. } if self.hangs => {}
+                    Effect::Write { number, write } => {
+                        self.writes += 1;
+                        match write {
+                            Write::Append(bytes) => self.file.as_mut().expect("a file").extend(bytes),
+                            Write::Replace(bytes) => self.file = Some(bytes),
+                            Write::Remove => self.file = None,
+                        }
+                        self.register.on_written(number, self.now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn ticks(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.now = self.now + Span::from_millis(50);
+            self.register.tick(self.now);
+            self.settle();
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.numbers += 1;
+        self.register.on_letter(HOST, Letter::Ask { number: self.numbers, question }, 1, self.now);
+        self.settle();
+    }
+
+    fn open(&mut self, nonce: u64, replaces: Option<SessionId>) -> SessionId {
+        let ttl = Ttl::from_millis(15_000).expect("15 seconds");
+        let info = info(Versions::OURS);
+        self.ask(Question::Do(Command::Open { host: HOST, nonce, ttl, info, voter: None, replaces }));
+        match self.answers.pop() {
+            Some(Answer::Done(Outcome::Opened { session, .. })) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    assert!(voter.register.is_leader());
+    let session = voter.open(1, None);
+    voter.ask(Question::Do(Command::Join { session, resource: Label::new("r").unwrap(), slots: 3 }));
+    let before = voter.register.state().clone();
+    let file = voter.file.clone().unwrap();
+    let register =
+        Register::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO).expect("a whole file");
+    let mut again = Voter::of(register);
+    assert_ne!(again.file.as_ref(), Some(&file), "a new file is begun at every start");
+    again.ticks(60);
+    assert_eq!(again.register.state(), &before);
+}
+
+#[test]
+fn a_yes_is_given_after_a_round_and_names_its_renewal() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(Question::Renew { session, renewal: 41 });
+    assert_eq!(voter.answers, [], "the round begins with the next tick");
+    voter.ticks(1);
+    let voters = vec![HOST];
+    assert_eq!(voter.answers, [Answer::Yes { session, renewal: 41, voters }]);
+    // After its time, and not before.
+    voter.ticks(20 * 15);
+    assert!(voter.register.state().sessions().contains_key(&session));
+    voter.ticks(20);
+    assert!(voter.register.state().is_over(session));
+    voter.answers.clear();
+    voter.ask(Question::Renew { session, renewal: 42 });
+    assert_eq!(voter.answers, [Answer::Over { session }]);
+}
+
+#[test]
+fn nobody_asks_for_another_or_what_a_leader_decides() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    let end = Question::Do(Command::End { sessions: vec![session], term: 2 });
+    let leave = Question::Do(Command::Leave { session });
+    for (from, question) in [(HOST, end), (PeerId::new(8), leave)] {
+        voter.register.on_letter(from, Letter::Ask { number: 9, question }, 1, voter.now);
+        voter.settle();
+    }
+    assert_eq!(voter.register.strange().values().sum::<u64>(), 2);
+    assert!(!voter.register.state().is_over(session));
+}
+
+/// `peerlock-register`'s answer to "file size after 100,000 sessions": `SESSIONS=100000` makes as many.
+#[test]
+fn the_file_does_not_grow_with_what_is_over() {
+    let sessions = std::env::var("SESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let (mut last, mut longest) = (None, 0);
+    for nonce in 1..=sessions {
+        last = Some(voter.open(nonce, last));
+        if nonce % 100 == 0 {
+            voter.ticks(1);
+        }
+        longest = longest.max(voter.register.file_length());
+        assert_eq!(voter.file.as_ref().map(Vec::len), Some(voter.register.file_length()));
+    }
+    println!("{sessions} sessions, {} writes: at most {longest} bytes", voter.writes);
+    assert!(longest < 200_000, "{longest} bytes");
+    assert_eq!(voter.register.state().sessions().len(), 1);
+}
+
+#[test]
+fn a_voter_whose_disk_hangs_confirms_nothing_and_does_not_lead() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    voter.hangs = true;
+    let leave = Command::Leave { session: SessionId::new(1) };
+    voter.ask(Question::Do(leave));
+    assert_eq!(voter.answers, []);
+    voter.ticks(18);
+    assert!(voter.register.is_leader(), "a slow disk is no reason yet");
+    voter.ticks(100);
+    assert!(!voter.register.is_leader());
+    voter.ask(Question::Renew { session: SessionId::new(9), renewal: 1 });
+    assert!(matches!(voter.answers[..], [Answer::Elsewhere { leader: None, .. }]), "{:?}", voter.answers);
+}
+
+#[test]
+fn an_old_program_refuses_what_a_newer_one_has_written() {
+    let newer = Versions { min: 1, max: 2 };
+    let mut voter = Voter::found(Config::default(), newer);
+    voter.ticks(60);
+    assert_eq!(voter.register.state().version(), 2, "who founds uses the newest version that it knows");
+    let file = voter.file.clone().unwrap();
+    let old = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
+    let damage = old.err().expect("version 2 is not understood");
+    assert_eq!(damage, Damage::Version { version: 2, ours: Versions::OURS });
+    assert_eq!(
+        damage.to_string(),
+        "the register in this file is of version 2, and this program understands 1: it was used by another version"
+    );
+    let again = Register::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO);
+    assert!(again.is_ok());
+}
+
+#[test]
+fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
+    let newer = Versions { min: 1, max: 2 };
+    // Founded by an old program, and then upgraded: the snapshot is of version 1, the entries after it are of version
+    // 2.
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let file = voter.file.clone().unwrap();
+    let mut upgraded =
+        Voter::of(Register::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO).expect("a whole file"));
+    upgraded.ticks(60);
+    assert_eq!(upgraded.register.state().version(), 1, "its member is still described as old");
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    let open = |nonce| Command::Open { host: HOST, nonce, ttl, info: info(newer), voter: None, replaces: None };
+    upgraded.ask(Question::Do(open(1)));
+    upgraded.ticks(4);
+    assert_eq!(upgraded.register.state().version(), 2);
+    upgraded.ask(Question::Do(open(2)));
+    let file = upgraded.file.clone().unwrap();
+    let old = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
+    let mut old = Voter::of(old.expect("all of it is whole"));
+    old.ticks(60);
+    let sentence = old.register.halted().expect("it met an entry of version 2");
+    assert!(sentence.contains("is of version 2, and this program understands 1: upgrade it"), "{sentence}");
+    old.ask(Question::Do(open(3)));
+    assert_eq!(old.answers, [], "and does nothing any more");
+}
+
+#[test]
+fn letters_of_another_cluster_are_refused() {
+    let letter = Letter::Ask { number: 1, question: Question::Renew { session: SessionId::new(1), renewal: 1 } };
+    let bytes = wire::encode(&letter, 1, CLUSTER);
+    let refused = wire::decode(&bytes, Versions::OURS, ClusterId::new(1)).unwrap_err().to_string();
+    assert!(refused.contains(&CLUSTER.to_string()), "{refused}");
+}
+
+/// The same voter on a file of the machine, written by a thread of its own.
+#[test]
+fn a_real_file_is_written_behind_the_voters_back() {
+    let folder = std::env::temp_dir().join(format!("peerlock-register-voter-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("register");
+    let (told, hears) = std::sync::mpsc::channel();
+    let thread = DiskThread::start(FileDisk::new(&path), move |number| _ = told.send(number), |_| ()).unwrap();
+    let mut now = Time::ZERO;
+    let mut register = Register::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
+    for _ in 0..60 {
+        now = now + Span::from_millis(50);
+        register.tick(now);
+        loop {
+            let writes: Vec<_> = register
+                .effects()
+                .into_iter()
+                .filter_map(|effect| match effect {
+                    Effect::Write { number, write } => Some((number, write)),
+                    Effect::Send { .. } => None,
+                })
+                .collect();
+            if writes.is_empty() {
+                break;
+            }
+            for (number, write) in writes {
+                thread.write(number, write);
+                register.on_written(hears.recv().unwrap(), now);
+            }
+        }
+    }
+    assert!(register.is_leader());
+    drop(thread);
+    let bytes = FileDisk::new(&path).load().unwrap().expect("a file");
+    assert_eq!(bytes.len(), register.file_length());
+    assert!(Register::restart(Config::default(), Versions::OURS, &bytes, Rng::new(1), Time::ZERO).is_ok());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
