@@ -484,10 +484,12 @@ impl Protocol for FairKLate {
             line.forget(peer);
             self.bind(line, cx);
         }
-        self.absent.retain(|absent| absent.heir.is_none_or(|heir| heir.claim.peer != peer));
-        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
-        let forgotten = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| next.claim.peer == peer));
-        let forgotten: Vec<Claim> = forgotten.map(|heir| heir.claim).collect();
+        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it. Also one that is still to
+        // come here: it would lie here then, and be taken for the one who is gone.
+        let held = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| next.claim.peer == peer));
+        let is_next = |absent: &mut Absent| absent.heir.is_some_and(|heir| heir.claim.peer == peer);
+        let absent = self.absent.extract_if(.., is_next).filter_map(|absent| absent.heir);
+        let forgotten: Vec<Claim> = held.chain(absent).map(|heir| heir.claim).collect();
         forgotten.into_iter().for_each(|claim| self.tell(News::Withdraw(claim), cx));
         self.settle(cx);
     }

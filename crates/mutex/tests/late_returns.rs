@@ -4,7 +4,7 @@
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::fair_k_late::{Config, Message, News};
 use peerlock_mutex::token::{Claim, Layout};
-use peerlock_mutex::{Cx, Effect, FairKLate, Input, Never, Observe as _, step};
+use peerlock_mutex::{Cx, Effect, FairKLate, Input, Never, Observe as _, fair_k_late, step};
 
 const ME: PeerId = PeerId::new(1);
 const HOME: PeerId = PeerId::new(2);
@@ -90,4 +90,17 @@ fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
     let again = hear(&mut one, ME, Input::Undelivered { to: HOME, message: tell.clone() });
     assert_eq!(again, [Effect::Send { to: HOME, message: tell }]);
     assert_eq!(one, before);
+}
+
+/// Once it forgot that silently: the token came, lay there free, and the coordinator waited for it to be handed on.
+#[test]
+fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
+    let mut one = peer(ME);
+    let next = |turn, peer| {
+        let role = fair_k_late::Role { epoch: 0, peer: HOME };
+        Message::Next { slot: 0, stay: 1, turn, next: claim(peer), role }
+    };
+    hear(&mut one, ME, Input::Message { from: HOME, message: next(1, OTHER) });
+    let message = Message::Tell { epoch: 0, news: News::Withdraw(claim(OTHER)) };
+    assert_eq!(hear(&mut one, ME, Input::PeerDown(OTHER)), [Effect::Send { to: HOME, message }]);
 }

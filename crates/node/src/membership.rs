@@ -149,10 +149,16 @@ impl Membership {
         self.phase = Phase::Joining { since: now, is_placed: false, via: None, unmet: BTreeSet::new() };
     }
 
-    /// We begin to leave, or look for another heir: who it is, which is whoever is linked and stays.
+    /// We begin to leave, or look for another heir: who it is, which is whoever is linked and stays. Others may have told us
+    /// that somebody has left whose connection still seems to be there.
     pub fn leave(&mut self, now: Time) -> Option<PeerId> {
         let since = if let Phase::Leaving(since, _) = self.phase { since } else { now };
-        let heir = self.contacts.open().find(|(_, contact)| contact.leaving.is_none()).map(|(member, _)| member);
+        let mut open = self.contacts.open();
+        let stays = |(member, contact): &(PeerId, &Contact)| {
+            contact.leaving.is_none() && self.contacts.heir(*member) == *member
+        };
+        let heir = open.find(stays).map(|(member, _)| member);
+        drop(open);
         self.phase = Phase::Leaving(since, heir);
         heir
     }

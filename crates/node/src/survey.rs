@@ -3,7 +3,7 @@
 //! A peer whose clients wait asks again and again, and finds out what has come to a standstill. Whoever wants to see a
 //! resource in the whole cluster asks once: a [`Query`].
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -17,12 +17,16 @@ use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 /// How often the coordinator is asked for a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
+/// Answers to so many questions about a resource are heard.
+const QUESTIONS: usize = 8;
+
 /// What is known of a resource that clients here wait for.
 #[derive(Clone, Debug, Default)]
 struct Watched {
     health: Health,
-    /// The last question that was asked about it.
-    question: u64,
+    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the next
+    /// question has been asked: whoever gives it is alive all the same.
+    questions: VecDeque<u64>,
 }
 
 /// A question about the whole cluster that somebody here has asked.
@@ -57,7 +61,10 @@ impl Survey {
     pub fn ask(&mut self, resource: Key, coordinator: PeerId, now: Time) -> u64 {
         self.last_question += 1;
         let watched = self.watched.entry(resource).or_default();
-        watched.question = self.last_question;
+        watched.questions.push_back(self.last_question);
+        if watched.questions.len() > QUESTIONS {
+            watched.questions.pop_front();
+        }
         watched.health.asked(coordinator, now);
         self.last_question
     }
@@ -67,17 +74,24 @@ impl Survey {
         self.watched.get(&resource)?.health.stall(asked, now, patience)
     }
 
-    /// The resource that a question was about, unless there was a later one.
+    /// The resource that a question was about.
     fn asked_with(&mut self, number: u64) -> Option<(Key, &mut Watched)> {
         let mut watched = self.watched.iter_mut();
-        watched.find(|(_, watched)| watched.question == number).map(|(resource, watched)| (*resource, watched))
+        watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, and who should have its tokens and is to be asked next.
-    pub fn on_line(&mut self, from: PeerId, number: u64, line: &Line, now: Time) -> Option<(Key, BTreeSet<PeerId>)> {
-        let (resource, Watched { health, .. }) = self.asked_with(number)?;
+    /// The coordinator has answered: the resource, who should have its tokens and is to be asked next, and whether it is the
+    /// answer to the latest question, so that all who asked before it stand in line.
+    pub fn on_line(
+        &mut self,
+        from: PeerId,
+        number: u64,
+        line: &Line,
+        now: Time,
+    ) -> Option<(Key, BTreeSet<PeerId>, bool)> {
+        let (resource, Watched { health, questions }) = self.asked_with(number)?;
         line.seats.iter().for_each(|seat| health.on_seat(from, seat.slot, seat.at, seat.stay, now));
-        Some((resource, health.holders().collect()))
+        Some((resource, health.holders().collect(), questions.back() == Some(&number)))
     }
 
     /// A peer has told which tokens are there.
@@ -237,15 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_old_questions_say_nothing() {
+    fn a_late_answer_tells_that_its_sender_is_alive_and_no_more() {
         let (resource, at) = (Key::new(1), |second| Time::ZERO + Span::from_secs(second));
         let mut survey = Survey::default();
         survey.begin(resource);
-        let old = survey.ask(resource, COORDINATOR, at(0));
-        let new = survey.ask(resource, COORDINATOR, at(10));
-        assert_eq!(survey.on_line(COORDINATOR, old, &line(), at(10)), None);
+        let numbers: Vec<u64> = (0..=QUESTIONS as u64).map(|n| survey.ask(resource, COORDINATOR, at(n))).collect();
+        assert_eq!(survey.on_line(COORDINATOR, numbers[0], &line(), at(10)), None, "too old");
         assert_eq!(survey.stall(resource, at(0), at(30), Span::from_secs(30)).unwrap().who, Some(COORDINATOR));
-        assert_eq!(survey.on_line(COORDINATOR, new, &line(), at(10)), Some((resource, [HOLDER].into())));
+        let heard = |latest| Some((resource, [HOLDER].into(), latest));
+        assert_eq!(survey.on_line(COORDINATOR, numbers[1], &line(), at(10)), heard(false));
         assert_eq!(survey.stall(resource, at(0), at(39), Span::from_secs(30)), None);
+        assert_eq!(survey.on_line(COORDINATOR, numbers[QUESTIONS], &line(), at(10)), heard(true));
     }
 }

@@ -175,7 +175,10 @@ impl Fate {
 
     /// How much longer than by its link a message takes.
     #[inline]
-    pub fn delay(&mut self) -> Span {
+    pub fn delay(&mut self, now: Time) -> Span {
+        if now.since(Time::ZERO) < self.faults.quiet {
+            return Span::ZERO;
+        }
         match self.faults.delays {
             Some((share, mean)) if self.delays.chance(share) => self.delays.exponential(mean),
             _ => Span::ZERO,
@@ -346,7 +349,7 @@ mod tests {
         let mut fate = Fate::new(Faults::default(), 1);
         let before = format!("{fate:?}");
         let (one, other) = NOBODY;
-        assert_eq!((fate.copies(Time::ZERO, one, other), fate.delay()), (1, Span::ZERO));
+        assert_eq!((fate.copies(Time::ZERO, one, other), fate.delay(Time::ZERO)), (1, Span::ZERO));
         assert_eq!((fate.crash(), fate.life(), fate.withdrawal()), (Crash::Never, None, None));
         assert_eq!(
             (fate.next_crash(), fate.next_death(), fate.next_freeze(), fate.next_partition()),

@@ -120,8 +120,11 @@ impl<P: Guard, O: Routing> Node<P, O> {
                 named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
             }
             Answer::Line(line) => {
-                let Some((resource, holders)) = self.survey.on_line(from, number, &line, self.now) else { return };
-                self.on_line(resource, &line);
+                let heard = self.survey.on_line(from, number, &line, self.now);
+                let Some((resource, holders, is_latest)) = heard else { return };
+                if is_latest {
+                    self.on_line(resource, &line);
+                }
                 holders.into_iter().for_each(|holder| self.ask(holder, number, Question::Here(resource)));
             }
             Answer::Here { clients, .. } if self.survey.is_query(number) => {

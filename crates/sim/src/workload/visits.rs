@@ -274,8 +274,10 @@ fn on_told<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
     ticket: Ticket,
     error: &Error,
 ) -> Result<(), Broken> {
+    let last = Time::ZERO + world.load.visits.end + SETTLE;
+    let is_last = world.ledger().get(ticket).is_some_and(|client| client.asked >= last);
     let load = &mut world.load;
-    if load.visits.all_works && load.phase == Phase::Last {
+    if load.visits.all_works && is_last {
         return Err(format!("peer {peer} sends {ticket:?} away, who was to be served: {error}"));
     }
     match error {
