@@ -135,7 +135,7 @@ mod tests {
 
     /// One of each that an agent can say, with its status and the exit code of a command that hears it.
     fn all() -> Vec<(Error, u16, u8)> {
-        let name: Name = "a/b".parse().unwrap();
+        let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };
         let since = Duration::from_millis(1500);
         vec![

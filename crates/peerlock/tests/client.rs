@@ -150,19 +150,19 @@ async fn who_lost_its_connection_stops_at_once() {
     let path = folder.path().join("proxy.sock");
     let proxy = tokio::net::UnixListener::bind(&path).unwrap();
     let Endpoint::Unix(behind) = stand.agent.endpoint().clone() else { panic!("it is one") };
-    let (cut, mut is_cut) = tokio::sync::broadcast::channel::<()>(1);
+    let cut = tokio::sync::broadcast::Sender::<()>::new(1);
+    let wires = cut.clone();
     tokio::spawn(async move {
         loop {
             let (mut near, _) = proxy.accept().await.unwrap();
             let mut far = tokio::net::UnixStream::connect(&behind).await.unwrap();
-            let mut is_cut = is_cut.resubscribe();
+            let mut is_cut = wires.subscribe();
             tokio::spawn(async move {
                 tokio::select! {
                     _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
                     _ = is_cut.recv() => {}
                 }
             });
-            _ = is_cut.try_recv();
         }
     });
     let client = Agent::at(Endpoint::Unix(path), None).client();

@@ -17,10 +17,12 @@ mod worker_pool;
 /// Longer than any of them takes on a machine under load; only a failure takes so long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+type Example = fn() -> Result<(), String>;
+
 /// Each is what `cargo run --example` runs; one that hangs fails.
 #[test]
 fn they_run() {
-    let examples: [(&str, fn() -> Result<(), String>); 4] = [
+    let examples: [(&str, Example); 4] = [
         ("lock", || lock::main().map_err(|error| error.to_string())),
         ("worker_pool", || worker_pool::main().map_err(|error| error.to_string())),
         ("fenced_write", || fenced_write::main().map_err(|error| error.to_string())),

@@ -74,12 +74,12 @@ fn a_pipe_that_is_closed_is_no_error() {
 fn a_grant_that_could_not_be_printed_is_given_back() {
     let folder = Folder::new();
     let (_agent, _) = folder.agent("");
-    for (lines, expected) in [
-        ("peerlock acquire --ttl 1h r >/dev/full; echo code $?", "code 74\n"),
-        ("{ sleep 0.1; peerlock acquire --ttl 1h r; echo code $? >&2; } | true", "code 74\n"),
+    for lines in [
+        "peerlock acquire --ttl 1h r >/dev/full; echo code $? >&2",
+        "{ sleep 0.1; peerlock acquire --ttl 1h r; echo code $? >&2; } | true",
     ] {
-        let (_, out, said) = script(&folder, lines);
-        assert!((out + &said).ends_with(expected), "{lines}: {said}");
+        let (_, _, said) = script(&folder, lines);
+        assert!(said.ends_with("code 74\n"), "{lines}: {said}");
         let (code, _, said) = script(&folder, "peerlock acquire --try --ttl 200ms r");
         assert_eq!(code, 0, "{lines}: {said}");
         folder.run_on("r", "true").ends_with(0);
