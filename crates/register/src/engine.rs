@@ -31,6 +31,9 @@ use crate::log::Log;
 use crate::state::Conf;
 use crate::{Versions, VoterId};
 
+/// So many messages wait for a disk.
+const MOST_KEPT: usize = 1024;
+
 /// What one step of the engine comes to.
 #[derive(Default)]
 pub(crate) struct Turn {
@@ -251,6 +254,9 @@ impl Engine {
         let next = self.next.get_or_insert_default();
         next.record.merge(job.record);
         next.after.extend(job.after);
+        // As long as a disk hangs, the newest answers will do: any of them may be lost.
+        let too_many = next.after.len().saturating_sub(MOST_KEPT);
+        next.after.drain(..too_many);
         (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
     }
 

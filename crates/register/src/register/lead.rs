@@ -120,13 +120,16 @@ impl Register {
         if !due.is_empty() {
             lead.queue.push((Command::End { sessions: due, term: lead.term }, None));
         }
-        lapsed.retain(|lapse| !lead.queue.iter().any(|(queued, _)| queued == lapse));
-        lead.queue.extend(lapsed.into_iter().map(|lapse| (lapse, None)));
+        let under_way =
+            lead.flight.iter().flat_map(|(_, flying)| flying).chain(&lead.queue).map(|(command, _)| command);
+        let under_way: Vec<&Command> = under_way.filter(|command| command.is_leaders()).collect();
+        lapsed.retain(|lapse| !under_way.contains(&lapse));
         let version = self.state.version() + 1;
         let raise = Command::Raise { version };
-        if self.versions.has(version) && self.state.can_raise(version) && lead.queue.is_empty() {
-            lead.queue.push((raise, None));
+        if self.versions.has(version) && self.state.can_raise(version) && !under_way.contains(&&raise) {
+            lapsed.push(raise);
         }
+        lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
         self.begin_round();
         self.change_voters(now);
         self.tell_learners();

@@ -57,27 +57,31 @@ fn seeded_runs_keep_every_promise() {
     }
 }
 
-/// Each rule left out, with the first seed that finds it.
+/// Each rule left out, with a seed that finds it. A change of the code may change what a seed stands for: then the next
+/// one that does is looked for, and printed.
 #[test]
 fn every_rule_that_is_left_out_is_missed() {
-    for (sabotage, seed) in [
-        (Sabotage::YesWithoutRound, 0),
-        (Sabotage::RoundBeforeRequest, 0),
-        (Sabotage::EndsAtOnce, 0),
-        (Sabotage::OldTermEnds, 0),
-        (Sabotage::CountsFromAnswer, 0),
-        (Sabotage::AckBeforeDisk, 0),
-        (Sabotage::NoLatch, 0),
-    ] {
-        if std::env::var("ONLY").is_ok_and(|only| format!("{sabotage:?}") != only) {
-            continue;
-        }
-        let most = number("MUTANT_RUNS").unwrap_or(1);
-        let found = (seed..seed + most).find_map(|seed| {
+    type Case = (Sabotage, u64, fn(&Violation) -> bool);
+    let ended: fn(&Violation) -> bool = |violation| matches!(violation, Violation::TwoMayUse(..));
+    // Who has forgotten what it had confirmed contradicts what was decided, or itself.
+    let forgotten: fn(&Violation) -> bool =
+        |violation| matches!(violation, Violation::Disagree(..) | Violation::Lost(_) | Violation::Strange(..));
+    let table: [Case; 7] = [
+        (Sabotage::YesWithoutRound, 22, ended),
+        (Sabotage::RoundBeforeRequest, 230, ended),
+        (Sabotage::EndsAtOnce, 0, ended),
+        (Sabotage::OldTermEnds, 963, ended),
+        (Sabotage::CountsFromAnswer, 14, ended),
+        (Sabotage::AckBeforeDisk, 20, forgotten),
+        (Sabotage::NoLatch, 7, ended),
+    ];
+    for (sabotage, named, is_right) in table {
+        let found = std::iter::once(named).chain(0..1000).find_map(|seed| {
             let (_, result) = run(Setting { sabotage, ..Setting::draw(seed) });
             result.err().map(|violation| (seed, violation))
         });
         println!("{sabotage:?}: {found:?}");
+        assert!(found.as_ref().is_some_and(|(_, violation)| is_right(violation)), "{sabotage:?}: {found:?}");
     }
 }
 

@@ -47,9 +47,12 @@ pub struct Counts {
     pub elections: u64,
     pub answers: u64,
     pub most_voters: usize,
-    pub replaced: u64,
     pub crashes: u64,
+    /// Voters that lost their file or host, and those of them that were replaced by the end.
+    pub wounds: u64,
+    pub healed: u64,
     pub torn: u64,
+    pub full: u64,
     pub flips: u64,
     pub partitions: u64,
     pub freezes: u64,
@@ -65,9 +68,11 @@ impl Counts {
         self.elections += run.elections;
         self.answers += run.answers;
         self.most_voters = self.most_voters.max(run.most_voters);
-        self.replaced += run.replaced;
         self.crashes += run.crashes;
         self.torn += run.torn;
+        self.wounds += run.wounds;
+        self.healed += run.healed;
+        self.full += run.full;
         self.flips += run.flips;
         self.partitions += run.partitions;
         self.freezes += run.freezes;
@@ -77,20 +82,22 @@ impl Counts {
 
     /// Many runs in which nothing happens would say nothing.
     pub fn check(&self) {
-        let all = [self.ended, self.elections, self.answers, self.replaced, self.crashes, self.torn, self.flips];
-        let more = [self.partitions, self.freezes, self.compactions, self.raised];
+        let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
+        let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full];
+        // Not all can be: some hosts are gone with nobody to take their place, or went just before the end.
+        assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(all.iter().chain(&more).all(|count| *count > 10) && self.most_voters == 5, "too little: {self}");
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { events, ended, elections, answers, most_voters, replaced, .. } = self;
-        let Self { crashes, torn, flips, partitions, freezes, compactions, raised, .. } = self;
+        let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
+        let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
-             voters, {replaced} replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits), \
+             voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits, {full} of full disks), \
              {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; no violation"
         )
     }
@@ -130,8 +137,6 @@ impl Watch {
         }
         self.counts.most_voters = self.counts.most_voters.max(state.conf().voters.len());
         self.counts.raised = self.counts.raised.max(u64::from(state.version() > 1));
-        let gone = (1..state.next_voter().get()).filter(|id| !state.seats().keys().any(|it| it.get() == *id)).count();
-        self.counts.replaced = self.counts.replaced.max(gone as u64);
         Ok(())
     }
 

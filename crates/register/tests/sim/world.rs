@@ -26,6 +26,7 @@ enum Trouble {
     Crash(usize),
     Freeze(usize),
     SlowDisk(usize),
+    FullDisk(usize),
     /// Everybody on one side.
     Split(u64),
     /// Nobody hears this host, or it hears nobody.
@@ -50,6 +51,8 @@ enum Event {
     /// The process ends in good order and starts again as the next version.
     Upgrade(usize),
     Thaw(usize),
+    /// A write has failed: the process ends.
+    Fail(usize, u64),
     Load(usize),
     Trouble,
     /// Those with `true` hear nobody else, and are not heard.
@@ -70,6 +73,7 @@ struct Host {
     missed: Vec<Event>,
     slow_until: Time,
     disk_busy: Time,
+    is_full: bool,
     gone: bool,
     asked: BTreeMap<u64, Command>,
     contacts: Vec<PeerId>,
@@ -116,6 +120,7 @@ impl World {
                 missed: Vec::new(),
                 slow_until: Time::ZERO,
                 disk_busy: Time::ZERO,
+                is_full: false,
                 gone: false,
                 asked: BTreeMap::new(),
                 contacts: Vec::new(),
@@ -199,7 +204,7 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         let concerns = match &event {
-            Event::Wake(host, process) | Event::Written(host, process, _) => {
+            Event::Wake(host, process) | Event::Written(host, process, _) | Event::Fail(host, process) => {
                 if self.hosts[*host].process != *process {
                     return Ok(());
                 }
@@ -221,6 +226,7 @@ impl World {
         }
         match event {
             Event::Start(host) => self.start(host)?,
+            Event::Fail(host, _) => self.crash(host),
             Event::Upgrade(host) => {
                 self.stop(host);
                 self.schedule(self.now + Span::from_millis(200), Event::Start(host));
@@ -349,6 +355,11 @@ impl World {
             self.watch.counts.compactions += 1;
         }
         self.hosts[host].disk.begin(write);
+        if std::mem::take(&mut self.hosts[host].is_full) {
+            self.watch.counts.full += 1;
+            self.schedule(self.now, Event::Fail(host, self.hosts[host].process));
+            return;
+        }
         let mut delay = self.network.between(Span::from_nanos(100_000), Span::from_millis(5));
         if self.now < self.hosts[host].slow_until {
             delay += self.network.between(Span::ZERO, Span::from_secs(2));
@@ -428,6 +439,7 @@ impl World {
         let trouble = match draw {
             0..=2 => Trouble::Crash(a),
             3 | 4 => Trouble::Freeze(a),
+            5 if self.trouble.chance(0.3) => Trouble::FullDisk(a),
             5 => Trouble::SlowDisk(a),
             6 => Trouble::Split(self.trouble.bits()),
             7 | 8 => Trouble::OneWay(a, self.trouble.chance(0.5)),
@@ -454,6 +466,7 @@ impl World {
                 }
             }
             Trouble::SlowDisk(host) => self.hosts[host].slow_until = self.now + Span::from_secs(3),
+            Trouble::FullDisk(host) => self.hosts[host].is_full = true,
             Trouble::Split(sides) => {
                 self.watch.counts.partitions += 1;
                 self.part(|host| (sides >> host) & 1 == 1);
@@ -502,6 +515,7 @@ impl World {
 
     fn crash(&mut self, host: usize) {
         let Some(member) = self.hosts[host].member.take() else { return };
+        self.note(|| format!("{host} crashes"));
         self.watch.counts.crashes += 1;
         let crash = [Crash::Lost, Crash::Done, Crash::Torn, Crash::Holes][self.trouble.below(4) as usize];
         self.watch.counts.torn += u64::from(matches!(crash, Crash::Torn | Crash::Holes));
@@ -537,6 +551,7 @@ impl World {
         self.cut.clear();
         for host in 0..self.hosts.len() {
             self.hosts[host].slow_until = self.now;
+            self.hosts[host].is_full = false;
             if self.hosts[host].frozen {
                 self.schedule(self.now, Event::Thaw(host));
             }
@@ -583,6 +598,10 @@ impl World {
             }
         }
         let leader = self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).find(|it| it.is_leader());
-        leader.map_or(Ok(()), |leader| self.watch.look_for_confirmed(leader))
+        let Some(leader) = leader else { return Ok(()) };
+        let is_healed = |voter: &&VoterId| !leader.state().seats().contains_key(voter);
+        self.watch.counts.wounds = self.wounded.len() as u64;
+        self.watch.counts.healed = self.wounded.iter().filter(is_healed).count() as u64;
+        self.watch.look_for_confirmed(leader)
     }
 }
