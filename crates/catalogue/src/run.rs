@@ -72,6 +72,7 @@ impl Setting {
     fn experiment(&self, closed: &Closed) -> Result<sim::Experiment, MatrixError> {
         Ok(sim::Experiment {
             peers: closed.peers as usize,
+            servers: 0,
             slots: closed.slots,
             workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
             network: self.network(closed.peers)?,

@@ -217,7 +217,6 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         return refuse("resets-at-most needs replicas that forget: say replica-life, too".into());
     }
     let faults = Faults {
-        quiet: Span::ZERO,
         loss: flags.loss.unwrap_or(0.0),
         duplication: flags.duplication.unwrap_or(0.0),
         client_crash: flags.client_crash.unwrap_or(0.0),
@@ -231,6 +230,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
         withdrawals: flags.withdrawal.unwrap_or(0.0),
         clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
+        ..Faults::default()
     };
     if protocol == Protocol::Ideal && faults != Faults::default() {
         return refuse(

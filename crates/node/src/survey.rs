@@ -246,7 +246,7 @@ mod tests {
     fn a_coordinator_that_does_not_answer_is_asked_four_times() {
         let mut survey = Survey::default();
         let number = survey.query(9, "r".parse().unwrap());
-        assert_eq!((0..10).filter(|_| survey.try_again(number).is_some()).count(), QUERY_TRIES.into());
+        assert_eq!((0..10).filter(|_| survey.try_again(number).is_some()).count(), usize::from(QUERY_TRIES));
         assert!(survey.finish(number).unwrap().details(|peer| peer).is_err());
     }
 
