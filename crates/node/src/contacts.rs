@@ -352,6 +352,13 @@ impl Contacts {
         self.unmet.remove(&member);
     }
 
+    /// Whether a member's process has ended, or has not been connected for so long.
+    pub fn is_gone(&self, member: PeerId, now: Time, long: Span) -> bool {
+        let host = self.members.get(&member).and_then(|host| self.hosts.get(host));
+        let is_absent = |contact: &Contact| contact.epoch.is_none() && now.since(contact.since) >= long;
+        self.gone.contains(&member) || host.is_some_and(is_absent)
+    }
+
     /// Takes back what was meant for a member that is gone and never went out.
     pub fn take_unsent(&mut self, member: PeerId) -> Vec<Vec<u8>> {
         self.of(member).map(|contact| contact.link.take_unsent()).unwrap_or_default()

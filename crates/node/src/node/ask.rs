@@ -1,10 +1,11 @@
 //! Asking the others, and answering them: for places in line, for `show`, and for what has come to a standstill.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::token::Claim;
+use peerlock_peer as peer;
 
 use super::{Alarm, Effect, Node};
 use crate::clients::{Stage, TicketId, Wait};
@@ -74,6 +75,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
             Question::Here(resource) => Some(self.here(resource)),
             Question::Found(resource, question) => self.on_question(asker, resource, question),
             Question::Line(resource) => {
+                self.forget_lost_tokens(resource);
                 let Some(protocol) = self.peer.open(resource) else { return };
                 let (line, to) = (protocol.line(), protocol.coordinator());
                 // Not to ourselves: the role is on its way here.
@@ -88,6 +90,15 @@ impl<P: Guard, O: Routing> Node<P, O> {
             Some(answer) => self.mention(asker, &Body::Answer { number, answer }),
             None => {}
         }
+    }
+
+    /// Word that a free token went to somebody may come after word that this somebody is gone. Nobody shall wait for it then.
+    fn forget_lost_tokens(&mut self, resource: Key) {
+        let Some(line) = self.peer.protocol(resource).and_then(Guard::line) else { return };
+        let is_gone = |member: &PeerId| self.membership.contacts.is_gone(*member, self.now, self.config.gone);
+        let lost: BTreeSet<PeerId> = line.seats.iter().filter(|seat| seat.free).map(|seat| seat.at).collect();
+        let lost: Vec<PeerId> = lost.into_iter().filter(is_gone).collect();
+        lost.into_iter().for_each(|member| self.peer_step(peer::Input::PeerDown(member)));
     }
 
     /// What is here of a resource.

@@ -53,6 +53,8 @@ pub struct InVisits {
     rng: Rng,
     /// Who is in the cluster.
     joined: Vec<PeerId>,
+    /// Who is on the way in.
+    starting: Vec<PeerId>,
     /// Who is about to leave.
     leaving: Vec<PeerId>,
     phase: Phase,
@@ -98,8 +100,8 @@ impl InVisits {
     /// Of each seed others.
     pub fn new(visits: Visits, seed: u64) -> Self {
         let rng = Rng::stream(seed, 0);
-        let (joined, leaving) = (Vec::new(), Vec::new());
-        Self { visits, rng, joined, leaving, phase: Phase::Rough, counts: Counts::default() }
+        let (joined, starting, leaving) = (Vec::new(), Vec::new(), Vec::new());
+        Self { visits, rng, joined, starting, leaving, phase: Phase::Rough, counts: Counts::default() }
     }
 
     fn any(&mut self, peers: &[PeerId]) -> Option<PeerId> {
@@ -115,10 +117,16 @@ impl InVisits {
 
 type On<'a, P, O, W> = World<'a, Whole<P, O>, InVisits, W>;
 
-/// Joins a peer that is in, as whoever operates a cluster does; if there is none, a new cluster begins.
+/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one, a new
+/// cluster begins.
 fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
     let staying = world.load.staying();
     let via = world.load.any(&staying);
+    if via.is_none() && world.load.starting.iter().any(|other| *other != peer) {
+        world.schedule(world.now() + Span::from_secs(1), Event::Join(peer));
+        return Ok(());
+    }
+    world.load.starting.push(peer);
     world.command(peer, Command::Start(via.into_iter().collect()))
 }
 
@@ -232,6 +240,7 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
 
     fn on_down<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) {
         world.load.joined.retain(|joined| *joined != peer);
+        world.load.starting.retain(|starting| *starting != peer);
         world.load.leaving.retain(|leaving| *leaving != peer);
     }
 
@@ -243,6 +252,7 @@ impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
         match note {
             Note::Joined => {
                 world.load.joined.push(peer);
+                world.load.starting.retain(|starting| *starting != peer);
                 let is_rough =
                     world.load.phase == Phase::Rough && world.now() >= Time::ZERO + world.load.visits.founded;
                 world.command(peer, Command::Patience(!is_rough))?;

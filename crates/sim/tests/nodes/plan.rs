@@ -46,7 +46,7 @@ pub fn plan(seed: u64) -> Nodes {
         quiet: QUIET,
         loss: share(&[0, 2, 10, 50], &mut one_of),
         duplication: share(&[0, 10, 100], &mut one_of),
-        delays: (one_of(&[0, 1]) == 1).then_some((0.05, millis(one_of(&[100, 2000])))),
+        delays: (one_of(&[0, 1]) == 1).then_some((0.02, millis(one_of(&[100, 1000])))),
         withdrawals: share(&[0, 200], &mut one_of),
         clocks: (one_of(&[0, 1]) == 1).then_some((millis(one_of(&[0, 50])), 10_000)),
         ..Faults::default()
