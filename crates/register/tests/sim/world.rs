@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, Write};
 use peerlock_register::{
-    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, Register, SessionId, Versions, VoterId,
+    ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, SessionId, Versions, VoterId,
     election_time,
 };
 
-use crate::disk::{Crash, FakeDisk};
+use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
 
