@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use peerlock_base::{Key, PeerId, Time};
-use peerlock_register::{Command, Member, Outcome, Register, SessionId};
+use peerlock_register::{Command, Member, Outcome, Register, SessionId, VoterId, file};
 
 /// What was promised and not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Violation {
     Disagree(PeerId, u64),
     /// Something that was confirmed is not there.
     Lost(String),
+    /// A voter's file was begun a second time: it may have forgotten a vote.
+    BegunTwice(VoterId),
     /// A flipped bit was not noticed.
     Unnoticed(PeerId),
     /// Nobody troubles anybody, and this peer is still without a session.
@@ -34,6 +36,8 @@ pub struct Watch {
     digests: BTreeMap<u64, Key>,
     /// The last entry that each voter was seen at.
     applied: BTreeMap<PeerId, u64>,
+    /// Voters whose first file was begun.
+    begun: BTreeSet<VoterId>,
     /// What peers were told.
     confirmed: Vec<(Command, Outcome)>,
     pub counts: Counts,
@@ -137,6 +141,16 @@ impl Watch {
         }
         self.counts.most_voters = self.counts.most_voters.max(state.conf().voters.len());
         self.counts.raised = self.counts.raised.max(u64::from(state.version() > 1));
+        Ok(())
+    }
+
+    /// A file takes the place of another, or is the first.
+    pub fn on_file(&mut self, bytes: &[u8]) -> Result<(), Violation> {
+        let header = file::read(bytes).expect("a file that was just made is whole").header;
+        self.counts.compactions += 1;
+        if header.file == 1 && !self.begun.insert(header.voter) {
+            return Err(Violation::BegunTwice(header.voter));
+        }
         Ok(())
     }
 

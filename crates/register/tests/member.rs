@@ -1,0 +1,121 @@
+//! One process, told what it might be told: whose voter it becomes, and whom it asks.
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_register::disk::Write;
+use peerlock_register::wire::{self, Answer, Letter, Malformed, Question};
+use peerlock_register::{
+    ClusterId, Command, Config, Doing, Identity, Info, Label, Member, Outcome, Refusal, SessionId, Ttl, Versions,
+    VoterId,
+};
+
+const CLUSTER: ClusterId = ClusterId::new(3);
+const ME: PeerId = PeerId::new(1);
+const OTHER: PeerId = PeerId::new(2);
+
+fn identity(keeps: bool) -> Identity {
+    let name = Label::new("host").expect("a short name");
+    Identity {
+        cluster: CLUSTER,
+        host: ME,
+        info: Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps },
+        ttl: Ttl::from_millis(15_000).expect("15 seconds"),
+    }
+}
+
+fn tell(member: &mut Member, letter: &Letter) -> Vec<Doing> {
+    member.on_bytes(OTHER, &wire::encode(letter, 1, CLUSTER), Time::ZERO).expect("a letter of ours");
+    member.doings()
+}
+
+/// The questions among what is to be done.
+fn questions(doings: &[Doing]) -> Vec<(PeerId, u64, Question)> {
+    let read = |doing: &Doing| match doing {
+        Doing::Send(to, bytes) => match wire::decode(bytes, Versions::OURS, CLUSTER) {
+            Ok((Letter::Ask { number, question }, _)) => Some((*to, number, question)),
+            _ => None,
+        },
+        _ => None,
+    };
+    doings.iter().filter_map(read).collect()
+}
+
+/// A process whose session is this.
+fn opened(session: SessionId, keeps: bool) -> Member {
+    let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let asked = questions(&member.doings());
+    let [(OTHER, number, Question::Do(Command::Open { .. }))] = asked[..] else { panic!("{asked:?}") };
+    let answer = Answer::Done(Outcome::Opened { session, openings: Vec::new() });
+    let next = questions(&tell(&mut member, &Letter::Answer { number, answer }));
+    assert!(matches!(next[..], [(OTHER, _, Question::Renew { renewal: 1, .. })]), "{next:?}");
+    member
+}
+
+#[test]
+fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
+    let (mine, others) = (SessionId::new(3), SessionId::new(2));
+    let enlist = |voter, session| Letter::Enlist { voter: VoterId::new(voter), session };
+    let mut member = opened(mine, true);
+    // A letter for the process before this one, whose file is gone.
+    assert_eq!(tell(&mut member, &enlist(5, others)), []);
+    assert!(member.register().is_none());
+    let begun = tell(&mut member, &enlist(5, mine));
+    assert!(matches!(begun[..], [Doing::Write { number: 1, write: Write::Replace(_) }]), "{begun:?}");
+    assert_eq!(tell(&mut member, &enlist(6, mine)), [], "it is one already");
+    assert_eq!(tell(&mut member, &Letter::Retired { voter: VoterId::new(4) }), [], "that is another");
+    let removed = tell(&mut member, &Letter::Retired { voter: VoterId::new(5) });
+    assert_eq!(removed, [Doing::Write { number: 2, write: Write::Remove }]);
+    assert_eq!(tell(&mut member, &enlist(5, mine)), [], "a late letter of the first time");
+    let again = tell(&mut member, &enlist(6, mine));
+    assert!(matches!(again[..], [Doing::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
+}
+
+#[test]
+fn who_has_no_data_folder_never_becomes_a_voter() {
+    let mut member = opened(SessionId::new(3), false);
+    let enlist = Letter::Enlist { voter: VoterId::new(5), session: SessionId::new(3) };
+    assert_eq!(tell(&mut member, &enlist), []);
+}
+
+#[test]
+fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
+    let mut member = opened(SessionId::new(3), true);
+    let resource = Label::new("r").unwrap();
+    let number = member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
+    assert_eq!(questions(&member.doings()).len(), 1);
+    member.wake(Time::ZERO + Span::from_millis(299));
+    assert!(questions(&member.doings()).iter().all(|(_, asked, _)| *asked != number));
+    member.wake(Time::ZERO + Span::from_millis(300));
+    assert!(questions(&member.doings()).iter().any(|(_, asked, _)| *asked == number));
+    let answer = Answer::Done(Outcome::Refused(Refusal::NoResource));
+    let heard = tell(&mut member, &Letter::Answer { number, answer: answer.clone() });
+    assert!(heard.contains(&Doing::Answered(number, Outcome::Refused(Refusal::NoResource))), "{heard:?}");
+    assert!(!tell(&mut member, &Letter::Answer { number, answer }).iter().any(|it| matches!(it, Doing::Answered(..))));
+}
+
+#[test]
+fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let (_, number, _) = questions(&member.doings()).remove(0);
+    let leader = PeerId::new(9);
+    let elsewhere = Answer::Elsewhere { leader: Some(leader), voters: vec![leader, OTHER] };
+    let letter = Letter::Answer { number, answer: elsewhere };
+    let asked = questions(&tell(&mut member, &letter));
+    assert!(matches!(asked[..], [(to, ..)] if to == leader), "{asked:?}");
+    assert_eq!(questions(&tell(&mut member, &letter)), [], "who is sent on again and again waits for a moment");
+}
+
+#[test]
+fn a_process_that_is_not_let_in_says_why() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let (_, number, _) = questions(&member.doings()).remove(0);
+    let answer = Answer::Done(Outcome::Refused(Refusal::Version(2)));
+    let heard = tell(&mut member, &Letter::Answer { number, answer });
+    assert!(heard.contains(&Doing::Refused(Refusal::Version(2))), "{heard:?}");
+    let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(4));
+    let refused = member.on_bytes(OTHER, &other, Time::ZERO);
+    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(4), ours: CLUSTER }));
+    assert_eq!(member.strange(), 0, "another cluster is told, and not strange");
+}
