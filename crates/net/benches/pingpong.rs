@@ -18,7 +18,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let rounds: usize = std::env::args().nth(1).filter(|text| text != "--bench").map_or(Ok(10_000), |text| text.parse())?;
+    let rounds: usize =
+        std::env::args().nth(1).filter(|text| text != "--bench").map_or(Ok(10_000), |text| text.parse())?;
     let (mut raw, mut tcp, mut quic) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
         raw.extend(bare(rounds).await?);
