@@ -86,6 +86,7 @@ fn run(fault: Fault) -> Result<(), String> {
     let pair = matches!(fault, Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator);
     let experiment = Experiment {
         peers: if pair { 2 } else { 1 },
+        servers: 0,
         slots: if fault == Fault::LetsTwoIn || fault == Fault::None { 1 } else { 2 },
         workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries: 3 },
         network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
