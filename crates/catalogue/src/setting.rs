@@ -245,6 +245,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
         withdrawals: flags.withdrawal.unwrap_or(0.0),
         clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
+        counted_lives: false, // For tests that have to know the number of a life.
     };
     if protocol == Protocol::Ideal && faults != Faults::default() {
         return refuse(

@@ -107,7 +107,7 @@ fn every_protocol_and_every_model_runs() {
 
 const OPEN: &str = "--replicas 8 --arrival-rate 1 --settle 20s --measure 100s --trials 2";
 
-/// The same fields as ever, and those that only clients without number have.
+/// The same fields as ever, and those that only an open workload has.
 #[test]
 fn an_open_run_has_its_fields_and_a_throughput() {
     let (closed, open) = (json(SMALL), json(&format!("--protocol sigma {OPEN}")));

@@ -27,6 +27,8 @@ pub struct Faults {
     pub replica_life: Option<Span>,
     /// No more replicas than so many forget within any one such time: resets beyond that do not happen.
     pub resets_at_most: Option<(usize, Span)>,
+    /// The lives of replicas are counted 1, 2, 3 … instead of read from a clock.
+    pub counted_lives: bool,
     /// How long a peer that has just forgotten is cut off from everybody, on average.
     pub down_after_reset: Option<Span>,
     /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links they
@@ -232,6 +234,14 @@ impl Fate {
             self.condition_mut(peer).cut_off_until = now + self.cut_offs.exponential(down);
         }
         true
+    }
+
+    /// The number of a replica's next life, after so many resets in the whole world.
+    pub fn incarnation(&self, now: Time, peer: PeerId, resets: u64) -> u64 {
+        if self.faults.counted_lives {
+            return resets;
+        }
+        self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
     /// How long until a peer crashes that will restart, and how long it will be down.

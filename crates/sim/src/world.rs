@@ -107,6 +107,9 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Makes a peer from its number and what its disk has kept.
+pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
+
 /// What a world is made of, beside its workload and its watchers.
 pub struct Setup<'a, A: Actor> {
     /// How long messages take.
@@ -122,7 +125,7 @@ pub struct Setup<'a, A: Actor> {
     /// How long a write to the disk takes on average; exponential.
     pub disk: Span,
     /// Makes a peer from its number and what its disk has kept: one that comes later, or restarts.
-    pub make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+    pub make: Make<'a, A>,
 }
 
 /// One run: peers, what is to happen to them, and who watches.
@@ -132,7 +135,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     /// Who asks when.
     pub load: L,
     hosts: Hosts<A>,
-    make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+    make: Make<'a, A>,
     carrier: Carrier,
     fate: Fate,
     queue: Queue<Event<A, L::Event>>,
@@ -413,8 +416,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
         self.tally.resets += 1;
         self.watch.on_reset(self.now, peer)?;
-        let clock = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
-        self.step(peer, Input::Reset { incarnation: clock.as_nanos() })
+        let incarnation = self.fate.incarnation(self.now, peer, self.tally.resets);
+        self.step(peer, Input::Reset { incarnation })
     }
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {

@@ -28,6 +28,8 @@ pub struct ClosedLoop {
     is_lenient: bool,
     /// How many more times each peer will ask.
     to_come: Vec<u32>,
+    /// How many are thinking.
+    thinking: usize,
     /// When somebody was last let in.
     progress: Time,
     /// The run is given up when nobody has been let in for so long: much longer than any lease, and than anybody thinks or stays.
@@ -41,7 +43,7 @@ impl ClosedLoop {
         // In seconds with a point: whole nanoseconds would overflow with stays of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
         let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
-        Self { workload, servers, is_lenient, to_come, progress, patience, rng }
+        Self { workload, servers, is_lenient, to_come, thinking: 0, progress, patience, rng }
     }
 
     fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
@@ -49,6 +51,7 @@ impl ClosedLoop {
         let to_come = &mut load.to_come[peer.index()];
         if *to_come > 0 {
             *to_come -= 1;
+            load.thinking += 1;
             let think = load.rng.exponential(load.workload.think);
             world.schedule(now + think, peer);
         }
@@ -77,7 +80,10 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
         match world.thaws(peer) {
             Some(at) => world.schedule(at, peer),
-            None => return world.ask(peer, 0),
+            None => {
+                world.load.thinking -= 1;
+                return world.ask(peer, 0);
+            }
         }
         Ok(())
     }
@@ -105,9 +111,11 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes.
+    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some protocols' upkeep.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
-        at.since(world.load.progress) > world.load.patience || (world.is_rough() && world.has_come_to_rest())
+        let load = &world.load;
+        let is_served = || load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty();
+        at.since(load.progress) > load.patience || (load.is_lenient && (world.has_come_to_rest() || is_served()))
     }
 }
