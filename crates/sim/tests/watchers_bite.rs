@@ -159,8 +159,8 @@ fn a_broken_protocol_is_caught_under_an_open_workload() {
             trials: 1,
             seed: 42,
         };
-        let peer =
-            |me: PeerId| Caricature { me, fault, given: 1000 * me.get(), tokens: 0, coordinator: false, parent: None };
+        let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // Everybody goes to slot 0.
+        let peer = |peer: PeerId| Caricature { me, fault, given: 1000 * peer.get(), tokens, coordinator, parent };
         open.run(peer, |_| {}).map(|_| ()).map_err(|failure| failure.to_string())
     };
     let stay = Some(Hold::Constant(Span::from_secs(1)));
