@@ -20,8 +20,9 @@ const FAULTS: &str = "What goes wrong";
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flags {
     /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among a
-    /// fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask replicas;
-    /// e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an overlay [default: fair-k]
+    /// fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask replicas, once
+    /// or with --peers again and again; e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an
+    /// overlay [default: fair-k]
     #[arg(long)]
     #[serde(with = "by_name")]
     pub protocol: Option<Protocol>,
@@ -157,6 +158,10 @@ pub struct Flags {
     #[arg(long, value_name = "REPLICAS/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub resets_at_most: Option<Pair<u32, Span>>,
+    /// With --replica-life: how long a replica that has just forgotten is cut off from everybody, on average [default: 0s]
+    #[arg(long, value_name = "TIME", help_heading = FAULTS, allow_hyphen_values = true)]
+    #[serde(with = "by_name")]
+    pub down_after_reset: Option<Span>,
     /// Count broken rules instead of stopping at the first
     #[arg(long, help_heading = FAULTS)]
     pub count_violations: bool,

@@ -24,4 +24,4 @@ pub use near::near;
 pub use pair::{Pair, PairError, Partition};
 pub use protocol::{Form, Protocol, UnknownForm, UnknownProtocol};
 pub use run::Error;
-pub use setting::{Closed, Load, Open, Refused, Rounds, Setting};
+pub use setting::{Closed, Load, Open, Refused, Rounds, Setting, Voters};

@@ -8,11 +8,11 @@ use peerlock_mutex::{
     Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e, fair_k,
     fair_k_late, non_e2e, sigma, strawman,
 };
-use peerlock_sim::latency::{MatrixError, Network};
+use peerlock_sim::latency::MatrixError;
 use peerlock_sim::{self as sim, Failure, Ideal, Report};
 use thiserror::Error;
 
-use crate::{Closed, Form, Load, Open, Protocol, Rounds, Setting};
+use crate::{Closed, Form, Load, Open, Protocol, Rounds, Setting, Voters};
 
 /// Why a setting that makes sense has no result.
 #[derive(Debug, Error)]
@@ -37,12 +37,23 @@ impl Setting {
         let per_trial = self.cost_of_a_trial();
         let progress: Progress<'_> = &|trials| progress(trials * per_trial);
         Ok(match &self.load {
-            Load::Closed(closed) => self.run_closed(&self.experiment(closed)?, progress)?,
-            Load::Open(open) => {
-                let (open, replicas) = (self.open(open)?, Replicas::first(open.quorum));
-                self.on_replicas(Clients { open, replicas, progress })?
+            Load::Closed(closed) => {
+                let experiment = self.experiment(closed)?;
+                match closed.voters {
+                    None => self.run_closed(&experiment, progress)?,
+                    Some(voters) => {
+                        let replicas = Replicas::first(voters.quorum);
+                        self.on_replicas(voters, Loop { experiment, replicas, progress })?
+                    }
+                }
             }
-            Load::Rounds(rounds) => self.on_replicas(Swarm { rounds: self.rounds(rounds)?, progress })?,
+            Load::Open(open) => {
+                let replicas = Replicas::first(open.voters.quorum);
+                self.on_replicas(open.voters, Clients { open: self.open(open)?, replicas, progress })?
+            }
+            Load::Rounds(rounds) => {
+                self.on_replicas(rounds.voters, Swarm { rounds: self.rounds(rounds)?, progress })?
+            }
         })
     }
 
@@ -65,17 +76,15 @@ impl Setting {
         }
     }
 
-    fn network(&self, peers: u32) -> Result<Network, MatrixError> {
-        self.latency.load(peers as usize)
-    }
-
     fn experiment(&self, closed: &Closed) -> Result<sim::Experiment, MatrixError> {
+        let servers = closed.voters.map_or(0, |voters| voters.quorum.replicas() as usize);
+        let peers = servers + closed.peers as usize;
         Ok(sim::Experiment {
-            peers: closed.peers as usize,
-            servers: 0,
+            peers,
+            servers,
             slots: closed.slots,
             workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
-            network: self.network(closed.peers)?,
+            network: self.latency.load(peers)?,
             links: self.links,
             faults: self.faults,
             count_violations: self.count_violations,
@@ -87,17 +96,17 @@ impl Setting {
 
     fn open(&self, open: &Open) -> Result<sim::Open, MatrixError> {
         Ok(sim::Open {
-            replicas: open.quorum.replicas(),
+            replicas: open.voters.quorum.replicas(),
             workload: sim::Poisson {
                 gap: mean_gap(open.arrival_rate),
                 hold: open.hold,
                 settle: open.settle,
                 measure: open.measure,
             },
-            network: self.network(open.quorum.replicas())?,
+            network: self.latency.load(open.voters.quorum.replicas() as usize)?,
             links: self.links,
             faults: self.faults,
-            lease: open.lease,
+            lease: open.voters.lease,
             count_violations: self.count_violations,
             trials: self.trials,
             seed: self.seed,
@@ -109,17 +118,17 @@ impl Setting {
             peers: rounds.peers as usize,
             overlay: rounds.overlay,
             resources: rounds.resources as usize,
-            quorum: rounds.quorum,
+            quorum: rounds.voters.quorum,
             settle: rounds.settle,
             rounds: rounds.rounds as usize,
             round: rounds.round,
             requests: rounds.requests as usize,
             load: rounds.load,
             churn: rounds.churn as usize,
-            network: self.network(rounds.peers)?,
+            network: self.latency.load(rounds.peers as usize)?,
             links: self.links,
             faults: self.faults,
-            lease: rounds.lease,
+            lease: rounds.voters.lease,
             count_violations: self.count_violations,
             trials: self.trials,
             seed: self.seed,
@@ -149,11 +158,10 @@ impl Setting {
     }
 
     /// Hands the protocol, which asks replicas, to whoever runs it.
-    fn on_replicas(&self, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
-        let (lease, retry) = match &self.load {
-            Load::Rounds(rounds) => (rounds.lease, Some(rounds.round / 2)),
-            Load::Open(open) => (open.lease, None),
-            Load::Closed(_) => unreachable!("there are no replicas in a closed loop"),
+    fn on_replicas(&self, Voters { lease, .. }: Voters, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
+        let retry = match &self.load {
+            Load::Rounds(rounds) => Some(rounds.round / 2),
+            Load::Open(_) | Load::Closed(_) => None,
         };
         let sigma = |config: sigma::Config| {
             // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who
@@ -214,6 +222,21 @@ trait RunReplicated {
     fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
 }
 
+/// Clients that ask again and again.
+struct Loop<'a> {
+    experiment: sim::Experiment,
+    replicas: Replicas,
+    progress: Progress<'a>,
+}
+
+impl RunReplicated for Loop<'_> {
+    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
+        let peers = || (0..self.experiment.peers as u64).map(PeerId::new);
+        self.experiment.run(|_| peers().map(|me| new(me, &self.replicas)).collect(), self.progress)
+    }
+}
+
+/// Clients that ask once.
 struct Clients<'a> {
     open: sim::Open,
     replicas: Replicas,
@@ -226,6 +249,7 @@ impl RunReplicated for Clients<'_> {
     }
 }
 
+/// Whole peers on an overlay.
 struct Swarm<'a> {
     rounds: sim::Rounds,
     progress: Progress<'a>,

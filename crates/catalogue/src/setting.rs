@@ -51,10 +51,12 @@ pub enum Load {
 /// A closed loop: every peer thinks, asks, waits, stays inside, leaves, and thinks again (Fair-K paper, §4).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Closed {
-    /// How many peers.
+    /// How many peers ask.
     pub peers: u32,
-    /// How many may be inside at a time.
+    /// How many may be inside at a time; one, where replicas vote.
     pub slots: u32,
+    /// Who votes, beside the peers that ask; of protocols with replicas.
+    pub voters: Option<Voters>,
     /// How long a client stays inside.
     pub hold: Hold,
     /// λ: how often a peer asks per second of thinking.
@@ -65,17 +67,24 @@ pub struct Closed {
     pub warm_up: u32,
 }
 
+/// Replicas that vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voters {
+    /// How many there are, and how many votes win.
+    pub quorum: Quorum,
+    /// How long votes are good for without renewal.
+    pub lease: Span,
+}
+
 /// An open workload (Sigma paper, §5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// How many replicas there are, and how many votes win.
-    pub quorum: Quorum,
+    /// Who votes.
+    pub voters: Voters,
     /// How long a client stays inside; `None`: it leaves at once.
     pub hold: Option<Hold>,
     /// λ: how many clients arrive per second.
     pub arrival_rate: f64,
-    /// How long votes are good for without renewal.
-    pub lease: Span,
     /// How long it runs before anything is measured.
     pub settle: Span,
     /// How long it is measured after that.
@@ -91,10 +100,8 @@ pub struct Rounds {
     pub peers: u32,
     /// How many resources.
     pub resources: u32,
-    /// How many replicas each resource has, and how many votes win.
-    pub quorum: Quorum,
-    /// How long votes are good for without renewal.
-    pub lease: Span,
+    /// Who votes on each resource.
+    pub voters: Voters,
     /// How long before the first round every resource is asked for once; not at all if zero.
     pub settle: Span,
     /// How many rounds.
@@ -126,9 +133,11 @@ impl TryFrom<Flags> for Setting {
             return refuse(format!("{protocol} has only one form{there}: leave form {form} out"));
         }
         let load = match among {
-            Among::Peers => Load::Closed(closed(&flags)?),
-            Among::Replicas => Load::Open(open(&flags)?),
-            Among::Overlay => Load::Rounds(rounds(&flags)?),
+            Among::Peers => Load::Closed(closed(&flags, None)?),
+            Among::Replicas if is_loop(&flags) => Load::Closed(closed(&flags, Some(voters(&flags, 32, 24)?))?),
+            Among::Replicas => Load::Open(open(&flags, voters(&flags, 32, 24)?)?),
+            // "Majority of replica votes" (E2E paper).
+            Among::Overlay => Load::Rounds(rounds(&flags, voters(&flags, 10, 6)?)),
         };
         let latency = flags.latency.clone().unwrap_or(match among {
             Among::Peers => Model::Constant(Span::from_secs(1)),
@@ -166,10 +175,17 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     }
 }
 
-fn closed(flags: &Flags) -> Result<Closed, Refused> {
+/// Whether clients of replicas are to ask again and again.
+fn is_loop(flags: &Flags) -> bool {
+    let is_said = [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some);
+    is_said || flags.think_rate.is_some()
+}
+
+fn closed(flags: &Flags, voters: Option<Voters>) -> Result<Closed, Refused> {
     Ok(Closed {
         peers: flags.peers.unwrap_or(100),
-        slots: flags.slots.unwrap_or(3),
+        slots: if voters.is_some() { 1 } else { flags.slots.unwrap_or(3) },
+        voters,
         hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
         think_rate: flags.think_rate.unwrap_or(0.5),
         entries: flags.entries.unwrap_or(2000),
@@ -177,13 +193,11 @@ fn closed(flags: &Flags) -> Result<Closed, Refused> {
     })
 }
 
-fn open(flags: &Flags) -> Result<Open, Refused> {
-    let replicas = flags.replicas.unwrap_or(32);
+fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
     Ok(Open {
-        quorum: quorum(replicas, flags.votes.unwrap_or((replicas.saturating_mul(3)).div_ceil(4)))?,
+        voters,
         hold: hold(flags)?,
         arrival_rate: flags.arrival_rate.unwrap_or(3.0),
-        lease: flags.lease.unwrap_or(LEASE),
         // "After 5 minutes warm-up period, we test 10 minutes" (§5).
         settle: flags.settle.unwrap_or(Span::from_secs(300)),
         measure: flags.measure.unwrap_or(Span::from_secs(600)),
@@ -191,14 +205,12 @@ fn open(flags: &Flags) -> Result<Open, Refused> {
 }
 
 /// By default Table 1 of the E2E paper.
-fn rounds(flags: &Flags) -> Result<Rounds, Refused> {
-    let replicas = flags.replicas.unwrap_or(10);
-    Ok(Rounds {
+fn rounds(flags: &Flags, voters: Voters) -> Rounds {
+    Rounds {
         overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
         peers: flags.peers.unwrap_or(6500),
         resources: flags.resources.unwrap_or(65),
-        quorum: quorum(replicas, flags.votes.unwrap_or(replicas / 2 + 1))?, // "Majority of replica votes".
-        lease: flags.lease.unwrap_or(LEASE),
+        voters,
         settle: flags.settle.unwrap_or(Span::ZERO),
         rounds: flags.rounds.unwrap_or(20),
         // Our choice: half of it is some ten ways through the overlay and back.
@@ -206,15 +218,17 @@ fn rounds(flags: &Flags) -> Result<Rounds, Refused> {
         requests: flags.requests.unwrap_or(20),
         load: flags.load.unwrap_or(sim::Load::Whole),
         churn: flags.churn.unwrap_or(0),
-    })
+    }
 }
 
 fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     if flags.replica_life.is_some() && protocol.among() == [Among::Peers] {
         return refuse(format!("{protocol} has no replicas that could forget: leave replica-life out, or try crash"));
     }
-    if flags.resets_at_most.is_some() && flags.replica_life.is_none() {
-        return refuse("resets-at-most needs replicas that forget: say replica-life, too".into());
+    let of_resets =
+        [("resets-at-most", flags.resets_at_most.is_some()), ("down-after-reset", flags.down_after_reset.is_some())];
+    if let Some((name, _)) = of_resets.iter().find(|(_, is_said)| *is_said && flags.replica_life.is_none()) {
+        return refuse(format!("{name} needs replicas that forget: say replica-life, too"));
     }
     let faults = Faults {
         loss: flags.loss.unwrap_or(0.0),
@@ -222,6 +236,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         client_crash: flags.client_crash.unwrap_or(0.0),
         replica_life: flags.replica_life,
         resets_at_most: flags.resets_at_most.map(|Pair(most, within)| (most as usize, within)),
+        down_after_reset: flags.down_after_reset,
         delays: flags.delay.map(|Pair(share, mean)| (share, mean)),
         crashes: flags.crash.map(Spells::from),
         deaths: flags.death,
@@ -230,7 +245,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
         withdrawals: flags.withdrawal.unwrap_or(0.0),
         clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
-        ..Faults::default()
+        ..Faults::default() // What only tests and whole nodes need.
     };
     if protocol == Protocol::Ideal && faults != Faults::default() {
         return refuse(
@@ -240,17 +255,18 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     Ok(faults)
 }
 
-fn quorum(replicas: u32, votes: u32) -> Result<Quorum, Refused> {
-    if !(1..=64).contains(&replicas) {
-        return refuse(format!("replicas {replicas} must be from 1 to 64"));
+/// By default so many replicas; and the same share of them wins, or the smallest majority.
+fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
+    let n = flags.replicas.unwrap_or(replicas);
+    if !(1..=64).contains(&n) {
+        return refuse(format!("replicas {n} must be from 1 to 64"));
     }
-    let least = replicas / 2 + 1;
-    if !(least..=replicas).contains(&votes) {
-        return refuse(format!(
-            "{votes} votes of {replicas} replicas are no quorum: it takes from {least} to {replicas}"
-        ));
+    let least = n / 2 + 1;
+    let m = flags.votes.unwrap_or(if votes > replicas / 2 + 1 { (n * votes).div_ceil(replicas) } else { least });
+    if !(least..=n).contains(&m) {
+        return refuse(format!("{m} votes of {n} replicas are no quorum: it takes from {least} to {n}"));
     }
-    Ok(Quorum::new(replicas, votes))
+    Ok(Voters { quorum: Quorum::new(n, m), lease: flags.lease.unwrap_or(LEASE) })
 }
 
 fn hold(flags: &Flags) -> Result<Option<Hold>, Refused> {
@@ -382,8 +398,8 @@ impl Setting {
     /// Its form, if the protocol has more than one here.
     pub fn form_if_any(&self) -> Option<Form> {
         let among = match self.load {
-            Load::Closed(_) => Among::Peers,
-            Load::Open(_) => Among::Replicas,
+            Load::Closed(Closed { voters: None, .. }) => Among::Peers,
+            Load::Closed(_) | Load::Open(_) => Among::Replicas,
             Load::Rounds(_) => Among::Overlay,
         };
         self.protocol.has_forms(among).then_some(self.form)
@@ -393,8 +409,11 @@ impl Setting {
 impl Load {
     fn in_words(&self) -> String {
         match self {
-            Self::Closed(closed) => format!(" among {} peers", closed.peers),
-            Self::Open(open) => format!(" with {} replicas", open.quorum.replicas()),
+            Self::Closed(Closed { peers, voters: None, .. }) => format!(" among {peers} peers"),
+            Self::Closed(Closed { peers, voters: Some(voters), .. }) => {
+                format!(" among {peers} peers with {} replicas", voters.quorum.replicas())
+            }
+            Self::Open(open) => format!(" with {} replicas", open.voters.quorum.replicas()),
             Self::Rounds(rounds) => format!(" on {}, {} peers", rounds.overlay, rounds.peers),
         }
     }
@@ -409,39 +428,35 @@ impl Serialize for Setting {
 
 impl From<&Setting> for Flags {
     fn from(setting: &Setting) -> Self {
-        let share = |share: f64| (share > 0.0).then_some(share);
-        let faults = setting.faults;
         let common = Self {
             protocol: Some(setting.protocol),
             form: setting.form_if_any(),
             latency: Some(setting.latency.clone()),
             links: Some(setting.links),
-            replica_life: faults.replica_life,
-            loss: share(faults.loss),
-            duplication: share(faults.duplication),
-            client_crash: share(faults.client_crash),
-            delay: faults.delays.map(|(share, mean)| Pair(share, mean)),
-            crash: faults.crashes.map(Pair::from),
-            death: faults.deaths,
-            freeze: faults.freezes.map(Pair::from),
-            partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
-            cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
-            withdrawal: share(faults.withdrawals),
-            clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
-            resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
             count_violations: setting.count_violations,
             trials: Some(setting.trials),
             seed: Some(setting.seed),
-            ..Self::default()
+            ..said_of(&setting.faults)
         };
         let long_share = |hold: &Hold| match *hold {
             Hold::TwoPoint { long_share, .. } => Some(long_share),
             Hold::Constant(_) | Hold::Exponential(_) => None,
         };
+        let voters = match &setting.load {
+            Load::Closed(closed) => closed.voters,
+            Load::Open(open) => Some(open.voters),
+            Load::Rounds(rounds) => Some(rounds.voters),
+        };
+        let common = Self {
+            replicas: voters.map(|voters| voters.quorum.replicas()),
+            votes: voters.map(|voters| voters.quorum.votes()),
+            lease: voters.map(|voters| voters.lease),
+            ..common
+        };
         match &setting.load {
             Load::Closed(closed) => Self {
                 peers: Some(closed.peers),
-                slots: Some(closed.slots),
+                slots: Some(closed.slots).filter(|_| closed.voters.is_none()),
                 hold: Some(closed.hold),
                 long_share: long_share(&closed.hold),
                 think_rate: Some(closed.think_rate),
@@ -450,12 +465,9 @@ impl From<&Setting> for Flags {
                 ..common
             },
             Load::Open(open) => Self {
-                replicas: Some(open.quorum.replicas()),
-                votes: Some(open.quorum.votes()),
                 hold: open.hold,
                 long_share: open.hold.as_ref().and_then(long_share),
                 arrival_rate: Some(open.arrival_rate),
-                lease: Some(open.lease),
                 settle: Some(open.settle),
                 measure: Some(open.measure),
                 ..common
@@ -464,9 +476,6 @@ impl From<&Setting> for Flags {
                 overlay: Some(rounds.overlay),
                 peers: Some(rounds.peers),
                 resources: Some(rounds.resources),
-                replicas: Some(rounds.quorum.replicas()),
-                votes: Some(rounds.quorum.votes()),
-                lease: Some(rounds.lease),
                 settle: Some(rounds.settle),
                 rounds: Some(rounds.rounds),
                 round: Some(rounds.round),
@@ -476,5 +485,27 @@ impl From<&Setting> for Flags {
                 ..common
             },
         }
+    }
+}
+
+/// What is said of what goes wrong.
+fn said_of(faults: &Faults) -> Flags {
+    let share = |share: f64| (share > 0.0).then_some(share);
+    Flags {
+        replica_life: faults.replica_life,
+        loss: share(faults.loss),
+        duplication: share(faults.duplication),
+        client_crash: share(faults.client_crash),
+        delay: faults.delays.map(|(share, mean)| Pair(share, mean)),
+        crash: faults.crashes.map(Pair::from),
+        death: faults.deaths,
+        freeze: faults.freezes.map(Pair::from),
+        partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
+        cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
+        withdrawal: share(faults.withdrawals),
+        clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
+        resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
+        down_after_reset: faults.down_after_reset,
+        ..Flags::default()
     }
 }

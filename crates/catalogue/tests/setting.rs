@@ -70,6 +70,7 @@ fn random(rng: &mut Rng) -> Flags {
     flags.withdrawal = maybe(rng, share);
     flags.clocks = maybe(rng, |rng| Pair(time(rng), rng.below(1000)));
     flags.resets_at_most = maybe(rng, |rng| Pair(count(rng), time(rng))).filter(|_| flags.replica_life.is_some());
+    flags.down_after_reset = maybe(rng, time).filter(|_| flags.replica_life.is_some());
     flags.count_violations = rng.chance(0.5);
     if protocol == Protocol::Ideal {
         flags = Flags { protocol: flags.protocol, latency: flags.latency, seed: flags.seed, ..Flags::default() };
@@ -78,7 +79,8 @@ fn random(rng: &mut Rng) -> Flags {
     let is_routed = ["e2e", "non-e2e"].contains(&&*name) || (on_overlay && ["sigma", "coordinator"].contains(&&*name));
     let has_forms = ["fair-k", "coordinator", "e2e", "non-e2e"].contains(&&*name) || (name == "sigma" && !is_routed);
     flags.form = maybe(rng, |rng| if rng.chance(0.5) { Form::Printed } else { Form::Repaired }).filter(|_| has_forms);
-    let is_closed = name.starts_with("fair-k") || name.starts_with("bv95") || name == "ideal";
+    let has_voters = !(name.starts_with("fair-k") || name.starts_with("bv95") || name == "ideal");
+    let is_closed = !has_voters || (!is_routed && rng.chance(0.5));
     if !is_routed {
         flags.hold = maybe(rng, |rng| match rng.below(3) {
             0 => format!("{:#}", time(rng)).parse().unwrap(),
@@ -88,18 +90,21 @@ fn random(rng: &mut Rng) -> Flags {
         let is_two_point = flags.hold.is_some_and(|hold| hold.to_string().starts_with("two-point"));
         flags.long_share = maybe(rng, share).filter(|_| is_two_point);
     }
-    if is_closed {
-        (flags.replica_life, flags.resets_at_most) = (None, None);
-        flags.peers = maybe(rng, count);
+    if has_voters {
+        flags.replicas = Some(replicas);
+        flags.votes = maybe(rng, |rng| replicas - rng.below(u64::from(replicas.div_ceil(2))) as u32);
+        flags.lease = maybe(rng, time);
+    } else {
+        (flags.replica_life, flags.resets_at_most, flags.down_after_reset) = (None, None, None);
         flags.slots = maybe(rng, count);
+    }
+    if is_closed {
+        flags.peers = Some(count(rng));
         flags.think_rate = maybe(rng, rate);
         flags.entries = maybe(rng, count);
         flags.warm_up = maybe(rng, |rng| rng.below(50) as u32);
         return flags;
     }
-    flags.replicas = Some(replicas);
-    flags.votes = maybe(rng, |rng| replicas - rng.below(u64::from(replicas.div_ceil(2))) as u32);
-    flags.lease = maybe(rng, time);
     flags.settle = maybe(rng, time);
     if is_routed {
         flags.overlay = Some(if rng.chance(0.5) { "chord" } else { "pastry" }.parse().unwrap());
@@ -153,7 +158,7 @@ fn a_command_can_be_pasted_into_a_shell() {
 #[test]
 fn the_help_names_every_default() {
     let help = Flags::augment_args(Command::new("simulate"));
-    for line in ["", "--protocol sigma", "--protocol e2e"] {
+    for line in ["", "--protocol sigma", "--protocol sigma --peers 100", "--protocol e2e"] {
         for (name, value) in from_line(line).unwrap().pairs() {
             let flag = help.get_arguments().find(|flag| flag.get_long() == Some(&name)).unwrap();
             let text = flag.get_help().unwrap().to_string();
@@ -207,9 +212,14 @@ fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
         ),
         ("--protocol sigma --replicas 65", "protocol = 'sigma'\nreplicas = 65", "replicas 65 must be from 1 to 64"),
         (
-            "--protocol sigma --peers 3",
-            "protocol = 'sigma'\npeers = 3",
-            "peers has no effect on sigma with 32 replicas: leave it out",
+            "--protocol sigma --slots 3",
+            "protocol = 'sigma'\nslots = 3",
+            "slots has no effect on sigma with 32 replicas: leave it out",
+        ),
+        (
+            "--protocol sigma --peers 3 --arrival-rate 1",
+            "protocol = 'sigma'\npeers = 3\narrival-rate = 1",
+            "arrival-rate has no effect on sigma among 3 peers with 32 replicas: leave it out",
         ),
         (
             "--protocol sigma --latency king",

@@ -107,7 +107,7 @@ fn every_protocol_and_every_model_runs() {
 
 const OPEN: &str = "--replicas 8 --arrival-rate 1 --settle 20s --measure 100s --trials 2";
 
-/// The same fields as ever, and those that only clients without number have.
+/// The same fields as ever, and those that only an open workload has.
 #[test]
 fn an_open_run_has_its_fields_and_a_throughput() {
     let (closed, open) = (json(SMALL), json(&format!("--protocol sigma {OPEN}")));
@@ -141,6 +141,40 @@ fn every_protocol_with_replicas_runs_and_every_fault_happens() {
             assert_eq!(json(&run)["resets"], 0, "{run}");
             let trouble = json(&format!("{run} {trouble}"));
             assert!(trouble["crashed"].as_u64() > Some(0) && trouble["resets"].as_u64() > Some(0), "{run}: {trouble}");
+        }
+    }
+}
+
+/// Nobody promises anything here; but every run ends, and the same seed gives the same numbers.
+#[test]
+fn every_kind_of_run_takes_every_fault() {
+    let runs = [
+        "--protocol fair-k-late --peers 8 --entries 20 --trials 2".to_string(),
+        "--protocol sigma --peers 8 --replicas 5 --entries 20 --trials 2".into(),
+        format!("--protocol coordinator {OPEN} --hold 1s"),
+        format!("--protocol e2e {SWARM}"),
+    ];
+    let faults = [
+        ("--loss 0.01", None),
+        ("--duplication 0.01", None),
+        ("--delay 0.01/1s", None),
+        ("--crash 20s/2s", Some("restarted")),
+        ("--death 40s", Some("crashed")),
+        ("--client-crash 0.05", Some("crashed")),
+        ("--freeze 20s/5s", None),
+        ("--partition partial:20s/5s", None),
+        ("--cut-off 0.1/5s", None),
+        ("--withdrawal 0.2", Some("withdrawn")),
+        ("--clocks 1s/200", None),
+    ];
+    for run in &runs {
+        let calm = json(&format!("{run} --count-violations"));
+        for (fault, counted) in faults {
+            let line = format!("{run} {fault} --count-violations");
+            let rough = json(&line);
+            let struck = counted.map_or(rough["events"] != calm["events"], |name| rough[name].as_u64() > Some(0));
+            assert!(struck || fault.starts_with("--clocks"), "{line}: {rough}");
+            assert_eq!(rough["wait"], json(&line)["wait"], "{line}");
         }
     }
 }
@@ -209,8 +243,12 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--protocol fairk", 64, "unknown protocol \"fairk\": did you mean fair-k?"),
         ("--protcol fair-k", 64, "unexpected argument '--protcol' found"),
         ("--arrival-rate 3", 64, "arrival-rate has no effect on fair-k among 100 peers: leave it out"),
-        ("--protocol sigma --peers 5", 64, "peers has no effect on sigma with 32 replicas: leave it out"),
-        ("--protocol strawman --warm-up 5", 64, "warm-up has no effect on strawman with 32 replicas"),
+        ("--protocol sigma --slots 5", 64, "slots has no effect on sigma with 32 replicas: leave it out"),
+        ("--protocol strawman --peers 9 --measure 5s", 64, "measure has no effect on strawman among 9 peers with 32"),
+        ("--crash 60s", 64, "'--crash <EVERY/TIME>': \"60s\" is not two values with a slash between them"),
+        ("--partition half:60s/5s", 64, "unknown partition \"half\": use whole, one-way or partial"),
+        ("--protocol ideal --loss 0.1", 64, "ideal is a bound for when nothing goes wrong: leave faults out"),
+        ("--replica-life 30s", 64, "fair-k has no replicas that could forget: leave replica-life out"),
         ("--protocol strawman --form printed", 64, "strawman has only one form"),
         ("--protocol sigma --replicas 0", 64, "replicas 0 must be from 1 to 64"),
         ("--protocol sigma --replicas 65", 64, "replicas 65 must be from 1 to 64"),

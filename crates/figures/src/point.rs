@@ -96,7 +96,7 @@ impl Point {
 /// What theory says: as many are served as come or as the latencies allow; and how likely a quorum breaks while a client
 /// stays inside.
 fn theory(setting: &Setting) -> Result<Theory, String> {
-    let Load::Open(open) = &setting.load else { return Err("there is no theory of peers on an overlay".into()) };
+    let Load::Open(open) = &setting.load else { return Err("there is a theory of open workloads only".into()) };
     let (low, high) = match setting.latency {
         Model::Constant(delay) => (delay, delay),
         Model::Uniform { low, high } | Model::Jitter { low, high } => (low, high),
@@ -106,12 +106,12 @@ fn theory(setting: &Setting) -> Result<Theory, String> {
     let forgets = life.zip(open.hold).map(|(life, hold)| hold.mean() / life);
     let served = match open.hold {
         // One more term between two clients.
-        Some(hold) => 1.0 / (1.0 / open.quorum.saturation(low, high) + hold.mean()),
-        None => open.quorum.saturation(low, high),
+        Some(hold) => 1.0 / (1.0 / open.voters.quorum.saturation(low, high) + hold.mean()),
+        None => open.voters.quorum.saturation(low, high),
     };
     Ok(Theory {
         throughput: open.arrival_rate.min(served),
-        violations: forgets.map(|forgets| open.quorum.broken(forgets)),
+        violations: forgets.map(|forgets| open.voters.quorum.broken(forgets)),
     })
 }
 

@@ -175,14 +175,17 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
     let Setting { protocol, trials, seed, .. } = setting;
     let form = setting.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
     let what = match &setting.load {
-        Load::Closed(closed) => format!(
-            "{} peers, {} slots, {trials} trials of {} entries each, seed {seed}",
-            closed.peers, closed.slots, closed.entries
-        ),
+        Load::Closed(closed) => {
+            let whom = match closed.voters.map(|voters| voters.quorum) {
+                None => format!("{} slots", closed.slots),
+                Some(quorum) => format!("{} of {} votes", quorum.votes(), quorum.replicas()),
+            };
+            format!("{} peers, {whom}, {trials} trials of {} entries each, seed {seed}", closed.peers, closed.entries)
+        }
         Load::Open(open) => format!(
             "{} of {} votes, {} clients per second, {trials} trials of {:#}, seed {seed}",
-            open.quorum.votes(),
-            open.quorum.replicas(),
+            open.voters.quorum.votes(),
+            open.voters.quorum.replicas(),
             open.arrival_rate,
             open.measure
         ),
@@ -197,8 +200,8 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
                 rounds.peers,
                 rounds.overlay,
                 rounds.resources,
-                rounds.quorum.replicas(),
-                rounds.quorum.votes(),
+                rounds.voters.quorum.replicas(),
+                rounds.voters.quorum.votes(),
                 rounds.rounds,
                 rounds.round,
                 rounds.requests

@@ -40,8 +40,8 @@ pub struct ClosedLoop {
 impl ClosedLoop {
     /// For all peers of a world but the first so many; of each seed another one. In a lenient one clients may be sent away.
     pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
-        let stay = Span::from_secs_f64(workload.hold.mean());
-        let patience = Span::from_secs(3600) + (workload.think + stay) * 100;
+        // In seconds with a point: whole nanoseconds would overflow with stays of years.
+        let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
         let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
         Self { workload, servers, is_lenient, to_come, thinking: 0, progress, patience, rng }
     }
