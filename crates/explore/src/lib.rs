@@ -28,4 +28,4 @@ pub use check::Violation;
 pub use scenario::Scenario;
 pub use search::{Counterexample, Explored, explore, explore_with_hope, seek};
 pub use trace::Trace;
-pub use world::{Action, Explorable, Letter, Limits, World};
+pub use world::{Action, Explorable, Fate, Fates, Letter, Limits, Post, Slip, World};

@@ -118,6 +118,7 @@ impl<P: Found> Founded<P> {
                 Effect::Refused { ticket } => cx.refuse(ticket),
                 Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
                 Effect::CancelTimer { timer } => cx.cancel_timer(timer),
+                Effect::Wish(wish) => cx.wish(wish),
                 Effect::Strange { why } => cx.strange(why),
                 Effect::Forward { .. } => cx.strange("a message to be forwarded, which never came by"),
             }

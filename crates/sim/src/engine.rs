@@ -169,6 +169,7 @@ where
             Effect::Route { .. } | Effect::Forward { .. } => {
                 return Err(format!("peer {peer} routes a message, and there is no overlay in this run"));
             }
+            Effect::Wish(_) => return Err(format!("peer {peer} asks a register that there is not")),
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())

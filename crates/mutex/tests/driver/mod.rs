@@ -404,6 +404,7 @@ impl<P: Observe, F: Fn(PeerId) -> P> World<P, F> {
                 self.timers.remove(&(peer, timer));
             }
             Effect::Route { .. } | Effect::Forward { .. } => panic!("seed {}: {peer:?} routes", self.seed),
+            Effect::Wish(_) => panic!("seed {}: there is no register", self.seed),
             Effect::Strange { why } => panic!("seed {}: {peer:?} got {why}", self.seed),
         }
     }

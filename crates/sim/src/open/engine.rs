@@ -240,6 +240,7 @@ impl<P: Observe<Timer: std::hash::Hash>, W: Watch<P>, F: Fn(PeerId) -> P> OpenSi
             Effect::Route { .. } | Effect::Forward { .. } => {
                 return Err(format!("peer {peer} routes a message, and there is no overlay in this run"));
             }
+            Effect::Wish(_) => return Err(format!("peer {peer} asks a register that there is not")),
             Effect::Strange { why } => return Err(format!("peer {peer} got {why}")),
         }
         Ok(())
