@@ -48,6 +48,9 @@ impl Trace {
             Action::Request(at) => self.line(format_args!("{}: request", client(world.newest(at).next()))),
             Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
             Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
+            Action::Deliver(at) if !world.is_up(world.place(world.letter(at).to)) => {
+                self.line(format_args!("{} (nobody is there)", world.letter(at)));
+            }
             Action::Deliver(at) => self.line(world.letter(at)),
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
@@ -74,7 +77,7 @@ impl Trace {
             Fate::End(session, _) => self.line(format_args!("register: {session} ends")),
             Fate::Begin(_) => self.line(format_args!("{peer}: another session")),
             Fate::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
-            Fate::Resize(_) => self.line("register: another number of slots"),
+            Fate::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
             Fate::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
             Fate::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
             Fate::LeaveAlone(_) => self.line("a detached client leaves"),

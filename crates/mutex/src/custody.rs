@@ -385,8 +385,8 @@ impl Custody {
             self.post(peer, Body::Void(token), cx);
         }
         let mut keep = count.keep;
-        if !keep.contains(&self.me) {
-            keep.push(self.me);
+        if let Err(place) = keep.binary_search(&self.me) {
+            keep.insert(place, self.me);
         }
         cx.wish(Wish::Close { generation: self.generation, keep });
         for (generation, early) in core::mem::take(&mut self.early) {
@@ -492,7 +492,8 @@ impl Custody {
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
-        if token.slot >= self.slots || self.tokens.place_of(token.slot).is_some() {
+        let exists = token.slot < self.slots || self.stage != Stage::Party;
+        if !exists || self.tokens.place_of(token.slot).is_some() {
             return cx.strange("a token that does not exist, or is here already");
         }
         let at = self.tokens.take(token, stay);

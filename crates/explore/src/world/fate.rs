@@ -94,6 +94,17 @@ impl<P: Explorable> World<P> {
         Session { peer: self.ids()[at], number: self.nodes[at].local.session }
     }
 
+    /// Whether the peer at this place has not stopped.
+    pub fn is_up(&self, at: usize) -> bool {
+        self.nodes[at].local.is_up
+    }
+
+    /// How many slots the resource has when it is next resized.
+    pub(crate) fn next_slots(&self) -> u32 {
+        let resized = self.cluster.as_ref().map_or(0, |cluster| cluster.resized);
+        self.rules.limits.fates.map_or(0, |fates| fates.resizes[resized])
+    }
+
     /// The words and wishes under way.
     pub fn post(&self) -> &[Post] {
         self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
@@ -181,7 +192,7 @@ impl<P: Explorable> World<P> {
             Fate::End(session, choice) => {
                 let register = &mut self.cluster_mut().register;
                 let is_asked = register.is_party(session) && register.coordinator != Some(session);
-                if slip == Some(Slip::EndShrinks) && is_asked {
+                if slip == Some(Slip::EndUnnoticed) && is_asked {
                     register.forget(session)
                 } else {
                     register.end(session, choice)
@@ -199,9 +210,8 @@ impl<P: Explorable> World<P> {
             }
             Fate::TakeOver(at, choice) => self.take_over(at, choice, slip),
             Fate::Resize(choice) => {
-                let resizes = self.rules.limits.fates.map(|fates| fates.resizes).unwrap_or_default();
+                let slots = self.next_slots();
                 let cluster = self.cluster_mut();
-                let slots = resizes[cluster.resized];
                 cluster.resized += 1;
                 cluster.register.resize(slots, choice)
             }

@@ -101,8 +101,8 @@ pub struct Fates {
 /// A mistake outside of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slip {
-    /// R3: the end of a party that is asked opens no new generation. The count goes on without it.
-    EndShrinks,
+    /// R3: the end of a party opens no generation, unless it coordinates.
+    EndUnnoticed,
     /// R8: a count removes also those who have joined since its generation was opened.
     CloseRemovesJoiners,
     /// A process that takes over does not know whose clients are inside.

@@ -73,7 +73,7 @@ impl Case {
 
 /// `case("peers=3 slots=1 parties=2 stops=2")`.
 pub fn case(text: &str) -> Case {
-    text.parse().unwrap()
+    text.parse().expect("a case as it is printed")
 }
 
 impl fmt::Display for Case {
@@ -91,7 +91,8 @@ impl fmt::Display for Case {
         say("numbers", self.config.numbers, NUMBERS)?;
         say("ordered", ordered.into(), 0)?;
         if self.has_register {
-            let Fates { parties, stops, sessions, takeovers, forces, detached, resizes, any_coordinator, .. } = self.fates;
+            let Fates { parties, stops, sessions, takeovers, forces, detached, resizes, any_coordinator, .. } =
+                self.fates;
             say("parties", parties as u64, u64::MAX)?;
             say("stops", stops.into(), 0)?;
             say("sessions", sessions.into(), 0)?;
