@@ -97,7 +97,8 @@ impl<P: Explorable + Display> Scenario<P> {
         let from = world.actor(action);
         let mut effects = Vec::new();
         let violation = trace.step(world, action, &mut effects);
-        self.sent.retain(|sent| world.letters().any(|letter| letter == sent)); // Not what went to a peer that has stopped.
+        // A world forgets what can do nothing any more.
+        self.sent.retain(|sent| world.letters().any(|letter| letter == sent));
         self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { to, message } => Some(Letter { from, to, message }),
             _ => None,
@@ -130,6 +131,27 @@ impl<P: Explorable + Display> Scenario<P> {
             Some(action) => self.step(&action, trace).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// The commands about sessions and slots.
+    fn fate(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+        let (is_done, why_not) = match name {
+            "resize" => {
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Resize(_)), trace)?;
+                (is_done, "there is no other number of slots")
+            }
+            "expire" => {
+                self.befall(|_, fate| matches!(fate, Fate::LeaveAlone(_)), trace)?;
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Expire(_)), trace)?;
+                (is_done, "no detached grant is over")
+            }
+            _ => {
+                let at = self.place(words.first())?;
+                let is_done = self.befall(|world, fate| is_named(name, world, fate, at), trace)?;
+                (is_done, "that cannot happen there now")
+            }
+        };
+        if is_done { Ok(()) } else { Err(why_not.into()) }
     }
 
     fn command(&mut self, name: &str, words: &[&str]) -> Result<Trace, Failure> {
@@ -180,20 +202,8 @@ impl<P: Explorable + Display> Scenario<P> {
                 }
                 self.step(&reset, &mut trace)?;
             }
-            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" => {
-                let at = self.place(words.first())?;
-                self.befall(|world, fate| is_named(name, world, fate, at), &mut trace)?
-                    .then_some(())
-                    .ok_or("that cannot happen there now")?;
-            }
-            "resize" => {
-                let is_done = self.befall(|_, fate| matches!(fate, Fate::Resize(_)), &mut trace)?;
-                is_done.then_some(()).ok_or("there is no other number of slots")?;
-            }
-            "expire" => {
-                self.befall(|_, fate| matches!(fate, Fate::LeaveAlone(_)), &mut trace)?;
-                let is_done = self.befall(|_, fate| matches!(fate, Fate::Expire(_)), &mut trace)?;
-                is_done.then_some(()).ok_or("no detached grant is over")?;
+            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" | "resize" | "expire" => {
+                self.fate(name, words, &mut trace)?;
             }
             "stabilize" => {
                 while self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?

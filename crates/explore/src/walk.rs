@@ -4,8 +4,8 @@ use peerlock_base::Rng;
 
 use crate::{Action, Counterexample, Explorable, Fate, Trace, Violation, World};
 
-/// How seldom something happens that need not, such as a death: in one step of so many. Else it would all be over before
-/// the first client is inside.
+/// How seldom something happens that need not, such as a death: in one step of so many. Else it would all be over
+/// before the first client is inside.
 const SELDOM: u64 = 40;
 
 /// Takes up to `steps` steps at random and then lets everything come to rest. The same seed takes the same steps. How

@@ -1,9 +1,9 @@
 //! Late binding whose tokens, line and slots survive their peers. Our own, on a small register that all agree on.
 //!
 //! As long as nobody dies this is [`FairKLate`](crate::FairKLate) with one coordinator, who also gives every request an
-//! *arrival number* and tells it. What dies with a peer is found by *generations*: a word of the register opens the next
-//! one and names its coordinator when a party's session has ended, when the number of slots changes, or when numbers
-//! run out. Then:
+//! *arrival number* and tells it. What dies with a peer is found by *generations*: a word of the register opens the
+//! next one and names its coordinator when a party's session has ended, when the number of slots changes, or when
+//! numbers run out. Then:
 //!
 //! ```text
 //!   0 (coordinator of g)   1 (inside)         2 (waits)          3 (its session has ended)
@@ -20,21 +20,22 @@
 //!   ├──────────────────────┼─────────────────►│                  go on: the first message of g says so
 //! ```
 //!
-//! **Rules.** Each was found by leaving it out ([`Rule`], docs/custody.md): then somebody is inside beside somebody, or a
-//! slot is lost. The margin names them where they are kept.
+//! **Rules.** Each was found by leaving it out ([`Rule`], docs/custody.md): then somebody is inside beside somebody, or
+//! a slot is lost. The margin names them where they are kept.
 //!
-//! A `Custody` is *one session's* part in one resource. When the session stops, because its peer died or could not renew
-//! it, whoever drives it throws it away, with all its clients, and begins a new one. It may do that at any moment, as
-//! long as it does before the register ends that session.
+//! A `Custody` is *one session's* part in one resource. When the session stops, because its peer died or could not
+//! renew it, whoever drives it throws it away, with all its clients, and begins a new one. It may do that at any
+//! moment, as long as it does before the register ends that session.
 
 mod census;
+mod generation;
 mod keeper;
 mod message;
+mod observe;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
 use peerlock_base::{PeerId, Span, Ticket};
 
@@ -42,10 +43,10 @@ use self::census::{Census, Count};
 use self::keeper::Keeper;
 pub use self::message::{Answer, Arrival, Body, Message, Report};
 use crate::holder::{Due, Held, Holder, Next};
-use crate::line::{Binding, Line, News};
+pub use crate::line::{Line, News, Seat};
 use crate::register::{Detached, Fact, Session, Wish, Word};
 use crate::token::{Claim, Token};
-use crate::{Cx, Grant, Observe, Protocol, UnderWay};
+use crate::{Cx, Grant, Protocol};
 
 /// The names of the timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -290,189 +291,6 @@ impl Custody {
     }
 }
 
-/// A generation begins.
-impl Custody {
-    fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        // Where we are a party already, the coordinator's question tells us of every generation.
-        if self.stage == Stage::Party {
-            return;
-        }
-        self.stage = Stage::Party;
-        (self.coordinator, self.slots) = (coordinator, slots);
-        // R4. Nothing older can be taken for ours from now on.
-        self.generation = if self.keeps(Rule::JoinAhead) { generation } else { self.generation.max(1) };
-        for at in 0..self.waiting.len() {
-            let claim = Claim { peer: self.me.peer, ticket: self.waiting[at].0 };
-            self.tell(News::Request(claim), cx);
-        }
-    }
-
-    fn on_opened(&mut self, generation: u64, slots: u32, census: Census, cx: &mut Cx<'_, Self>) {
-        if generation < self.generation || generation <= self.answered {
-            return;
-        }
-        // We are asked like everybody else, which moves us to this generation; only then is the role ours.
-        self.on_census(self.me.peer, generation, self.me, slots, cx);
-        let others: Vec<Session> = census.asked().iter().copied().filter(|session| *session != self.me).collect();
-        self.role = Some(Box::new(Role::Counting(census)));
-        for session in others {
-            self.post(session.peer, Body::Census { session, slots }, cx);
-        }
-    }
-
-    fn on_census(&mut self, from: PeerId, generation: u64, session: Session, slots: u32, cx: &mut Cx<'_, Self>) {
-        // R6. Another session of this host is silent: the coordinator waits for that one's end.
-        if !self.is_me(session) || generation < self.generation || generation <= self.answered {
-            return;
-        }
-        // Who has joined in this generation has asked in it already, and is a party whatever it answers.
-        let has_joined = self.stage == Stage::Party && generation == self.generation;
-        self.move_to(generation, from, slots, cx);
-        self.answered = generation;
-        let report = |held: &Held| Report { token: held.token, in_use: held.user.is_some() };
-        let tokens = self.tokens.held.iter().map(report).collect();
-        let waiting = if has_joined { Vec::new() } else { self.waiting.clone() };
-        let answer = Answer { session: self.me, tokens, waiting };
-        // R8. The register will hear that we have nothing, and not count us in any more.
-        let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
-        let leaves = is_nothing && self.keeps(Rule::NothingLeaves);
-        self.stage = if leaves { Stage::Outside } else { Stage::Party };
-        self.post(from, Body::Answer(answer), cx);
-    }
-
-    /// R2. What was said in an older generation counts no more; what is here is here.
-    fn move_to(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        (self.coordinator, self.slots) = (coordinator, slots);
-        if let Some(Role::Keeping(keeper)) = self.role.take().as_deref()
-            && keeper.is_timed()
-        {
-            cx.cancel_timer(Timer::Tell);
-        }
-        self.generation = generation;
-        self.early.retain(|&(early, _)| early >= generation);
-        self.tokens.held.retain(|held| held.user.is_some() || held.token.slot < slots);
-        self.tokens.begin_anew(!self.keeps(Rule::Forget), !self.keeps(Rule::NotOurs));
-    }
-
-    fn on_answer(&mut self, generation: u64, answer: Answer, cx: &mut Cx<'_, Self>) {
-        let (is_all, by_session) = (self.keeps(Rule::CountAll), self.keeps(Rule::BySession));
-        let Some(Role::Counting(census)) = self.role.as_deref_mut() else { return };
-        if generation != self.generation {
-            return;
-        }
-        let session = answer.session;
-        census.take(answer, |asked| *asked == session || !by_session && asked.peer == session.peer);
-        // R3.
-        if census.is_complete() || !is_all {
-            self.count(cx);
-        }
-    }
-
-    /// All have answered: what is missing is made, and everything goes on.
-    fn count(&mut self, cx: &mut Cx<'_, Self>) {
-        let Some(Role::Counting(mut census)) = self.role.take().map(|role| *role) else { return };
-        if !self.keeps(Rule::DetachedEnd) {
-            census.forget_detached();
-        }
-        let mut count = census.count(self.slots);
-        if !self.keeps(Rule::Youngest) {
-            let report = |(peer, token)| (peer, Report { token, in_use: true });
-            count.adopted.splice(0..0, count.void.drain(..).map(report));
-        }
-        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, &count))));
-        count.missing.iter().for_each(|&slot| self.make(slot));
-        for (peer, token) in count.void {
-            self.post(peer, Body::Void(token), cx);
-        }
-        let mut keep = count.keep;
-        if let Err(place) = keep.binary_search(&self.me) {
-            keep.insert(place, self.me);
-        }
-        cx.wish(Wish::Close { generation: self.generation, keep });
-        for (generation, early) in core::mem::take(&mut self.early) {
-            if generation == self.generation {
-                self.note(early, cx);
-            } else {
-                self.early.push((generation, early));
-            }
-        }
-        self.bind(cx);
-    }
-
-    /// A token that there is not is made here, in the coordinator's hands. If this generation ends, it is fenced like any
-    /// other, so nobody needs to be asked.
-    fn make(&mut self, slot: u32) {
-        let token = Token { slot, fencing: self.first_number(slot) };
-        let mut held = Held::in_custody(token, None);
-        held.is_ours = !self.keeps(Rule::NotOurs);
-        self.tokens.held.push(held);
-        if let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() {
-            keeper.add(token, self.me.peer);
-        }
-    }
-
-    /// Something for the coordinator.
-    fn on_early(&mut self, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
-        if self.is_void(generation) {
-            return;
-        }
-        let is_later = generation > self.generation;
-        match self.role.as_deref() {
-            Some(Role::Keeping(_)) if !is_later => {
-                self.note(early, cx);
-                self.bind(cx);
-            }
-            // R9. Where we do not coordinate yet, we shall. And R4: while we count, what joiners ask is kept.
-            _ if is_later && !self.keeps(Rule::EarlyNews) => {}
-            // We have answered another coordinator. An earlier session of this host may have been meant, which has stopped:
-            // a new generation will come.
-            None if !is_later && self.answered == self.generation => {}
-            _ if self.early.len() >= MOST_EARLY => cx.strange("more early news than fit"),
-            _ => self.early.push((generation, early)),
-        }
-    }
-
-    fn note(&mut self, early: Early, cx: &mut Cx<'_, Self>) {
-        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
-        match early {
-            Early::News(news) => {
-                if let Err(why) = keeper.note(news) {
-                    cx.strange(why);
-                }
-            }
-            Early::Dropped { slot, stay } => keeper.drop_token(slot, stay),
-            Early::Expired(detached) => {
-                if keeper.expire(detached) {
-                    self.make(detached.slot);
-                }
-            }
-        }
-    }
-
-    /// The coordinator tells holders who comes next, and those who asked when that was.
-    fn bind(&mut self, cx: &mut Cx<'_, Self>) {
-        let holds_back = self.keeps(Rule::HoldBack);
-        while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()
-            && let Some(Binding { at, slot, stay, turn, next }) = keeper.bind(holds_back)
-        {
-            self.post(at, Body::Next { slot, stay, turn, next }, cx);
-        }
-        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
-        match self.config.batch {
-            Some(after) if keeper.needs_timer() => cx.set_timer(Timer::Tell, after),
-            Some(_) => {}
-            None => self.tell_arrivals(cx),
-        }
-    }
-
-    fn tell_arrivals(&mut self, cx: &mut Cx<'_, Self>) {
-        let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
-        for (peer, arrivals) in keeper.tell() {
-            self.post(peer, Body::Arrivals(arrivals), cx);
-        }
-    }
-}
-
 /// Tokens and clients.
 impl Custody {
     /// R7. The first number that a slot may have in our generation.
@@ -485,8 +303,8 @@ impl Custody {
         token.fencing >= self.last_number()
     }
 
-    /// No number of our generation is as large. A token that was made in a later one has a larger one from the beginning,
-    /// so that numbers tell which of two is younger.
+    /// No number of our generation is as large. A token that was made in a later one has a larger one from the
+    /// beginning, so that numbers tell which of two is younger.
     fn last_number(&self) -> u64 {
         (self.generation + 1) * self.config.numbers
     }
@@ -660,102 +478,5 @@ impl Protocol for Custody {
             Fact::Expelled => self.on_expelled(generation, cx),
         }
         self.settle(cx);
-    }
-}
-
-impl Observe for Custody {
-    const KINDS: &'static [&'static str] = &[
-        "request", "next", "token", "left", "free", "withdraw", "busy", "arrived", "census", "answer", "void",
-        "dropped",
-    ];
-    const NEVER_IDLE: bool = true;
-
-    fn kind(message: &Message) -> usize {
-        match message.body {
-            Body::Tell(News::Request(_)) => 0,
-            Body::Next { .. } => 1,
-            Body::Token { .. } => 2,
-            Body::Tell(News::Left { .. }) => 3,
-            Body::Tell(News::Free { .. }) => 4,
-            Body::Tell(News::Withdraw(_)) => 5,
-            Body::Tell(News::Busy { .. }) => 6,
-            Body::Arrivals(_) => 7,
-            Body::Census { .. } => 8,
-            Body::Answer(_) => 9,
-            Body::Void(_) => 10,
-            Body::Dropped { .. } => 11,
-        }
-    }
-
-    fn tokens(&self) -> usize {
-        self.tokens.held.len()
-    }
-
-    fn tokens_in(message: &Message) -> usize {
-        usize::from(matches!(message.body, Body::Token { .. }))
-    }
-
-    /// R1 says it of whatever is older; and some of what is not can be told to change nothing.
-    fn is_void(&self, UnderWay { message, .. }: UnderWay<'_, Self>) -> bool {
-        if self.config.without.is_some() {
-            return false;
-        }
-        let is_old = message.generation < self.generation;
-        is_old
-            || message.generation == self.generation
-                && match &message.body {
-                    Body::Next { slot, stay, .. } => self.tokens.is_past(*slot, *stay),
-                    Body::Arrivals(arrivals) => arrivals.iter().all(|(ticket, _)| !self.is_waiting(*ticket)),
-                    Body::Tell(News::Free { slot, stay, .. } | News::Busy { slot, stay, .. }) => {
-                        self.line().is_some_and(|line| line.is_past(*slot, *stay))
-                    }
-                    _ => false,
-                }
-    }
-
-    fn slots_here(&self) -> Vec<u32> {
-        self.tokens.held.iter().map(|held| held.token.slot).collect()
-    }
-
-    fn slots(&self) -> Option<u32> {
-        Some(self.slots)
-    }
-
-    fn arrival_of(&self, ticket: Ticket) -> Option<Arrival> {
-        self.waiting.iter().find(|(waiting, _)| *waiting == ticket)?.1
-    }
-
-    fn successor(&self, session: u64, inside: &[(Ticket, Grant)]) -> Option<Self> {
-        Some(Self::taking_over(Session { number: session, ..self.me }, self.config, inside))
-    }
-}
-
-/// One line: `g1, coordinator, waiting [4], tokens [0 at 2, next 4]; token 0 in use, next 4; waiting [1]`.
-impl fmt::Display for Custody {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}, ", self.generation)?;
-        match (self.role.as_deref(), self.stage) {
-            (Some(Role::Keeping(keeper)), _) => write!(f, "coordinator, {}", keeper.line)?,
-            (Some(Role::Counting(census)), _) => write!(f, "coordinator, asks {:?}", census.asked())?,
-            (None, Stage::Party) => write!(f, "coordinator {}", self.coordinator)?,
-            (None, Stage::Joining) => write!(f, "joining")?,
-            (None, Stage::Outside) => write!(f, "no party")?,
-        }
-        write!(f, "{}", self.tokens)?;
-        if !self.waiting.is_empty() {
-            f.write_str("; waiting [")?;
-            for (place, &(ticket, arrival)) in self.waiting.iter().enumerate() {
-                let claim = Claim { peer: self.me.peer, ticket };
-                write!(f, "{}{claim}", if place > 0 { ", " } else { "" })?;
-                if let Some(arrival) = arrival {
-                    write!(f, " since {arrival}")?;
-                }
-            }
-            f.write_str("]")?;
-        }
-        if !self.early.is_empty() {
-            write!(f, "; {} early news", self.early.len())?;
-        }
-        Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! The tokens at one peer under late binding, and what the coordinator has said about them. [`FairKLate`](crate::FairKLate)
-//! and [`Custody`](crate::Custody) share it.
+//! The tokens at one peer under late binding, and what the coordinator has said about them.
+//! [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
 //!
-//! Plain arithmetic, without messages. A token's stays at peers are numbered; `next` is meant for one stay and ignored at
-//! any other, so messages may overtake each other freely.
+//! Plain arithmetic, without messages. A token's stays at peers are numbered; `next` is meant for one stay and ignored
+//! at any other, so messages may overtake each other freely.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -192,9 +192,9 @@ impl Holder {
         forgotten.map(|next| next.claim).collect()
     }
 
-    /// Begins anew with what is here: all that was said of stays and of who comes after is void, unless `keeps_next`. Each
-    /// token's stays are counted on from its next fencing number, so that of two tokens of one slot the younger has the
-    /// later stays. None is ours to use before the coordinator has spoken of it, unless `keeps_ours`.
+    /// Begins anew with what is here: all that was said of stays and of who comes after is void, unless `keeps_next`.
+    /// Each token's stays are counted on from its next fencing number, so that of two tokens of one slot the younger
+    /// has the later stays. None is ours to use before the coordinator has spoken of it, unless `keeps_ours`.
     pub(crate) fn begin_anew(&mut self, keeps_next: bool, keeps_ours: bool) {
         self.absent.clear();
         for held in &mut self.held {

@@ -269,8 +269,8 @@ impl<A: Copy> Line<A> {
         if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.is_open()) {
             return Some((at, oldest.claim));
         }
-        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows; where
-        // all are known, of one whom few know.
+        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
+        // where all are known, of one whom few know.
         let unknown = open().find(|waiter| self.known(waiter.claim) == 0);
         if let Some(at) = self.seats.iter().position(Seat::is_open) {
             let mut known = open().take_while(|waiter| self.known(waiter.claim) > 0);

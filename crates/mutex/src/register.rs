@@ -1,10 +1,11 @@
 //! What a protocol hears from the register, and what it asks of it.
 //!
-//! The register is a small log that all peers agree on. For each resource it keeps the number of slots, the *generation*,
-//! who coordinates in it, and which sessions are *parties*. It is slow and rarely asked; tokens never go through it.
+//! The register is a small log that all peers agree on. For each resource it keeps the number of slots, the
+//! *generation*, who coordinates in it, and which sessions are *parties*. It is slow and rarely asked; tokens never go
+//! through it.
 //!
-//! A word may arrive late and after a younger one, so each names its generation; and it may reach another process of the
-//! same host than the one it was meant for, so each names its session.
+//! A word may arrive late and after a younger one, so each names its generation; and it may reach another process of
+//! the same host than the one it was meant for, so each names its session.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -38,8 +39,8 @@ pub struct Word {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Fact {
-    /// The session that is addressed is a party from now on: the answer to [`Wish::Join`]. Not said if the join itself opened a generation;
-    /// then there is `Opened`, or the coordinator's question.
+    /// The session that is addressed is a party from now on: the answer to [`Wish::Join`]. Not said if the join itself
+    /// opened a generation; then there is `Opened`, or the coordinator's question.
     Joined {
         /// Who coordinates in this generation.
         coordinator: PeerId,
@@ -55,8 +56,8 @@ pub enum Fact {
         /// Clients that are inside for longer than their peer may live.
         detached: Vec<Detached>,
     },
-    /// To the coordinator: this detached grant is over, at its end or taken back. There may be another of the same slot:
-    /// one that was left before its end is taken back later.
+    /// To the coordinator: this detached grant is over, at its end or taken back. There may be another of the same
+    /// slot: one that was left before its end is taken back later.
     Expired(Detached),
     /// The session that is addressed is a party no more, by force: its slots may have been given to others already.
     Expelled,

@@ -199,13 +199,7 @@ impl<P: Explorable> World<P> {
                 }
             }
             Fate::Begin(at) => {
-                let mut local = self.nodes[at].local.clone();
-                (local.session, local.is_up) = (local.session + 1, true);
-                self.set(at, local);
-                let session = self.session(at);
-                let cluster = self.cluster_mut();
-                cluster.sessions -= 1;
-                cluster.register.begin(session);
+                self.begin(at);
                 None
             }
             Fate::TakeOver(at, choice) => self.take_over(at, choice, slip),
@@ -215,16 +209,7 @@ impl<P: Explorable> World<P> {
                 cluster.resized += 1;
                 cluster.register.resize(slots, choice)
             }
-            Fate::Expel(at, choice) => {
-                let session = self.session(at);
-                let local = Local { is_forced: true, ..self.nodes[at].local.clone() };
-                self.set(at, local);
-                let cluster = self.cluster_mut();
-                cluster.forces -= 1;
-                let [told, opened] = cluster.register.expel(session, choice);
-                told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
-                opened
-            }
+            Fate::Expel(at, choice) => self.expel(at, choice),
             Fate::Detach(at, ticket) => {
                 let session = self.session(at);
                 let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
@@ -270,6 +255,27 @@ impl<P: Explorable> World<P> {
         cluster.alone.sort_unstable();
     }
 
+    fn begin(&mut self, at: usize) {
+        let mut local = self.nodes[at].local.clone();
+        (local.session, local.is_up) = (local.session + 1, true);
+        self.set(at, local);
+        let session = self.session(at);
+        let cluster = self.cluster_mut();
+        cluster.sessions -= 1;
+        cluster.register.begin(session);
+    }
+
+    fn expel(&mut self, at: usize, choice: usize) -> Option<Word> {
+        let session = self.session(at);
+        let local = Local { is_forced: true, ..self.nodes[at].local.clone() };
+        self.set(at, local);
+        let cluster = self.cluster_mut();
+        cluster.forces -= 1;
+        let [told, opened] = cluster.register.expel(session, choice);
+        told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+        opened
+    }
+
     fn take_over(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
         let old = self.session(at);
         let inside = self.nodes[at].local.inside.clone();
@@ -300,8 +306,8 @@ impl<P: Explorable> World<P> {
         self.post().iter().any(is_it)
     }
 
-    /// Takes away what is under way and can do nothing any more: to a peer that has stopped for good, or where the limits
-    /// want it, from or to a session that is over, or about a generation that the register has left behind.
+    /// Takes away what is under way and can do nothing any more: to a peer that has stopped for good, or where the
+    /// limits want it, from or to a session that is over, or about a generation that the register has left behind.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
         let is_down = |peer: PeerId| cluster.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
@@ -330,8 +336,8 @@ impl<P: Explorable> World<P> {
         }
     }
 
-    /// Whether everything is over that happens by itself: whoever waits now waits for ever, unless something happens that
-    /// need not happen.
+    /// Whether everything is over that happens by itself: whoever waits now waits for ever, unless something happens
+    /// that need not happen.
     pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
         let may_wait = |action: &Action<P::Timer>| match action {
             Action::Fate(fate) => !fate.is_certain(),

@@ -19,14 +19,14 @@ pub struct Limits {
     pub duplications: u32,
     /// How often timers may run out, in all. Does not matter where time passes.
     pub timeouts: u32,
-    /// How often time may pass, in all: each time to the next moment at which a timer is due. A timer then runs out neither
-    /// before its time nor after, while messages may take as long as they like; and all clocks agree. With 0 time
-    /// stands still, and a timer may run out at any moment.
+    /// How often time may pass, in all: each time to the next moment at which a timer is due. A timer then runs out
+    /// neither before its time nor after, while messages may take as long as they like; and all clocks agree. With 0
+    /// time stands still, and a timer may run out at any moment.
     pub passes: u32,
     /// Timers set for longer than this never run out.
     ///
-    /// Where time stands still a lease never ends, neither where it was given nor where it is used; a timer that watches
-    /// over one must not run out either, as it would find nothing to do and use up a time-out.
+    /// Where time stands still a lease never ends, neither where it was given nor where it is used; a timer that
+    /// watches over one must not run out either, as it would find nothing to do and use up a time-out.
     pub longest_timer: Span,
     /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
     pub replicas: usize,
@@ -34,8 +34,8 @@ pub struct Limits {
     /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
     /// [`Observe::digest`], replica i must be at the i-th peer, and messages must not be ordered.
     pub alike: bool,
-    /// Whether messages are taken away as soon as they can do nothing any more ([`Observe::is_void`]). It leaves nothing
-    /// out: with such a message or without, the same can happen.
+    /// Whether messages are taken away as soon as they can do nothing any more ([`Observe::is_void`]). It leaves
+    /// nothing out: with such a message or without, the same can happen.
     pub tidy: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,

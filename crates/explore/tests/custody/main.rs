@@ -1,26 +1,26 @@
 //! Custody in every order of events, in small worlds with an abstract register.
 //!
 //! A case that fails prints how to play it alone. The same way explores any other case, for example a larger one:
-//! `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody one_case --
-//! --nocapture`. Worlds that are too large for every day are listed with their states and times in docs/custody.md.
+//! `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody one_case
+//! -- --nocapture`. Worlds that are too large for every day are listed with their states and times in docs/custody.md.
 //!
-//! **What a world is.** So many `peers`, of which the first so many are `parties` of the resource from the beginning, with
-//! all tokens at peer 0; the others join before their first request. Each peer's clients make so many `requests`, so many
-//! `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached` and `withdrawals` may each happen so many
-//! times, to anybody, at any moment; `resize` and `then` are the numbers of slots that follow. A session may end at any
-//! moment after its peer has stopped. With `any`, the register names any party as coordinator. Messages, words of the
-//! register and wishes to it take any time and overtake each other. A generation has 100 fencing numbers unless `numbers`
-//! says otherwise. Arrival numbers are told at once, or with `timeouts`, when a timer runs out. Without `parties` there is
-//! no register.
+//! **What a world is.** So many `peers`, of which the first so many are `parties` of the resource from the beginning,
+//! with all tokens at peer 0; the others join before their first request. Each peer's clients make so many `requests`,
+//! so many `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached` and `withdrawals` may each
+//! happen so many times, to anybody, at any moment; `resize` and `then` are the numbers of slots that follow. A session
+//! may end at any moment after its peer has stopped. With `any`, the register names any party as coordinator. Messages,
+//! words of the register and wishes to it take any time and overtake each other. A generation has 100 fencing numbers
+//! unless `numbers` says otherwise. Arrival numbers are told at once, or with `timeouts`, when a timer runs out.
+//! Without `parties` there is no register.
 //!
 //! **What is checked**, in every state: at most one token of each slot, and none where a detached client is inside; who
-//! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of the
-//! slot that nobody else had; with one slot, nobody who waits was told an earlier arrival. Whenever nothing is left that
-//! happens by itself: nobody waits, and every slot's token exists. Who was forced out does not count for any of it until
-//! it has heard of that.
+//! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of
+//! the slot that nobody else had; with one slot, nobody who waits was told an earlier arrival. Whenever nothing is left
+//! that happens by itself: nobody waits, and every slot's token exists. Who was forced out does not count for any of it
+//! until it has heard of that.
 //!
-//! **No run without end.** As in late binding, numbers only grow, so that an exploration that comes to its end has shown
-//! that every run does.
+//! **No run without end.** As in late binding, numbers only grow, so that an exploration that comes to its end has
+//! shown that every run does.
 
 mod case;
 mod rules;

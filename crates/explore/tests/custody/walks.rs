@@ -18,8 +18,8 @@ fn walks(case: &Case, seeds: std::ops::Range<u64>) {
         match walk(&world, seed, STEPS) {
             Ok(taken) => steps += taken,
             Err(found) => panic!(
-                "after {} steps:\n\n{found}\n\nTo see it again: PEERLOCK_CASE=\"{case}\" PEERLOCK_SEED={seed} cargo test \
-                 -p peerlock-explore --test custody one_walk\n",
+                "after {} steps:\n\n{found}\n\nTo see it again: PEERLOCK_CASE=\"{case}\" PEERLOCK_SEED={seed} \
+                 cargo test -p peerlock-explore --test custody one_walk\n",
                 found.steps
             ),
         }
@@ -49,8 +49,8 @@ fn walks_with_everything() {
 /// `rules.rs` show them.)
 #[test]
 fn walks_bite() {
-    let text = "peers=8 slots=2 requests=20 clients=2 parties=4 stops=6 sessions=5 takeovers=3 forces=2 detached=5 resize=1 \
-                then=3 any";
+    let text = "peers=8 slots=2 requests=20 clients=2 parties=4 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \
+                resize=1 then=3 any";
     let rules = [
         Rule::Fence,
         Rule::Forget,

@@ -1,5 +1,5 @@
-//! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still to
-//! be made.
+//! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still
+//! to be made.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
