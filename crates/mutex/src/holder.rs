@@ -185,11 +185,13 @@ impl Holder {
         (token, stay, next.expect("a token is handed over only to somebody").claim)
     }
 
-    /// Forgets what was said about who comes after, where `is_void` says so. What was known of tokens that are here.
+    /// Forgets who comes after, where `is_void` says so: who that was, also after a token that is still to come here. It
+    /// would lie here then, and be taken for the one who is gone.
     pub(crate) fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
-        self.absent.retain(|absent| absent.next.is_none_or(|next| !is_void(next.claim)));
-        let forgotten = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| is_void(next.claim)));
-        forgotten.map(|next| next.claim).collect()
+        let held = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| is_void(next.claim)));
+        let is_next = |absent: &mut Absent| absent.next.is_some_and(|next| is_void(next.claim));
+        let absent = self.absent.extract_if(.., is_next).filter_map(|absent| absent.next);
+        held.chain(absent).map(|next| next.claim).collect()
     }
 
     /// Begins anew with what is here: all that was said of stays and of who comes after is void, unless `keeps_next`.

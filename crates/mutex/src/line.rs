@@ -331,11 +331,14 @@ impl<A: Copy> Line<A> {
         self.seats.iter()
     }
 
-    /// Takes everybody who waits at `peer` out of the line.
+    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of it
+    /// is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over all
+    /// the same.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiter| waiter.claim.peer != peer);
         for seat in &mut self.seats {
             seat.next.take_if(|next| next.peer == peer);
+            seat.free &= seat.at != peer;
         }
     }
 }
@@ -500,6 +503,21 @@ mod tests {
         line.forget(PeerId::new(5));
         assert_eq!(bound(&mut line), "0:7");
         assert_eq!(line.to_string(), "waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
+    }
+
+    /// Once a waiter was told of a free token that had died with its peer, and of no other for ever.
+    #[test]
+    fn a_free_token_of_a_peer_that_is_gone_is_not_waited_for() {
+        let mut line = Line::new();
+        [0, 1].into_iter().for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, true));
+        line.forget(PeerId::new(1));
+        ask(&mut line, &[5]);
+        assert_eq!(bound(&mut line), "1:5");
+        ask(&mut line, &[6]);
+        assert_eq!(bound(&mut line), "0:6", "it may be alive after all");
+        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(5) });
+        note(&mut line, News::Free { slot: 1, stay: 1, report: 1 });
+        assert_eq!(bound(&mut line), "1:6", "and if not, there is another");
     }
 
     #[test]
