@@ -231,7 +231,7 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) 
     match fate {
         Fate::Stop(of) => name == "stop" && of == at,
         Fate::End(session, _) => name == "end" && world.place(session.peer) == at,
-        Fate::Begin(of) => name == "begin" && of == at,
+        Fate::Begin(of, _) => name == "begin" && of == at,
         Fate::TakeOver(of, _) => name == "takeover" && of == at,
         Fate::Expel(of, _) => name == "force" && of == at,
         Fate::Detach(of, _) => name == "detach" && of == at,

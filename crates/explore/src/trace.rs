@@ -75,7 +75,7 @@ impl Trace {
             Fate::Hear(at) => self.line(&world.post()[at]),
             Fate::Stop(_) => self.line(format_args!("{peer}: stop")),
             Fate::End(session, _) => self.line(format_args!("register: {session} ends")),
-            Fate::Begin(_) => self.line(format_args!("{peer}: another session")),
+            Fate::Begin(..) => self.line(format_args!("{peer}: another session")),
             Fate::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
             Fate::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
             Fate::Expel(..) => self.line(format_args!("register: {peer} is forced out")),

@@ -187,7 +187,7 @@ impl<P: Explorable> World<P> {
                 Post::Wish(from, _) => from.peer,
             },
             Action::Fate(Fate::End(session, _)) => session.peer,
-            Action::Fate(Fate::Stop(at) | Fate::Begin(at) | Fate::TakeOver(at, _)) => self.ids()[at],
+            Action::Fate(Fate::Stop(at) | Fate::Begin(at, _) | Fate::TakeOver(at, _)) => self.ids()[at],
             Action::Fate(Fate::Expel(at, _) | Fate::Detach(at, _)) => self.ids()[at],
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],

@@ -31,8 +31,8 @@ pub enum Fate {
     Stop(usize),
     /// The register ends the session of a peer that has stopped.
     End(Session, usize),
-    /// A peer that has stopped begins anew.
-    Begin(usize),
+    /// A peer that has stopped begins anew, and answers for its detached clients that are still inside.
+    Begin(usize, usize),
     /// The process at this peer is killed, and another takes over what its clients have.
     TakeOver(usize, usize),
     /// The resource gets another number of slots.
@@ -61,7 +61,7 @@ pub(super) struct Cluster {
     /// What is under way, sorted.
     post: Vec<Post>,
     /// Detached clients whose peer is gone.
-    pub(super) alone: Vec<Grant>,
+    pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
     stops: u32,
     sessions: u32,
     takeovers: u32,
@@ -77,6 +77,12 @@ impl Cluster {
         let register = Register::new(ids, fates, slots as u32);
         let (post, alone) = (Vec::new(), Vec::new());
         Self { register, post, alone, stops, sessions, takeovers, forces, detached, resized: 0 }
+    }
+
+    /// The detached grants of one session are another's.
+    fn hand_on_detached(&mut self, old: Session, new: Session) {
+        let of_old = self.register.detached.iter_mut().filter(|(session, _)| *session == old);
+        of_old.for_each(|(session, _)| *session = new);
     }
 
     fn send(&mut self, post: Post) {
@@ -132,7 +138,7 @@ impl<P: Explorable> World<P> {
             let (local, session) = (&node.local, self.session(at));
             if !local.is_up {
                 if cluster.sessions > 0 {
-                    add(Fate::Begin(at));
+                    choices().for_each(|choice| add(Fate::Begin(at, choice)));
                 }
                 continue;
             }
@@ -169,7 +175,7 @@ impl<P: Explorable> World<P> {
 
     /// Everybody who is inside.
     fn all_inside(&self) -> impl Iterator<Item = &Grant> {
-        let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone);
+        let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
         self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
     }
 
@@ -198,10 +204,7 @@ impl<P: Explorable> World<P> {
                     register.end(session, choice)
                 }
             }
-            Fate::Begin(at) => {
-                self.begin(at);
-                None
-            }
+            Fate::Begin(at, choice) => self.begin(at, choice, slip),
             Fate::TakeOver(at, choice) => self.take_over(at, choice, slip),
             Fate::Resize(choice) => {
                 let slots = self.next_slots();
@@ -242,6 +245,7 @@ impl<P: Explorable> World<P> {
     }
 
     fn stop(&mut self, at: usize) {
+        let me = self.ids()[at];
         let Local { asked, retired, session, ref inside, .. } = self.nodes[at].local;
         let inside = inside.clone();
         let (peer, timers, waiting) = (self.successor(at, &[]), Vec::new(), Vec::new());
@@ -250,19 +254,31 @@ impl<P: Explorable> World<P> {
         let cluster = self.cluster_mut();
         cluster.stops -= 1;
         let is_detached = |grant: &Grant| cluster.register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
-        let alone: Vec<Grant> = inside.iter().map(|&(_, grant)| grant).filter(is_detached).collect();
+        let stays = inside.into_iter().filter(|(_, grant)| is_detached(grant));
+        let alone: Vec<_> = stays.map(|(ticket, grant)| (me, ticket, grant)).collect();
         cluster.alone.extend(alone);
         cluster.alone.sort_unstable();
     }
 
-    fn begin(&mut self, at: usize) {
-        let mut local = self.nodes[at].local.clone();
-        (local.session, local.is_up) = (local.session + 1, true);
-        self.set(at, local);
-        let session = self.session(at);
+    fn begin(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
+        let old = self.session(at);
+        let is_known = |&(peer, _, _): &(PeerId, Ticket, Grant)| peer == old.peer && slip != Some(Slip::NoGrantFile);
         let cluster = self.cluster_mut();
         cluster.sessions -= 1;
-        cluster.register.begin(session);
+        let inside: Vec<_> = cluster.alone.extract_if(.., |client| is_known(client)).collect();
+        let inside: Vec<(Ticket, Grant)> = inside.into_iter().map(|(_, ticket, grant)| (ticket, grant)).collect();
+        let peer = self.successor(at, &inside);
+        let new = Session { number: old.number + 1, ..old };
+        let has_clients = !inside.is_empty();
+        self.set(at, Local { peer, inside, session: new.number, is_up: true, ..self.nodes[at].local.clone() });
+        let cluster = self.cluster_mut();
+        if has_clients {
+            cluster.hand_on_detached(old, new);
+            cluster.register.take_over(old, new, true, choice)
+        } else {
+            cluster.register.begin(new);
+            None
+        }
     }
 
     fn expel(&mut self, at: usize, choice: usize) -> Option<Word> {
@@ -287,11 +303,7 @@ impl<P: Explorable> World<P> {
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.takeovers -= 1;
-        for (session, _) in &mut cluster.register.detached {
-            if *session == old {
-                *session = new;
-            }
-        }
+        cluster.hand_on_detached(old, new);
         if slip == Some(Slip::TakeOverUnnoticed) {
             cluster.register.replace(old, new);
             return None;
@@ -369,7 +381,7 @@ impl<P: Explorable> World<P> {
         let cluster = self.cluster.as_ref()?;
         let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
         let slots = || honest().flat_map(|node| node.facts.slots()).copied();
-        let alone = |slot: u32| cluster.alone.iter().filter(|grant| grant.slot == slot).count();
+        let alone = |slot: u32| cluster.alone.iter().filter(|(_, _, grant)| grant.slot == slot).count();
         let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
         slots().find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
     }

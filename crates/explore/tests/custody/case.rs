@@ -38,7 +38,7 @@ impl Case {
             }
         };
         // What a rule makes void is so only if it is kept.
-        let tidy = self.config.without.is_none();
+        let tidy = self.limits.tidy && self.config.without.is_none();
         World::new(Limits { fates, tidy, ..self.limits }, (0..self.peers).map(PeerId::new).map(|id| (id, peer(id))))
     }
 
@@ -78,7 +78,7 @@ pub fn case(text: &str) -> Case {
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Limits { slots, requests, clients, withdrawals, timeouts, ordered, .. } = self.limits;
+        let Limits { slots, requests, clients, withdrawals, timeouts, ordered, tidy, .. } = self.limits;
         write!(f, "peers={} slots={slots}", self.peers)?;
         let mut say = |key: &str, value: u64, usual: u64| match value == usual {
             true => Ok(()),
@@ -90,6 +90,7 @@ impl fmt::Display for Case {
         say("timeouts", timeouts.into(), 0)?;
         say("numbers", self.config.numbers, NUMBERS)?;
         say("ordered", ordered.into(), 0)?;
+        say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
             let Fates { parties, stops, sessions, takeovers, forces, detached, resizes, any_coordinator, .. } =
                 self.fates;
@@ -112,7 +113,7 @@ impl FromStr for Case {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let config = Config { numbers: NUMBERS, batch: None, without: None };
-        let (limits, fates) = (Limits::new(1), Fates::default());
+        let (limits, fates) = (Limits { tidy: true, ..Limits::new(1) }, Fates::default());
         let mut case = Self { peers: 1, limits, fates, has_register: false, config };
         for word in text.split_whitespace() {
             let (key, value) = word.split_once('=').unwrap_or((word, "1"));
@@ -127,6 +128,7 @@ impl FromStr for Case {
                 "timeouts" => limits.timeouts = value,
                 "numbers" => case.config.numbers = value.into(),
                 "ordered" => limits.ordered = value == 1,
+                "untidy" => limits.tidy = value != 1,
                 "parties" => (fates.parties, case.has_register) = (value as usize, true),
                 "stops" => fates.stops = value,
                 "sessions" => fates.sessions = value,

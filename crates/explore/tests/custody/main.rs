@@ -37,7 +37,7 @@ fn one_case() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 ordered=1 parties=2 stops=3 \
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 ordered=1 untidy=1 parties=2 stops=3 \
                 sessions=1 takeovers=2 forces=1 detached=2 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
@@ -83,6 +83,16 @@ fn joins_and_new_sessions() {
     ]);
 }
 
+/// Messages that can do nothing any more are taken away, which makes worlds ten times smaller. It must leave nothing out.
+#[test]
+fn void_messages_left_under_way() {
+    hold(&[
+        "peers=2 slots=1 parties=2 stops=1 sessions=1 untidy",
+        "peers=2 slots=1 parties=2 takeovers=1 stops=1 untidy",
+        "peers=3 slots=1 parties=2 stops=1 untidy",
+    ]);
+}
+
 #[test]
 fn withdrawals() {
     hold(&["peers=3 slots=1 parties=2 stops=1 withdrawals=1", "peers=2 slots=1 parties=2 stops=1 withdrawals=2"]);
@@ -123,6 +133,8 @@ fn detached_grants() {
         "peers=2 slots=2 parties=2 stops=1 detached=2 resize=1",
         "peers=3 slots=1 parties=3 stops=1 detached=1",
         "peers=2 slots=1 parties=2 takeovers=1 stops=1 detached=1",
+        "peers=2 slots=1 parties=2 stops=1 sessions=1 detached=1",
+        "peers=2 slots=1 parties=1 stops=1 sessions=1 detached=1 forces=1",
     ]);
 }
 

@@ -40,7 +40,7 @@ const TABLE: [Row; 17] = [
     ("R2", Fault::Rule(Rule::Forget), "peers=3 slots=1 parties=3 stops=1", waits_or_lost),
     ("R2", Fault::Rule(Rule::NotOurs), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
     ("R3", Fault::Rule(Rule::CountAll), "peers=3 slots=1 parties=3 stops=1", twice),
-    ("R3", Fault::Slip(Slip::EndUnnoticed), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
+    ("R3", Fault::Slip(Slip::EndUnnoticed), "peers=2 slots=1 parties=2 stops=1", waits_or_lost),
     ("R4", Fault::Rule(Rule::JoinAhead), "peers=3 slots=1 parties=2 stops=1", twice),
     ("R5", Fault::Rule(Rule::PartiesOnly), "peers=2 slots=1 parties=2 stops=1 sessions=1", twice),
     ("R6", Fault::Rule(Rule::BySession), "peers=3 slots=1 parties=3 stops=2 sessions=1", twice),

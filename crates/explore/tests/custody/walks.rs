@@ -36,12 +36,18 @@ fn one_walk() {
     walks(&case(&text), seed..seed + number("PEERLOCK_WALKS", 1));
 }
 
-/// Twenty peers, three slots, and everything that can go wrong.
+/// Up to twenty peers and four slots, and everything that can go wrong.
 #[test]
 fn walks_with_everything() {
     let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 detached=5 any";
-    for world in ["peers=8 slots=1", "peers=12 slots=2 resize=1 then=3", "peers=20 slots=3 resize=2 then=4"] {
-        walks(&case(&format!("{world} parties=4 {all}")), 0..200);
+    let worlds = [
+        "peers=8 slots=1",
+        "peers=8 slots=1 numbers=12 timeouts=100000",
+        "peers=12 slots=2 resize=1 then=3",
+        "peers=20 slots=3 resize=2 then=4",
+    ];
+    for world in worlds {
+        walks(&case(&format!("{world} parties=4 {all}")), 0..150);
     }
 }
 
