@@ -236,7 +236,7 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) 
         Fate::Expel(of, _) => name == "force" && of == at,
         Fate::Detach(of, _) => name == "detach" && of == at,
         Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
-        Fate::Resize(_) | Fate::LeaveAlone(_) | Fate::Expire(_) => false,
+        Fate::Resize(_) | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
     }
 }
 

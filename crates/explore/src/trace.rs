@@ -73,6 +73,7 @@ impl Trace {
         let peer = world.actor(action);
         match fate {
             Fate::Hear(at) => self.line(&world.post()[at]),
+            Fate::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
             Fate::Stop(_) => self.line(format_args!("{peer}: stop")),
             Fate::End(session, _) => self.line(format_args!("register: {session} ends")),
             Fate::Begin(..) => self.line(format_args!("{peer}: another session")),

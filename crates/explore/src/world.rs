@@ -182,7 +182,7 @@ impl<P: Explorable> World<P> {
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
             Action::Pass | Action::Fate(Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Resize(_)) => self.ids()[0],
-            Action::Fate(Fate::Hear(at)) => match &self.post()[at] {
+            Action::Fate(Fate::Hear(at) | Fate::Repeat(at)) => match &self.post()[at] {
                 Post::Word(word) => word.to.peer,
                 Post::Wish(from, _) => from.peer,
             },

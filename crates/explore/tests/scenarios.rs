@@ -80,8 +80,9 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     };
     let (last, slots) = (number(range.strip_prefix("0..").ok_or_else(usage)?)?, number(slots)?);
     let (stops, sessions, takeovers, forces, detached) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX);
-    let (parties, any_coordinator, slip) = (last as usize + 1, false, None);
-    let fates = Fates { parties, stops, sessions, takeovers, forces, detached, resizes, any_coordinator, slip };
+    let (parties, repeats, any_coordinator, slip) = (last as usize + 1, 0, false, None);
+    let fates =
+        Fates { parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, slip };
     let limits = Limits { fates: Some(fates), tidy: true, ..limits(slots as usize, false) };
     let config = custody::Config { numbers: 100, batch: None, without: None };
     let session = |peer| Session { peer, number: 0 };

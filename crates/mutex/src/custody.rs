@@ -41,11 +41,11 @@ use peerlock_base::{PeerId, Span, Ticket};
 
 use self::census::{Census, Count};
 use self::keeper::Keeper;
-pub use self::message::{Answer, Arrival, Body, Message, Report};
+pub use self::message::{Answer, Body, Message, Report};
 use crate::holder::{Due, Held, Holder, Next};
 pub use crate::line::{Line, News, Seat};
 use crate::register::{Detached, Fact, Session, Wish, Word};
-use crate::token::{Claim, Token};
+use crate::token::{Arrival, Claim, Token};
 use crate::{Cx, Grant, Protocol};
 
 /// The names of the timers.
@@ -207,11 +207,15 @@ impl Custody {
     /// A new process on a host where clients of an earlier one are still inside: it answers for all of them, as clients
     /// of its own, from before it is first asked. The register must end the earlier session and make this one a party
     /// in one entry.
+    ///
+    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it had
+    /// before.
     pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
         let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
             Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))
         });
-        Self { tokens: Holder::new(held.collect()), ..Self::new(me, config) }
+        let stage = if inside.is_empty() { Stage::Outside } else { Stage::Joining };
+        Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
     }
 
     /// The latest generation that we have moved to; 0 before the first.
@@ -310,9 +314,16 @@ impl Custody {
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
-        let exists = token.slot < self.slots || self.stage != Stage::Party;
-        if !exists || self.tokens.place_of(token.slot).is_some() {
-            return cx.strange("a token that does not exist, or is here already");
+        if token.slot >= self.slots && self.stage == Stage::Party {
+            return cx.strange("a token that does not exist");
+        }
+        if let Some(at) = self.tokens.place_of(token.slot) {
+            let Held { token: older, is_ours, .. } = self.tokens.held[at];
+            if is_ours || older.fencing >= token.fencing {
+                return cx.strange("a token that is here already");
+            }
+            // The one that we have reported does not count: word of that is slower than the one that does.
+            self.on_void(older, cx);
         }
         let at = self.tokens.take(token, stay);
         match self.waiting.iter().position(|&(ticket, _)| ticket == to) {

@@ -5,7 +5,7 @@ use core::hash::Hasher;
 
 use peerlock_base::{PeerId, Ticket};
 
-use crate::custody::Arrival;
+use crate::token::Arrival;
 use crate::{Grant, Protocol};
 
 /// What an explorer knows of a message under way, for [`Observe::is_void`].

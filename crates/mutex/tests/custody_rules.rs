@@ -1,9 +1,9 @@
 //! The rules of docs/custody.md, a sentence per test, without a network: state, event, check.
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
-use peerlock_mutex::custody::{Answer, Arrival, Body, Config, Message, News, Report, Timer};
+use peerlock_mutex::custody::{Answer, Body, Config, Message, News, Report, Timer};
 use peerlock_mutex::register::{Detached, Fact, Session, Wish, Word};
-use peerlock_mutex::token::{Claim, Token};
+use peerlock_mutex::token::{Arrival, Claim, Token};
 use peerlock_mutex::{Custody, Cx, Effect, Grant, Input, Observe, step};
 
 type Said = Vec<Effect<Message, Timer>>;
@@ -77,6 +77,7 @@ fn r1_what_is_older_is_void() {
     hear(&mut waiter, 1, 0, 2, census(1, 1));
 
     assert_eq!(hear(&mut waiter, 1, 0, 1, token(0, 101)), [], "a token of generation 1");
+    assert_eq!(hear(&mut waiter, 1, 0, 2, census(1, 1)), [], "the question twice");
     assert_eq!(waiter.tokens(), 0);
     assert_eq!(granted(&hear(&mut waiter, 1, 0, 2, token(0, 201))), Some(Grant { slot: 0, fencing: 201 }));
 }
@@ -225,6 +226,23 @@ fn of_two_tokens_of_a_slot_the_older_is_void_and_its_client_hears_of_it() {
     let said = hear(&mut forced, 2, 0, 3, Body::Void(report.token));
 
     assert_eq!((said, forced.tokens()), (vec![Effect::Lost { ticket: Ticket::new(1) }], 0));
+}
+
+#[test]
+fn a_younger_token_may_be_faster_than_word_that_the_older_one_is_void() {
+    let me = Session { number: 1, ..session(2) };
+    let grant = Grant { slot: 0, fencing: 104 };
+    let mut forced = Custody::taking_over(me, CONFIG, &[(Ticket::new(1), grant)]);
+    assert_eq!(ask(&mut forced, 2, 2), [], "who takes over does not ask to join");
+    hear(&mut forced, 2, 0, 3, Body::Census { session: me, slots: 1 });
+    let older = Token { slot: 0, fencing: 105 };
+    let younger = Body::Token { to: Ticket::new(2), token: Token { slot: 0, fencing: 301 }, stay: 302 };
+
+    let said = hear(&mut forced, 2, 0, 3, younger);
+
+    assert_eq!(said[0], Effect::Lost { ticket: Ticket::new(1) });
+    assert_eq!(granted(&said), Some(Grant { slot: 0, fencing: 301 }));
+    assert_eq!((hear(&mut forced, 2, 0, 3, Body::Void(older)), forced.tokens()), (vec![], 1));
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub enum Post {
 pub enum Fate {
     /// The word or wish at this place arrives.
     Hear(usize),
+    /// The word or wish at this place will arrive twice.
+    Repeat(usize),
     /// This peer dies, or could not renew its session: all that it had is gone.
     Stop(usize),
     /// The register ends the session of a peer that has stopped.
@@ -67,16 +69,17 @@ pub(super) struct Cluster {
     takeovers: u32,
     forces: u32,
     detached: u32,
+    repeats: u32,
     /// How often the number of slots has changed.
     resized: usize,
 }
 
 impl Cluster {
     pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: usize) -> Self {
-        let Fates { stops, sessions, takeovers, forces, detached, .. } = *fates;
+        let Fates { stops, sessions, takeovers, forces, detached, repeats, .. } = *fates;
         let register = Register::new(ids, fates, slots as u32);
         let (post, alone) = (Vec::new(), Vec::new());
-        Self { register, post, alone, stops, sessions, takeovers, forces, detached, resized: 0 }
+        Self { register, post, alone, stops, sessions, takeovers, forces, detached, repeats, resized: 0 }
     }
 
     /// The detached grants of one session are another's.
@@ -134,6 +137,9 @@ impl<P: Explorable> World<P> {
         let mut add = |fate| actions.push(Action::Fate(fate));
         let is_new = |at: &usize| *at == 0 || cluster.post[*at] != cluster.post[*at - 1];
         (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Hear(at)));
+        if cluster.repeats > 0 {
+            (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Repeat(at)));
+        }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
             if !local.is_up {
@@ -191,6 +197,12 @@ impl<P: Explorable> World<P> {
                 }
                 Post::Wish(from, wish) => self.cluster_mut().register.grant(from, &wish, slip),
             },
+            Fate::Repeat(at) => {
+                let cluster = self.cluster_mut();
+                cluster.repeats -= 1;
+                cluster.post.insert(at, cluster.post[at].clone());
+                None
+            }
             Fate::Stop(at) => {
                 self.stop(at);
                 None

@@ -90,6 +90,8 @@ pub struct Fates {
     pub forces: u32,
     /// Grants that the register is told the end of: their clients stay inside when their peer stops.
     pub detached: u32,
+    /// Words and wishes that arrive twice.
+    pub repeats: u32,
     /// The numbers of slots that the resource gets, one after the other; 0 stands for none.
     pub resizes: [u32; 2],
     /// Whether the register may name any party as coordinator. Else it names the first.

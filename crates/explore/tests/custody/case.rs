@@ -92,14 +92,16 @@ impl fmt::Display for Case {
         say("ordered", ordered.into(), 0)?;
         say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
-            let Fates { parties, stops, sessions, takeovers, forces, detached, resizes, any_coordinator, .. } =
-                self.fates;
+            let Fates {
+                parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, ..
+            } = self.fates;
             say("parties", parties as u64, u64::MAX)?;
             say("stops", stops.into(), 0)?;
             say("sessions", sessions.into(), 0)?;
             say("takeovers", takeovers.into(), 0)?;
             say("forces", forces.into(), 0)?;
             say("detached", detached.into(), 0)?;
+            say("repeats", repeats.into(), 0)?;
             say("resize", resizes[0].into(), 0)?;
             say("then", resizes[1].into(), 0)?;
             say("any", any_coordinator.into(), 0)?;
@@ -135,6 +137,7 @@ impl FromStr for Case {
                 "takeovers" => fates.takeovers = value,
                 "forces" => fates.forces = value,
                 "detached" => fates.detached = value,
+                "repeats" => fates.repeats = value,
                 "resize" => fates.resizes[0] = value,
                 "then" => fates.resizes[1] = value,
                 "any" => fates.any_coordinator = value == 1,

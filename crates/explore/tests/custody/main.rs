@@ -6,7 +6,7 @@
 //!
 //! **What a world is.** So many `peers`, of which the first so many are `parties` of the resource from the beginning,
 //! with all tokens at peer 0; the others join before their first request. Each peer's clients make so many `requests`,
-//! so many `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached` and `withdrawals` may each
+//! so many `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached`, `repeats` and `withdrawals` may each
 //! happen so many times, to anybody, at any moment; `resize` and `then` are the numbers of slots that follow. A session
 //! may end at any moment after its peer has stopped. With `any`, the register names any party as coordinator. Messages,
 //! words of the register and wishes to it take any time and overtake each other. A generation has 100 fencing numbers
@@ -38,7 +38,7 @@ fn one_case() {
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
     let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 ordered=1 untidy=1 parties=2 stops=3 \
-                sessions=1 takeovers=2 forces=1 detached=2 resize=1 then=2 any=1";
+                sessions=1 takeovers=2 forces=1 detached=2 repeats=1 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());
@@ -80,6 +80,17 @@ fn joins_and_new_sessions() {
         "peers=3 slots=1 parties=2 stops=2",
         "peers=3 slots=2 parties=2 stops=1",
         "peers=3 slots=1 parties=2 stops=1 sessions=1",
+    ]);
+}
+
+/// Who asks or answers again because an answer is late does no harm.
+#[test]
+fn words_and_wishes_that_arrive_twice() {
+    hold(&[
+        "peers=2 slots=1 parties=0 stops=1 sessions=1 repeats=2",
+        "peers=2 slots=1 parties=2 forces=1 repeats=1",
+        "peers=2 slots=1 parties=2 stops=1 detached=1 repeats=1",
+        "peers=3 slots=1 parties=2 stops=1 repeats=1",
     ]);
 }
 
@@ -144,6 +155,7 @@ fn force() {
         "peers=2 slots=1 parties=1 forces=1 stops=1",
         "peers=2 slots=1 parties=2 forces=2",
         "peers=2 slots=1 parties=2 forces=1 takeovers=1",
+        "peers=2 slots=1 requests=2 parties=2 forces=1 takeovers=1",
         "peers=2 slots=1 parties=2 forces=1 detached=1 stops=1",
     ]);
 }

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use peerlock_base::PeerId;
 
-use super::message::{Answer, Arrival, Report};
+use super::message::{Answer, Report};
 use crate::register::{Detached, Session};
-use crate::token::{Claim, Token};
+use crate::token::{Arrival, Claim, Token};
 
 /// A count under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

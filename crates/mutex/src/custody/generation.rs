@@ -132,6 +132,7 @@ impl Custody {
     /// A token that there is not is made here, in the coordinator's hands. If this generation ends, it is fenced like
     /// any other, so nobody needs to be asked.
     fn make(&mut self, slot: u32) {
+        assert!(self.tokens.place_of(slot).is_none(), "the token of slot {slot} is here, and not missing");
         let token = Token { slot, fencing: self.first_number(slot) };
         let mut held = Held::in_custody(token, None);
         held.is_ours = !self.keeps(Rule::NotOurs);

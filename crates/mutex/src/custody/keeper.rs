@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use peerlock_base::{PeerId, Ticket};
 
 use super::census::Count;
-use super::message::{Arrival, Report};
+use super::message::Report;
 use crate::line::{Binding, Line, News};
 use crate::register::Detached;
-use crate::token::{Claim, Token};
+use crate::token::{Arrival, Claim, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Keeper {

@@ -7,18 +7,7 @@ use peerlock_base::Ticket;
 
 use crate::line::News;
 use crate::register::Session;
-use crate::token::{Claim, Token};
-
-/// When a request came to a coordinator: the generation, and its number there. Ordered as they came. Its owner is told,
-/// and keeps it for as long as it waits, whoever coordinates by then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Arrival {
-    /// In which generation it came.
-    pub generation: u64,
-    /// As which of that generation's.
-    pub number: u64,
-}
+use crate::token::{Arrival, Claim, Token};
 
 /// Something that a peer tells another, and the generation in which it counts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,12 +95,6 @@ pub struct Report {
     pub token: Token,
     /// Whether a client is inside with it.
     pub in_use: bool,
-}
-
-impl fmt::Display for Arrival {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.generation, self.number)
-    }
 }
 
 /// As in late binding, with the generation from the second on: `g2 token 0`.

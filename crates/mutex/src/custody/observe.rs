@@ -5,10 +5,10 @@ use core::fmt;
 
 use peerlock_base::Ticket;
 
-use super::{Arrival, Body, Custody, Message, Role, Stage};
+use super::{Body, Custody, Message, Role, Stage};
 use crate::line::News;
 use crate::register::Session;
-use crate::token::Claim;
+use crate::token::{Arrival, Claim};
 use crate::{Grant, Observe, UnderWay};
 
 impl Observe for Custody {
