@@ -36,6 +36,12 @@ pub enum Violation {
     Strange(PeerId, &'static str),
     /// A peer broke its own invariant.
     Panic(PeerId, String),
+    /// A slot's token is at two peers, or where its slot is in use by somebody whose peer is gone.
+    SlotTwice(u32),
+    /// Nothing happens by itself any more, and nobody has this slot's token.
+    SlotLost(u32),
+    /// A client was let in, and another was told that it came earlier, and there is only one slot.
+    OutOfOrder(PeerId, Ticket),
     /// No message is under way, slots are empty, and these wait, in a protocol that promises better.
     Idle(Vec<(PeerId, Ticket)>),
     /// Nothing can happen any more, and these still wait.
@@ -60,6 +66,9 @@ impl fmt::Display for Violation {
             Self::ParentCycle(peers) => write!(f, "parent pointers form a cycle: {}", list(peers.iter(), " → ")),
             Self::Strange(peer, why) => write!(f, "{peer} was told something strange: {why}"),
             Self::Panic(peer, why) => write!(f, "{peer} broke its own invariant: {why}"),
+            Self::SlotTwice(slot) => write!(f, "slot {slot} can be used twice"),
+            Self::SlotLost(slot) => write!(f, "slot {slot} is lost for ever"),
+            Self::OutOfOrder(peer, ticket) => write!(f, "{peer} lets ticket {ticket} in before one that came earlier"),
             Self::Idle(waiting) => write!(f, "a slot is empty and nobody is told: {} wait", clients(waiting)),
             Self::Stuck(waiting) => {
                 write!(f, "nothing can happen any more and these still wait: {}", clients(waiting))
@@ -87,13 +96,19 @@ pub(crate) struct Facts {
     coordinator: bool,
     /// In each tree, the parent's place in the table of all peers.
     parents: Box<[Option<usize>]>,
+    slots: Vec<u32>,
 }
 
 impl Facts {
     pub(crate) fn of<P: Observe>(peer: &P, ids: &[PeerId]) -> Self {
         let parent = |tree| peer.parent_in(tree).and_then(|parent| ids.binary_search(&parent).ok());
         let parents = (0..peer.trees()).map(parent).collect();
-        Self { tokens: peer.tokens(), coordinator: peer.is_coordinator(), parents }
+        Self { tokens: peer.tokens(), coordinator: peer.is_coordinator(), parents, slots: peer.slots_here() }
+    }
+
+    /// Which slots' tokens are here, if the protocol tells.
+    pub(crate) fn slots(&self) -> &[u32] {
+        &self.slots
     }
 }
 

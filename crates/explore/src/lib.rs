@@ -22,10 +22,12 @@ mod graph;
 mod scenario;
 mod search;
 mod trace;
+mod walk;
 mod world;
 
 pub use check::Violation;
 pub use scenario::Scenario;
 pub use search::{Counterexample, Explored, explore, explore_with_hope, seek};
 pub use trace::Trace;
-pub use world::{Action, Explorable, Letter, Limits, World};
+pub use walk::walk;
+pub use world::{Action, Explorable, Fate, Fates, Letter, Limits, Post, Slip, World};

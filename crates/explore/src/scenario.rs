@@ -11,7 +11,16 @@
 //! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
 //! | `timer P` | the first pending timer of P runs out |
 //! | `reset P` | the replica at P loses its memory |
-//! | `stabilize` | messages arrive, the oldest first, until none is under way |
+//! | `stop P` | P dies, or its session has run out |
+//! | `end P` | the register ends a session of P that has stopped |
+//! | `begin P` | P, which has stopped, begins another session |
+//! | `takeover P` | the process at P is killed, and another takes over what its clients have |
+//! | `force P` | the register forces P out |
+//! | `resize` | the resource gets the next number of slots |
+//! | `detach P` | the register is told of the end of the first grant at P |
+//! | `expire` | a detached grant is over, for its client and then for the register |
+//! | `hear P` | the first word to P, or wish of P, arrives |
+//! | `stabilize` | words, wishes, and then messages arrive, the oldest first, until none is under way |
 //! | `state [P…]` | each peer's state in one line, or those of some peers |
 //! | `network` | the messages under way, the oldest first |
 //!
@@ -26,7 +35,7 @@ use goldenscript::{Argument, Command, Context};
 use peerlock_base::{PeerId, Ticket};
 use peerlock_mutex::Effect;
 
-use crate::{Action, Explorable, Letter, Trace, World};
+use crate::{Action, Explorable, Fate, Letter, Trace, World};
 
 type Failure = Box<dyn Error>;
 
@@ -88,6 +97,8 @@ impl<P: Explorable + Display> Scenario<P> {
         let from = world.actor(action);
         let mut effects = Vec::new();
         let violation = trace.step(world, action, &mut effects);
+        // A world forgets what can do nothing any more.
+        self.sent.retain(|sent| world.letters().any(|letter| letter == sent));
         self.sent.extend(effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { to, message } => Some(Letter { from, to, message }),
             _ => None,
@@ -110,6 +121,37 @@ impl<P: Explorable + Display> Scenario<P> {
             Some((_, action)) => self.step(&action, trace).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Makes the first thing happen to a session or a slot that `wanted` says yes to; false if there is none.
+    fn befall(&mut self, wanted: impl Fn(&World<P>, Fate) -> bool, trace: &mut Trace) -> Result<bool, Failure> {
+        let (world, actions) = (self.world()?, self.actions()?);
+        let is_it = |action: &Action<P::Timer>| matches!(action, Action::Fate(fate) if wanted(world, *fate));
+        match actions.into_iter().find(is_it) {
+            Some(action) => self.step(&action, trace).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The commands about sessions and slots.
+    fn fate(&mut self, name: &str, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+        let (is_done, why_not) = match name {
+            "resize" => {
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Resize(_)), trace)?;
+                (is_done, "there is no other number of slots")
+            }
+            "expire" => {
+                self.befall(|_, fate| matches!(fate, Fate::LeaveAlone(_)), trace)?;
+                let is_done = self.befall(|_, fate| matches!(fate, Fate::Expire(_)), trace)?;
+                (is_done, "no detached grant is over")
+            }
+            _ => {
+                let at = self.place(words.first())?;
+                let is_done = self.befall(|world, fate| is_named(name, world, fate, at), trace)?;
+                (is_done, "that cannot happen there now")
+            }
+        };
+        if is_done { Ok(()) } else { Err(why_not.into()) }
     }
 
     fn command(&mut self, name: &str, words: &[&str]) -> Result<Trace, Failure> {
@@ -160,17 +202,41 @@ impl<P: Explorable + Display> Scenario<P> {
                 }
                 self.step(&reset, &mut trace)?;
             }
-            "stabilize" => while self.deliver(|_| true, &mut trace)? {},
+            "stop" | "end" | "begin" | "takeover" | "force" | "detach" | "hear" | "resize" | "expire" => {
+                self.fate(name, words, &mut trace)?;
+            }
+            "stabilize" => {
+                while self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?
+                    || self.deliver(|_| true, &mut trace)?
+                {}
+            }
             "state" => {
                 let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
                 let world = self.world()?;
                 let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
-                all.for_each(|at| trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))));
+                all.for_each(|at| match world.is_up(at) {
+                    true => trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))),
+                    false => trace.line(format_args!("{}: stopped", world.ids()[at])),
+                });
             }
             "network" => self.sent.iter().for_each(|letter| trace.line(letter)),
             _ => return Err("there is no such command".into()),
         }
         Ok(trace)
+    }
+}
+
+/// Whether a command of this name for the peer at this place means that.
+fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) -> bool {
+    match fate {
+        Fate::Stop(of) => name == "stop" && of == at,
+        Fate::End(session, _) => name == "end" && world.place(session.peer) == at,
+        Fate::Begin(of, _) => name == "begin" && of == at,
+        Fate::TakeOver(of, _) => name == "takeover" && of == at,
+        Fate::Expel(of, _) => name == "force" && of == at,
+        Fate::Detach(of, _) => name == "detach" && of == at,
+        Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
+        Fate::Resize(_) | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
     }
 }
 

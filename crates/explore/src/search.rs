@@ -29,7 +29,7 @@ pub struct Explored {
     pub states: usize,
     /// Ways to get from one state to another.
     pub steps: usize,
-    /// States in which nothing can happen any more.
+    /// States in which nothing can happen any more, or where there is a register, nothing that happens by itself.
     pub ends: usize,
     /// Steps from the start to the state that is farthest from it.
     pub depth: usize,
@@ -105,13 +105,10 @@ fn search<P: Explorable>(
         }
         actions.clear();
         world.actions(&mut actions);
-        if actions.is_empty() {
+        if world.is_at_rest(&actions) {
             ends += 1;
-            let waiting = world.all_waiting();
-            let is_fine = waiting.is_empty() || world.has_timers();
-            let stuck = Violation::Stuck(waiting);
-            if !is_fine && wanted(&stuck) {
-                return Err(replay(&graph, start, &graph.path_to(at), None, stuck));
+            if let Some(wrong) = world.wrong_at_rest().filter(wanted) {
+                return Err(replay(&graph, start, &graph.path_to(at), None, wrong));
             }
         }
         for action in &actions {

@@ -5,7 +5,7 @@ use std::fmt;
 use peerlock_base::{PeerId, Ticket};
 use peerlock_mutex::Effect;
 
-use crate::{Action, Explorable, Letter, Violation, World};
+use crate::{Action, Explorable, Fate, Letter, Violation, World};
 
 /// A run as one would tell it: arrows are messages that arrived, everything else is what a client saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,7 @@ impl Trace {
                 Effect::Send { .. }
                 | Effect::Route { .. }
                 | Effect::Forward { .. }
+                | Effect::Wish(_)
                 | Effect::SetTimer { .. }
                 | Effect::CancelTimer { .. } => {}
             }
@@ -47,6 +48,9 @@ impl Trace {
             Action::Request(at) => self.line(format_args!("{}: request", client(world.newest(at).next()))),
             Action::Leave(_, ticket) => self.line(format_args!("{}: leave", client(ticket))),
             Action::Withdraw(_, ticket) => self.line(format_args!("{}: withdraw", client(ticket))),
+            Action::Deliver(at) if !world.is_up(world.place(world.letter(at).to)) => {
+                self.line(format_args!("{} (nobody is there)", world.letter(at)));
+            }
             Action::Deliver(at) => self.line(world.letter(at)),
             Action::Lose(at) => self.line(format_args!("{} (lost)", world.letter(at))),
             Action::Duplicate(at) => self.line(format_args!("{} (will arrive twice)", world.letter(at))),
@@ -62,6 +66,24 @@ impl Trace {
             Action::Suspect(_, whom) => {
                 self.line(format_args!("{}: {} is gone", world.actor(action), world.ids()[whom]));
             }
+            Action::Fate(fate) => self.fate(world, action, fate),
+        }
+    }
+
+    fn fate<P: Explorable>(&mut self, world: &World<P>, action: &Action<P::Timer>, fate: Fate) {
+        let peer = world.actor(action);
+        match fate {
+            Fate::Hear(at) => self.line(&world.post()[at]),
+            Fate::Repeat(at) => self.line(format_args!("{} (will arrive twice)", world.post()[at])),
+            Fate::Stop(_) => self.line(format_args!("{peer}: stop")),
+            Fate::End(session, _) => self.line(format_args!("register: {session} ends")),
+            Fate::Begin(..) => self.line(format_args!("{peer}: another session")),
+            Fate::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
+            Fate::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
+            Fate::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
+            Fate::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
+            Fate::LeaveAlone(_) => self.line("a detached client leaves"),
+            Fate::Expire(_) => self.line("register: a detached grant is over"),
         }
     }
 

@@ -1,92 +1,29 @@
 //! One state of a small world, and what may happen next in it.
 
+mod fate;
+mod fingerprint;
+mod limits;
+mod register;
+
 use std::fmt::Display;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time, mix};
+use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Effect, Grant, Input, Observe, Protocol, UnderWay, step};
 
+use self::fate::Cluster;
+pub use self::fate::{Fate, Post};
+use self::fingerprint::{Node, Sealed};
+pub use self::limits::{Fates, Limits, Slip};
 use crate::Violation;
-use crate::check::{Facts, invariants};
+use crate::check::invariants;
 
 /// A protocol whose states can be told apart, and whose messages can be put in order and in words.
 pub trait Explorable: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash {}
 
 impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone + Eq + Hash> Explorable for P {}
-
-/// What clients and network may do: the borders of a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// How many may be inside at once.
-    pub slots: usize,
-    /// How many requests the clients of each peer make.
-    pub requests: u64,
-    /// How many of them may wait or be inside at a time, at one peer.
-    pub clients: usize,
-    /// How many waiting clients may withdraw, in all.
-    pub withdrawals: u32,
-    /// How many messages may get lost, in all.
-    pub losses: u32,
-    /// How many messages may be delivered twice, in all.
-    pub duplications: u32,
-    /// How often timers may run out, in all. Does not matter where time passes.
-    pub timeouts: u32,
-    /// How often time may pass, in all: each time to the next moment at which a timer is due. A timer then runs out neither
-    /// before its time nor after, while messages may take as long as they like; and all clocks agree. With 0 time
-    /// stands still, and a timer may run out at any moment.
-    pub passes: u32,
-    /// Timers set for longer than this never run out.
-    ///
-    /// Where time stands still a lease never ends, neither where it was given nor where it is used; a timer that watches
-    /// over one must not run out either, as it would find nothing to do and use up a time-out.
-    pub longest_timer: Span,
-    /// How many of the peers, the first ones, are replicas: they have no clients and may lose their memory.
-    pub replicas: usize,
-    /// Whether replicas differ in nothing but their number. Then states in which they have only changed places are
-    /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
-    /// [`Observe::digest`], replica i must be at the i-th peer, and messages must not be ordered.
-    pub alike: bool,
-    /// Whether messages are taken away as soon as they can do nothing any more ([`Observe::is_void`]). It leaves nothing
-    /// out: with such a message or without, the same can happen.
-    pub tidy: bool,
-    /// How often a replica may lose its memory, in all.
-    pub resets: u32,
-    /// How many peers may leave for good once they have no clients, in all. Each has the next that stays for its heir.
-    pub retirements: u32,
-    /// How often a peer without waiting clients may be taken for gone by another, in all.
-    pub suspicions: u32,
-    /// How many tokens on their way to a peer without waiting clients may come back to who sent them, in all.
-    pub returns: u32,
-    /// Whether a message stays behind those that its sender sent to the same peer before.
-    pub ordered: bool,
-}
-
-impl Limits {
-    /// One request of one client at each peer, and a network that reorders and is reliable otherwise.
-    pub fn new(slots: usize) -> Self {
-        Self {
-            slots,
-            requests: 1,
-            clients: 1,
-            withdrawals: 0,
-            losses: 0,
-            duplications: 0,
-            timeouts: 0,
-            passes: 0,
-            longest_timer: Span::from_nanos(u64::MAX),
-            replicas: 0,
-            alike: false,
-            tidy: false,
-            resets: 0,
-            retirements: 0,
-            suspicions: 0,
-            returns: 0,
-            ordered: false,
-        }
-    }
-}
 
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +63,8 @@ pub enum Action<T> {
     Retire(usize),
     /// This peer takes that one for gone.
     Suspect(usize, usize),
+    /// Something happens to a session or a slot.
+    Fate(Fate),
 }
 
 /// A peer with all that is local to it.
@@ -139,25 +78,12 @@ struct Local<P: Explorable> {
     waiting: Vec<Ticket>,
     inside: Vec<(Ticket, Grant)>,
     retired: bool,
-}
-
-/// Shared between all worlds in which it is the same, with what would be worked out again and again.
-#[derive(PartialEq)]
-struct Node<P: Explorable> {
-    local: Local<P>,
-    /// Where replicas are alike, of all that concerns none of them in particular …
-    hash: u64,
-    /// … and of what concerns each.
-    columns: Vec<u64>,
-    facts: Facts,
-}
-
-#[derive(PartialEq)]
-struct Sealed<M> {
-    letter: Letter<M>,
-    hash: u64,
-    /// Where replicas are alike, the one that it is to or from: which the hash does not tell then.
-    column: Option<usize>,
+    /// The number of its session.
+    session: u64,
+    /// Whether it has not stopped.
+    is_up: bool,
+    /// Whether it was forced out, and has still something from before.
+    is_forced: bool,
 }
 
 /// Which peer is told what, and the peer itself with its clients already up to date.
@@ -201,6 +127,8 @@ pub struct World<P: Explorable> {
     left: Left,
     /// All grants so far, sorted.
     grants: Vec<Grant>,
+    /// The register, if there is one.
+    cluster: Option<Arc<Cluster>>,
 }
 
 impl<P: Explorable> World<P> {
@@ -216,15 +144,17 @@ impl<P: Explorable> World<P> {
         let (ids, peers): (Vec<_>, Vec<_>) = peers.into_iter().unzip();
         let local = |peer| {
             let (timers, waiting, inside) = (Vec::new(), Vec::new(), Vec::new());
-            Local { peer, timers, asked: 0, waiting, inside, retired: false }
+            let (session, is_up, is_forced) = (0, true, false);
+            Local { peer, timers, asked: 0, waiting, inside, retired: false, session, is_up, is_forced }
         };
         let nodes = peers.into_iter().map(|peer| Arc::new(Node::new(local(peer), &ids, &limits))).collect();
         let Limits { withdrawals, losses, duplications, timeouts, passes, resets, .. } = limits;
         let Limits { retirements, suspicions, returns, .. } = limits;
         let left =
             Left { withdrawals, losses, duplications, timeouts, passes, resets, retirements, suspicions, returns };
+        let cluster = limits.fates.map(|fates| Arc::new(Cluster::new(&ids, &fates, limits.slots)));
         let (rules, letters, now) = (Arc::new(Rules { ids, limits }), Vec::new(), Time::ZERO);
-        Self { rules, nodes, letters, now, left, grants: Vec::new() }
+        Self { rules, nodes, letters, now, left, grants: Vec::new(), cluster }
     }
 
     /// All peers' ids, in order.
@@ -255,7 +185,14 @@ impl<P: Explorable> World<P> {
     /// The peer that an action happens to: with a letter, the one it is for; with none, the first.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
-            Action::Pass => self.ids()[0],
+            Action::Pass | Action::Fate(Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Resize(_)) => self.ids()[0],
+            Action::Fate(Fate::Hear(at) | Fate::Repeat(at)) => match &self.post()[at] {
+                Post::Word(word) => word.to.peer,
+                Post::Wish(from, _) => from.peer,
+            },
+            Action::Fate(Fate::End(session, _)) => session.peer,
+            Action::Fate(Fate::Stop(at) | Fate::Begin(at, _) | Fate::TakeOver(at, _)) => self.ids()[at],
+            Action::Fate(Fate::Expel(at, _) | Fate::Detach(at, _)) => self.ids()[at],
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,
@@ -334,6 +271,7 @@ impl<P: Explorable> World<P> {
             let local = &node.local;
             if at >= replicas
                 && !local.retired
+                && local.is_up
                 && local.asked < requests
                 && local.waiting.len() + local.inside.len() < clients
             {
@@ -350,6 +288,7 @@ impl<P: Explorable> World<P> {
         }
         actions.extend((passes > 0 && self.next_due().is_some()).then_some(Action::Pass));
         self.departures(actions);
+        self.fates(actions);
         let mut before: Option<&Letter<P::Message>> = None;
         for (at, letter) in self.letters().enumerate() {
             let repeats = |before: &Letter<P::Message>| match ordered {
@@ -399,9 +338,9 @@ impl<P: Explorable> World<P> {
         effects: &mut Vec<Effect<P::Message, P::Timer>>,
     ) -> Option<Violation> {
         effects.clear();
-        let violation = match self.input(action) {
-            Some((at, local, input)) => self.step(at, local, input, effects),
-            None => None,
+        let violation = match *action {
+            Action::Fate(fate) => self.befall(fate, effects),
+            _ => self.input(action).and_then(|(at, local, input)| self.step(at, local, input, effects)),
         };
         violation.or_else(|| self.check())
     }
@@ -431,8 +370,10 @@ impl<P: Explorable> World<P> {
             Action::Deliver(letter) => {
                 let Letter { from, to, message } = self.letters.remove(letter).letter.clone();
                 let at = self.place(to);
-                Some((at, self.nodes[at].local.clone(), Input::Message { from, message }))
+                let local = self.nodes[at].local.clone();
+                local.is_up.then_some((at, local, Input::Message { from, message }))
             }
+            Action::Fate(_) => None,
             Action::Lose(letter) => {
                 self.left.losses -= 1;
                 self.letters.remove(letter);
@@ -525,11 +466,14 @@ impl<P: Explorable> World<P> {
                 Effect::Route { .. } | Effect::Forward { .. } => {
                     Some(Violation::Strange(me, "a message to be routed, and there is no overlay in this world"))
                 }
+                Effect::Wish(wish) => self.wish(at, wish),
                 Effect::Strange { why } => Some(Violation::Strange(me, why)),
             };
             violation = violation.or(found);
         }
+        local.is_forced &= local.peer.tokens() > 0 || self.is_to_be_expelled(me);
         self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+        self.forget_undeliverable();
         if self.rules.limits.tidy {
             self.tidy();
         }
@@ -574,17 +518,6 @@ impl<P: Explorable> World<P> {
         self.letters.insert(place, Arc::new(self.seal(letter)));
     }
 
-    fn seal(&self, letter: Letter<P::Message>) -> Sealed<P::Message> {
-        match P::replica_in(&letter.message) {
-            Some((replica, message)) if self.rules.limits.alike => {
-                let column = replica as usize;
-                let client = if letter.from == self.rules.ids[column] { letter.to } else { letter.from };
-                Sealed { hash: hash_of(&(client, message)), letter, column: Some(column) }
-            }
-            _ => Sealed { hash: hash_of(&letter), letter, column: None },
-        }
-    }
-
     /// A client enters; `local` is the new state of its peer, which is not yet in the table.
     fn enter(&mut self, me: PeerId, local: &mut Local<P>, ticket: Ticket, grant: Grant) -> Option<Violation> {
         let Some(waiting) = local.waiting.iter().position(|&waiting| waiting == ticket) else {
@@ -592,11 +525,27 @@ impl<P: Explorable> World<P> {
         };
         local.waiting.remove(waiting);
         local.inside.push((ticket, grant));
-        let slots = self.rules.limits.slots;
-        let others = self.ids().iter().zip(&self.nodes).filter(|(id, _)| **id != me).map(|(_, node)| &node.local);
-        let inside = local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
+        if local.is_forced {
+            return None;
+        }
+        let slots = local.peer.slots().map_or(self.rules.limits.slots, |slots| slots as usize);
+        let honest = |(id, node): &(&PeerId, &Arc<Node<P>>)| **id != me && !node.local.is_forced;
+        let others = self.ids().iter().zip(&self.nodes).filter(honest).map(|(_, node)| &node.local);
+        let alone = self.cluster.as_ref().map_or(0, |cluster| cluster.alone.len());
+        let inside = alone + local.inside.len() + others.clone().map(|local| local.inside.len()).sum::<usize>();
         if inside > slots {
             return Some(Violation::TooManyInside { inside, slots });
+        }
+        if let Some(arrival) = self.peer(self.place(me)).arrival_of(ticket)
+            && slots == 1
+        {
+            let earlier = |other: &&Local<P>| {
+                let arrivals = other.waiting.iter().filter_map(|&ticket| other.peer.arrival_of(ticket));
+                arrivals.min().is_some_and(|earliest| earliest < arrival)
+            };
+            if others.clone().chain([&*local]).any(|other| earlier(&other)) {
+                return Some(Violation::OutOfOrder(me, ticket));
+            }
         }
         let all = others.flat_map(|local| &local.inside).chain(&local.inside);
         let same = all.filter(|(_, other)| other.slot == grant.slot).count();
@@ -614,11 +563,12 @@ impl<P: Explorable> World<P> {
 
     fn check(&self) -> Option<Violation> {
         let messages = self.letters.iter().map(|sealed| &sealed.letter.message);
-        invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages).or_else(|| self.idle())
+        let found = invariants(self.peer(0), self.ids(), |at| &self.nodes[at].facts, messages);
+        found.or_else(|| self.idle()).or_else(|| self.slot_twice())
     }
 
     fn idle(&self) -> Option<Violation> {
-        if !P::NEVER_IDLE || !self.letters.is_empty() {
+        if !P::NEVER_IDLE || !self.letters.is_empty() || self.cluster.is_some() {
             return None;
         }
         let inside: usize = self.nodes.iter().map(|node| node.local.inside.len()).sum();
@@ -633,73 +583,12 @@ impl<P: Explorable> World<P> {
     pub fn place(&self, peer: PeerId) -> usize {
         self.ids().binary_search(&peer).expect("messages go to peers of this world")
     }
-
-    /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
-    /// 300,000 for ten million.
-    pub fn fingerprint(&self) -> u64 {
-        let rest = hash_of(&(self.left, self.now, &self.grants, self.letters.len()));
-        if self.rules.limits.alike {
-            return self.fingerprint_of_alike(rest);
-        }
-        let parts = self.nodes.iter().map(|node| node.hash).chain(self.letters.iter().map(|sealed| sealed.hash));
-        parts.fold(rest, |sum, part| mix(sum ^ part))
-    }
-
-    /// Whatever concerns a replica is put together, and the replicas are put in the order of that.
-    fn fingerprint_of_alike(&self, rest: u64) -> u64 {
-        let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
-        let column = |(at, replica): (usize, &Arc<Node<P>>)| {
-            let known = clients.iter().map(|client| client.columns[at]);
-            known.fold(mix(replica.hash ^ replica.columns[at]), |sum, part| mix(sum ^ part))
-        };
-        let mut columns: Vec<u64> = replicas.iter().enumerate().map(column).collect();
-        for (sealed, at) in self.letters.iter().filter_map(|sealed| Some((sealed, sealed.column?))) {
-            columns[at] = columns[at].wrapping_add(mix(sealed.hash));
-        }
-        columns.sort_unstable();
-        let parts = clients.iter().map(|client| client.hash).chain(columns);
-        parts.fold(rest, |sum, part| mix(sum ^ part))
-    }
-}
-
-impl<P: Explorable> Node<P> {
-    fn new(local: Local<P>, ids: &[PeerId], limits: &Limits) -> Self {
-        let facts = Facts::of(&local.peer, ids);
-        if !limits.alike {
-            return Self { hash: hash_of(&local), columns: Vec::new(), facts, local };
-        }
-        let digest = |replica| {
-            let mut hasher = DefaultHasher::new();
-            local.peer.digest(replica, &mut hasher);
-            hasher.finish()
-        };
-        let Local { peer: _, timers, asked, waiting, inside, retired } = &local;
-        let hash = hash_of(&(digest(None), timers, asked, waiting, inside, retired));
-        Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), facts, local }
-    }
-}
-
-fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 impl<P: Explorable> Clone for World<P> {
     fn clone(&self) -> Self {
-        let Self { rules, nodes, letters, now, left, grants } = self;
+        let Self { rules, nodes, letters, now, left, grants, cluster } = self;
         let (nodes, letters, grants) = (nodes.clone(), letters.clone(), grants.clone());
-        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants }
-    }
-}
-
-/// Everything that can change. [`World::fingerprint`] stands for the same and is faster.
-impl<P: Explorable> Hash for World<P> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.nodes.iter().for_each(|node| node.local.hash(state));
-        self.letters().for_each(|letter| letter.hash(state));
-        self.now.hash(state);
-        self.left.hash(state);
-        self.grants.hash(state);
+        Self { rules: rules.clone(), nodes, letters, now: *now, left: *left, grants, cluster: cluster.clone() }
     }
 }

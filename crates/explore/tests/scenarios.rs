@@ -11,11 +11,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use peerlock_base::{PeerId, Span};
-use peerlock_explore::{Explorable, Limits, Scenario, World};
+use peerlock_explore::{Explorable, Fates, Limits, Scenario, World};
 use peerlock_mutex::fair_k::{Config, Layout};
+use peerlock_mutex::register::Session;
 use peerlock_mutex::{
-    Coordinator, E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, coordinator, e2e, fair_k_late,
-    non_e2e, sigma,
+    Coordinator, Custody, E2e, FairK, FairKLate, NonE2e, Protocol, Quorum, Replicas, Sigma, coordinator, custody, e2e,
+    fair_k_late, non_e2e, sigma,
 };
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
@@ -63,6 +64,30 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     };
     let limits = limits(layout.tokens.len(), false);
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
+}
+
+/// `peers 0..3 slots 1`: the first keeps the line, has all tokens, and all are parties. After that `resize 2 1` for the
+/// numbers of slots to come.
+fn custody(words: &[&str]) -> Result<World<Custody>, String> {
+    let usage = || format!("peers 0..LAST slots NUMBER [resize NUMBER [NUMBER]], not {words:?}");
+    let number = |word: &str| word.parse::<u32>().map_err(|_| usage());
+    let [range, "slots", slots, rest @ ..] = words else { return Err(usage()) };
+    let resizes = match rest {
+        [] => [0, 0],
+        ["resize", one] => [number(one)?, 0],
+        ["resize", one, two] => [number(one)?, number(two)?],
+        _ => return Err(usage()),
+    };
+    let (last, slots) = (number(range.strip_prefix("0..").ok_or_else(usage)?)?, number(slots)?);
+    let (stops, sessions, takeovers, forces, detached) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX);
+    let (parties, repeats, any_coordinator, slip) = (last as usize + 1, 0, false, None);
+    let fates =
+        Fates { parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, slip };
+    let limits = Limits { fates: Some(fates), tidy: true, ..limits(slots as usize, false) };
+    let config = custody::Config { numbers: 100, batch: None, without: None };
+    let session = |peer| Session { peer, number: 0 };
+    let peers = (0..=u64::from(last)).map(PeerId::new);
+    Ok(World::new(limits, peers.map(|id| (id, Custody::founded(session(id), config, PeerId::new(0), slots)))))
 }
 
 /// `peers 0..8 votes 2 of 3 ways 6-3-4 7-3-4 8-4`: the first peers are the replicas, and a way leads from a client over
@@ -193,6 +218,11 @@ fn fair_k_late_scenarios() {
 }
 
 #[test]
+fn custody_scenarios() {
+    play_all("custody", custody).unwrap();
+}
+
+#[test]
 fn sigma_scenarios() {
     play_all("sigma", sigma).unwrap();
 }
@@ -274,6 +304,9 @@ fn mistakes_in_a_scenario_are_explained() {
         ("peers 1..2 tokens 1 root 1\ndeliver 1 2", "no such message"),
         ("peers 1..2 tokens 1 root 1\ntimer 1", "no timer"),
         ("peers 1..2 tokens 1 root 1\nreset 1", "no replica"),
+        ("peers 1..2 tokens 1 root 1\nstop 1", "cannot happen there now"),
+        ("peers 1..2 tokens 1 root 1\nresize", "no other number of slots"),
+        ("peers 1..2 tokens 1 root 1\nexpire", "no detached grant is over"),
         ("peers 1..2 tokens 1 root 1\njump 1", "no such command"),
         ("peers 1..2 tokens=1", "not a word"),
     ];

@@ -34,7 +34,7 @@
 //! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
 //! of old stays change nothing, so messages may overtake each other freely.
 
-mod line;
+mod lead;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -43,8 +43,10 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
-use self::line::Binding;
-pub use self::line::{Line, Seat};
+pub use self::lead::Lead;
+use crate::holder::{Due, Held, Holder, Next};
+use crate::line::Binding;
+pub use crate::line::{Line, News, Seat};
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
@@ -95,44 +97,7 @@ pub enum Message {
         role: Role,
     },
     /// The coordinator's role, to the last in line.
-    Line(Box<Line>),
-}
-
-/// What the coordinator is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum News {
-    /// A client asks; answered by `Next` to a holder.
-    Request(Claim),
-    /// It does not want in any more.
-    Withdraw(Claim),
-    /// A token's client has left, and the token with it. Answered by `Next` to where it went.
-    Left {
-        /// Which token.
-        slot: u32,
-        /// Which of its stays is over.
-        stay: u64,
-        /// Whom it was sent to.
-        to: Claim,
-    },
-    /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
-    Free {
-        /// Which token.
-        slot: u32,
-        /// Which of its stays.
-        stay: u64,
-        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
-        report: u32,
-    },
-    /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
-    Busy {
-        /// Which token.
-        slot: u32,
-        /// Which of its stays.
-        stay: u64,
-        /// As with `Free`.
-        report: u32,
-    },
+    Line(Box<Lead>),
 }
 
 /// How the protocol is played.
@@ -148,38 +113,6 @@ impl Default for Config {
     }
 }
 
-/// A token that is here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Held {
-    token: Token,
-    stay: u64,
-    /// The client inside with it.
-    user: Option<Ticket>,
-    /// The coordinator believes that nobody is, or will when our last report has come.
-    reported_free: bool,
-    /// How often we have reported in this stay.
-    reports: u32,
-    next: Option<Heir>,
-}
-
-/// A token that is not here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Absent {
-    slot: u32,
-    stay: u64,
-    /// Who comes after it at the stay to come; `None` if this stay was here and is over.
-    heir: Option<Heir>,
-}
-
-/// Who comes after, as the coordinator says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Heir {
-    slot: u32,
-    stay: u64,
-    turn: u32,
-    claim: Claim,
-}
-
 /// One peer's part in Fair-K with late binding, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FairKLate {
@@ -188,12 +121,11 @@ pub struct FairKLate {
     slots: u32,
     /// The latest coordinator that we know.
     role: Role,
-    line: Option<Box<Line>>,
+    line: Option<Box<Lead>>,
     /// News for the coordinator that we shall be.
     early: Vec<News>,
-    held: Vec<Held>,
-    /// What we heard of tokens that are not here, by slot. At most one entry for each.
-    absent: Vec<Absent>,
+    /// The tokens that are here, and what we know of the others.
+    tokens: Holder,
     /// Our clients that wait, by ticket.
     waiting: Vec<Ticket>,
     /// We are leaving: what we have or get goes to this peer.
@@ -210,17 +142,16 @@ impl FairKLate {
     /// One peer before the first request.
     pub fn new(me: PeerId, layout: &Layout, config: Config) -> Self {
         let slots = layout.slots();
-        let free =
-            |slot| Held { token: Token::new(slot), stay: 0, user: None, reported_free: true, reports: 0, next: None };
+        let here = (0..slots).filter(|&slot| layout.tokens[slot as usize] == me);
+        let held = here.map(|slot| Held::free(Token::new(slot), 0)).collect();
         Self {
             me,
             config,
             slots,
             role: Role { epoch: 0, peer: layout.root },
-            line: (me == layout.root).then(|| Box::new(Line::new(&layout.tokens))),
+            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens))),
             early: Vec::new(),
-            held: (0..slots).filter(|&slot| layout.tokens[slot as usize] == me).map(free).collect(),
-            absent: Vec::new(),
+            tokens: Holder::new(held),
             waiting: Vec::new(),
             heir: None,
             inbox: VecDeque::new(),
@@ -229,7 +160,7 @@ impl FairKLate {
 
     /// The same with all fencing numbers above this one. To be said alike to all peers, and before the first request.
     pub fn numbered_above(mut self, above: u64) -> Self {
-        for held in &mut self.held {
+        for held in &mut self.tokens.held {
             held.token.fencing += above;
         }
         self
@@ -242,17 +173,17 @@ impl FairKLate {
 
     /// The line, if we are the coordinator.
     pub fn line(&self) -> Option<&Line> {
-        self.line.as_deref()
+        self.line.as_deref().map(|lead| &lead.line)
     }
 
     /// The tokens that are here, with the client inside.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
-        self.held.iter().map(|held| (held.token, held.user))
+        self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
     /// Who comes after the client inside with a token that is here, as far as we were told.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
-        self.held.iter().find(|held| held.token.slot == slot)?.next.map(|heir| heir.claim)
+        self.tokens.held[self.tokens.place_of(slot)?].next.map(|next| next.claim)
     }
 
     /// Sends, or notes for ourselves.
@@ -294,7 +225,7 @@ impl FairKLate {
             },
             Message::Next { slot, stay, turn, next, role } => {
                 self.role = self.role.max(role);
-                self.on_next(Heir { slot, stay, turn, claim: next }, cx);
+                self.on_next(Next { slot, stay, turn, claim: next }, cx);
             }
             Message::Token { to, token, stay, role } => {
                 self.role = self.role.max(role);
@@ -305,7 +236,7 @@ impl FairKLate {
     }
 
     /// We are coordinator.
-    fn on_line(&mut self, mut line: Box<Line>, cx: &mut Cx<'_, Self>) {
+    fn on_line(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
         let role = Role { epoch: line.epoch, peer: self.me };
         if role < self.role || self.line.is_some() {
             return cx.strange("a coordinator's role that is here or was here already");
@@ -317,14 +248,14 @@ impl FairKLate {
         self.bind(line, cx);
     }
 
-    fn note(&self, line: &mut Line, news: News, cx: &mut Cx<'_, Self>) {
+    fn note(&self, line: &mut Lead, news: News, cx: &mut Cx<'_, Self>) {
         if let Err(why) = line.note(news) {
             cx.strange(why);
         }
     }
 
     /// The coordinator tells holders who comes next, and hands the role on when it is time to.
-    fn bind(&mut self, mut line: Box<Line>, cx: &mut Cx<'_, Self>) {
+    fn bind(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
         while let Some(Binding { at, slot, stay, turn, next }) = line.bind() {
             self.post(at, Message::Next { slot, stay, turn, next, role: self.role }, cx);
         }
@@ -341,53 +272,19 @@ impl FairKLate {
         }
     }
 
-    fn on_next(&mut self, heir: Heir, cx: &mut Cx<'_, Self>) {
-        if heir.slot >= self.slots {
+    fn on_next(&mut self, next: Next, cx: &mut Cx<'_, Self>) {
+        if next.slot >= self.slots {
             return cx.strange("the next of a token that does not exist");
         }
-        let Some(at) = self.held.iter().position(|held| held.token.slot == heir.slot) else {
-            return self.keep(heir);
-        };
-        let held = &mut self.held[at];
-        if heir.stay > held.stay {
-            return self.keep(heir);
-        }
-        if heir.stay < held.stay || held.next.is_some_and(|known| known.turn > heir.turn) {
-            return;
-        }
-        held.next = Some(heir);
-        if held.user.is_none() {
-            self.hand_over(at, cx);
-        } else if held.reported_free {
-            self.report(at, cx);
-        }
-    }
-
-    /// The token is still on its way here, or has gone again.
-    fn keep(&mut self, heir: Heir) {
-        let Heir { slot, stay, turn, .. } = heir;
-        let later = Absent { slot, stay, heir: Some(heir) };
-        match self.absent.binary_search_by_key(&slot, |absent| absent.slot) {
-            Err(at) => self.absent.insert(at, later),
-            Ok(at) => {
-                let known = &mut self.absent[at];
-                let is_newer = |known: Heir| known.turn < turn;
-                if known.stay < stay || known.stay == stay && known.heir.is_some_and(is_newer) {
-                    *known = later;
-                }
-            }
-        }
+        let due = self.tokens.on_next(next);
+        self.attend_to(due, cx);
     }
 
     fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
-        if token.slot >= self.slots || self.held.iter().any(|held| held.token.slot == token.slot) {
+        if token.slot >= self.slots || self.tokens.place_of(token.slot).is_some() {
             return cx.strange("a token that does not exist, or is here already");
         }
-        let known = self.absent.iter().position(|absent| absent.slot == token.slot);
-        let known = known.map(|at| self.absent.remove(at));
-        let next = known.and_then(|absent| absent.heir).filter(|heir| heir.stay == stay);
-        self.held.push(Held { token, stay, user: None, reported_free: false, reports: 0, next });
-        let at = self.held.len() - 1;
+        let at = self.tokens.take(token, stay);
         match self.waiting.binary_search(&to) {
             Ok(waits) => {
                 self.waiting.remove(waits);
@@ -395,57 +292,52 @@ impl FairKLate {
             }
             // It has come in with another token, or withdrawn: this one goes on.
             Err(_) => {
-                if self.held[at].next.is_none() {
-                    self.held[at].next = self.held.iter_mut().find_map(|held| held.next.take());
-                }
                 // The coordinator may not have heard of it yet. It would send the token here again and again.
                 if self.heir.is_some() && to != Ticket::NONE {
                     self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
-                self.leave(at, cx);
+                let due = self.tokens.pass_on(at);
+                self.unless_leaving(at, due, cx);
             }
         }
     }
 
     fn enter(&mut self, at: usize, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        let held = &mut self.held[at];
+        let held = &mut self.tokens.held[at];
         held.user = Some(ticket);
         cx.grant(ticket, held.token.grant(self.slots));
     }
 
     /// Nobody here uses the token any more.
     fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        let held = &mut self.held[at];
-        held.user = None;
+        let due = self.tokens.leave(at);
+        self.unless_leaving(at, due, cx);
+    }
+
+    /// Does what is due about a token that nobody uses; if nobody comes after and we are leaving, our heir does.
+    fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
+        let held = &mut self.tokens.held[at];
         if let (None, Some(peer)) = (held.next, self.heir) {
             let claim = Claim { peer, ticket: Ticket::NONE };
-            held.next = Some(Heir { slot: held.token.slot, stay: held.stay, turn: 0, claim });
+            held.next = Some(Next { slot: held.token.slot, stay: held.stay, turn: 0, claim });
+            return self.attend_to(Due::HandOver(at), cx);
         }
-        if held.next.is_some() {
-            self.hand_over(at, cx);
-        } else if !held.reported_free {
-            self.report(at, cx);
-        }
+        self.attend_to(due, cx);
     }
 
-    /// Tells the coordinator that a token is not free any more, or is now.
-    fn report(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        let held = &mut self.held[at];
-        held.reported_free = !held.reported_free;
-        held.reports += 1;
-        let (slot, stay, report) = (held.token.slot, held.stay, held.reports);
-        let free = News::Free { slot, stay, report };
-        let news = if held.reported_free { free } else { News::Busy { slot, stay, report } };
-        self.tell(news, cx);
-    }
-
-    fn hand_over(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        let Held { token, stay, next, .. } = self.held.remove(at);
-        let (slot, to) = (token.slot, next.expect("a token is handed over only to somebody").claim);
-        let place = self.absent.partition_point(|absent| absent.slot < slot);
-        self.absent.insert(place, Absent { slot, stay, heir: None });
-        self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, role: self.role }, cx);
-        self.tell(News::Left { slot, stay, to }, cx);
+    fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
+        match due {
+            Due::Nothing => {}
+            Due::Report(at) => {
+                let news = self.tokens.report(at);
+                self.tell(news, cx);
+            }
+            Due::HandOver(at) => {
+                let (token, stay, to) = self.tokens.hand_over(at);
+                self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, role: self.role }, cx);
+                self.tell(News::Left { slot: token.slot, stay, to }, cx);
+            }
+        }
     }
 }
 
@@ -455,7 +347,7 @@ impl Protocol for FairKLate {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.last().is_none_or(|&last| last < ticket), "tickets are asked for in order");
-        if let Some(at) = self.held.iter().position(|held| held.user.is_none()) {
+        if let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
             self.enter(at, ticket, cx);
         } else {
             self.waiting.push(ticket);
@@ -465,7 +357,7 @@ impl Protocol for FairKLate {
     }
 
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        if let Some(at) = self.held.iter().position(|held| held.user == Some(ticket)) {
+        if let Some(at) = self.tokens.used_by(ticket) {
             self.leave(at, cx);
         } else if let Ok(at) = self.waiting.binary_search(&ticket) {
             self.waiting.remove(at);
@@ -484,12 +376,8 @@ impl Protocol for FairKLate {
             line.forget(peer);
             self.bind(line, cx);
         }
-        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it. Also one that is still to
-        // come here: it would lie here then, and be taken for the one who is gone.
-        let held = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| next.claim.peer == peer));
-        let is_next = |absent: &mut Absent| absent.heir.is_some_and(|heir| heir.claim.peer == peer);
-        let absent = self.absent.extract_if(.., is_next).filter_map(|absent| absent.heir);
-        let forgotten: Vec<Claim> = held.chain(absent).map(|heir| heir.claim).collect();
+        // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
+        let forgotten = self.tokens.forget_next(|next| next.peer == peer);
         forgotten.into_iter().for_each(|claim| self.tell(News::Withdraw(claim), cx));
         self.settle(cx);
     }
@@ -531,7 +419,7 @@ impl Protocol for FairKLate {
         if let Some(line) = self.line.take() {
             self.bind(line, cx);
         }
-        while let Some(at) = self.held.iter().position(|held| held.user.is_none()) {
+        while let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
             self.leave(at, cx);
         }
         self.settle(cx);
@@ -561,7 +449,7 @@ impl Observe for FairKLate {
     }
 
     fn tokens(&self) -> usize {
-        self.held.len()
+        self.tokens.held.len()
     }
 
     fn tokens_in(message: &Message) -> usize {
@@ -584,15 +472,7 @@ impl fmt::Display for FairKLate {
             Some(line) => write!(f, "coordinator, {line}")?,
             None => write!(f, "coordinator {}, epoch {}", self.role.peer, self.role.epoch)?,
         }
-        for Held { token, user, next, .. } in &self.held {
-            write!(f, "; token {} {}", token.slot, if user.is_some() { "in use" } else { "free" })?;
-            if let Some(heir) = next {
-                write!(f, ", next {}", heir.claim)?;
-            }
-        }
-        for heir in self.absent.iter().filter_map(|absent| absent.heir) {
-            write!(f, "; after token {} comes {}", heir.slot, heir.claim)?;
-        }
+        write!(f, "{}", self.tokens)?;
         if !self.waiting.is_empty() {
             let ours = self.waiting.iter().map(|&ticket| Claim { peer: self.me, ticket });
             write!(f, "; waiting {:?}", ours.collect::<Vec<_>>())?;
@@ -607,11 +487,7 @@ impl fmt::Display for FairKLate {
 impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tell { news: News::Request(claim), .. } => write!(f, "request({claim})"),
-            Self::Tell { news: News::Withdraw(claim), .. } => write!(f, "withdraw({claim})"),
-            Self::Tell { news: News::Left { slot, to, .. }, .. } => write!(f, "left(token {slot} → {to})"),
-            Self::Tell { news: News::Free { slot, .. }, .. } => write!(f, "free(token {slot})"),
-            Self::Tell { news: News::Busy { slot, .. }, .. } => write!(f, "busy(token {slot})"),
+            Self::Tell { news, .. } => write!(f, "{news}"),
             Self::Next { slot, next, .. } => write!(f, "next({next}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
             Self::Line(line) => write!(f, "line({line})"),

@@ -9,15 +9,19 @@ extern crate alloc;
 
 pub mod bv95;
 pub mod coordinator;
+pub mod custody;
 pub mod e2e;
 pub mod fair_k;
 pub mod fair_k_late;
 pub mod fencing;
+mod holder;
+mod line;
 pub mod non_e2e;
 mod observe;
 mod outbox;
 mod protocol;
 pub mod quorum;
+pub mod register;
 mod replicas;
 pub mod route_quorum;
 pub mod sigma;
@@ -26,6 +30,7 @@ pub mod token;
 
 pub use bv95::Bv95;
 pub use coordinator::Coordinator;
+pub use custody::Custody;
 pub use e2e::E2e;
 pub use fair_k::FairK;
 pub use fair_k_late::FairKLate;

@@ -1,10 +1,12 @@
 //! What a watcher, a trace or a table may ask of a protocol without knowing which one it is.
 
+use alloc::vec::Vec;
 use core::hash::Hasher;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Ticket};
 
-use crate::Protocol;
+use crate::token::Arrival;
+use crate::{Grant, Protocol};
 
 /// What an explorer knows of a message under way, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
@@ -84,6 +86,27 @@ pub trait Observe: Protocol {
     /// Writes down all that this peer is or knows of one replica, but for its index; or without a replica, all the
     /// rest. What never changes may be left out, and what is never used again.
     fn digest(&self, _replica: Option<u32>, _state: &mut dyn Hasher) {}
+
+    /// Which slots' tokens are here, in a protocol whose tokens may get lost and be made anew.
+    fn slots_here(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// How many may be inside, as far as this peer knows, where that may change.
+    fn slots(&self) -> Option<u32> {
+        None
+    }
+
+    /// The arrival number that a client who waits was told, where there are such.
+    fn arrival_of(&self, _ticket: Ticket) -> Option<Arrival> {
+        None
+    }
+
+    /// Another process at the same address, or the same one after its session has ended, with another session. It
+    /// answers for these clients, who are inside; without any, it knows nothing. `None` where there are no sessions.
+    fn successor(&self, _session: u64, _inside: &[(Ticket, Grant)]) -> Option<Self> {
+        None
+    }
 
     /// Whether it makes no difference any more, whatever happens, if and when a message comes here, as long as time
     /// stands still.

@@ -17,6 +17,8 @@ use core::fmt::Debug;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 
+use crate::register::{Wish, Word};
+
 /// One peer's part in a mutual-exclusion protocol, for one resource.
 ///
 /// Plain verbs come down from the application, `on_*` comes up from the network, `cx.verb()` goes out.
@@ -52,6 +54,9 @@ pub trait Protocol: Sized {
 
     /// A timer that was set and not cancelled has run out.
     fn on_timer(&mut self, _timer: Self::Timer, _cx: &mut Cx<'_, Self>) {}
+
+    /// The register says something; only who has [asked](Cx::wish) something of it has to listen.
+    fn on_word(&mut self, _word: Word, _cx: &mut Cx<'_, Self>) {}
 
     /// `peer` is gone for good, or seems to be: whatever it waited for, it waits no more. Said of a living peer, this
     /// may cost its clients their places, and never lets anybody in.
@@ -161,6 +166,8 @@ pub enum Effect<M, T> {
         /// The timer's name.
         timer: T,
     },
+    /// Ask something of the register.
+    Wish(Wish),
     /// A message made no sense here and was dropped, or kept in the safest way there is. Drivers count and trace it.
     Strange {
         /// What was strange, in words.
@@ -234,6 +241,11 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::CancelTimer { timer });
     }
 
+    /// Asks something of the register, which answers with a [word](Protocol::on_word), or never.
+    pub fn wish(&mut self, wish: Wish) {
+        self.effects.push(Effect::Wish(wish));
+    }
+
     /// Reports a message that made no sense here.
     pub fn strange(&mut self, why: &'static str) {
         self.effects.push(Effect::Strange { why });
@@ -265,6 +277,8 @@ pub enum Input<M, T> {
     Disowned(Key),
     /// A timer ran out.
     Timer(T),
+    /// The register says something.
+    Word(Word),
     /// Another peer is gone.
     PeerDown(PeerId),
     /// A message that never went out comes back.
@@ -307,6 +321,7 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         }
         Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
+        Input::Word(word) => peer.on_word(word, cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
         Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
         Input::Inherited { from, message } => peer.on_inherited(from, message, cx),

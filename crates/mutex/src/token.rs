@@ -17,6 +17,17 @@ pub struct Claim {
     pub ticket: Ticket,
 }
 
+/// When a request came to a coordinator: the generation, and its number there. Ordered as they came. Its owner is told,
+/// and keeps it for as long as it waits, whoever coordinates by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Arrival {
+    /// In which generation it came.
+    pub generation: u64,
+    /// As which of that generation's.
+    pub number: u64,
+}
+
 /// One of the k tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -67,6 +78,12 @@ impl Layout {
     /// How many tokens there are: k.
     pub fn slots(&self) -> u32 {
         u32::try_from(self.tokens.len()).expect("slots are counted in 32 bits")
+    }
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.generation, self.number)
     }
 }
 

@@ -126,6 +126,7 @@ impl<P: Observe> World<P> {
                     self.inside.insert((at, ticket), grant);
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => panic!("no overlay here: {effect:?}"),
+                Effect::Wish(_) => panic!("{at:?} asks a register"),
                 Effect::Strange { why } => panic!("strange at {at:?}: {why}"),
                 Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => panic!("no timers here: {timer:?}"),
                 Effect::Lost { ticket } | Effect::Refused { ticket } => panic!("no leases here: {ticket:?}"),

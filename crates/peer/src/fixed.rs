@@ -93,6 +93,7 @@ impl<P: Protocol> OnRoutes<P> {
                     Effect::Refused { ticket } => cx.refuse(ticket),
                     Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
                     Effect::CancelTimer { timer } => cx.cancel_timer(timer),
+                    Effect::Wish(wish) => cx.wish(wish),
                     Effect::Strange { why } => cx.strange(why),
                 }
             }

@@ -372,6 +372,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                 Effect::SetTimer { timer: Timer::Resource(resource, timer), after }
             }
             mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer: Timer::Resource(resource, timer) },
+            mutex::Effect::Wish(_) => Effect::Strange { why: "a wish to a register that there is not" },
             mutex::Effect::Strange { why } => Effect::Strange { why },
         });
     }

@@ -3,8 +3,9 @@
 
 use peerlock_base::{PeerId, Span};
 use peerlock_mutex::fair_k::Config;
+use peerlock_mutex::register::Session;
 use peerlock_mutex::token::Layout;
-use peerlock_mutex::{Bv95, FairK, FairKLate, Observe, bv95, fair_k_late};
+use peerlock_mutex::{Bv95, Custody, FairK, FairKLate, Observe, bv95, custody, fair_k_late};
 use peerlock_sim::latency::{Latency, Model};
 use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report};
 
@@ -94,5 +95,31 @@ fn the_order_of_links_matters_only_with_jitter() {
         let reports = [Links::Ordered, Links::Unordered]
             .map(|links| fair_k(&Experiment { links, ..experiment(20, 2, "1s", 1.0, latency, 30) }, Config::PRINTED));
         assert_eq!(reports[0] != reports[1], matters, "{latency}");
+    }
+}
+
+/// As long as nobody dies, custody differs from late binding in one message per entry: the arrival number. Leaving and
+/// entering are one message apart, so that waits are those of the bound.
+#[test]
+fn custody_costs_at_most_one_message_more_than_late_binding() {
+    for (slots, hold) in [(1, "10s"), (3, "10s"), (3, "exp:10s"), (10, "10s")] {
+        let experiment = experiment(100, slots, hold, 0.5, "constant:1s", 200);
+        // From the same beginning: all tokens at the coordinator, and a role that stays there.
+        let late = run(&experiment, |me, layout| {
+            let tokens = vec![layout.root; layout.tokens.len()];
+            FairKLate::new(me, &Layout { tokens, ..layout.clone() }, fair_k_late::Config { term: u32::MAX })
+        });
+        let custody = run(&experiment, |me, layout| {
+            let (me, config) = (Session { peer: me, number: 0 }, custody::Config::default());
+            Custody::founded(me, config, layout.root, layout.slots())
+        });
+        let (late_sent, sent) = (late.messages_per_entry(), custody.messages_per_entry());
+        println!("k = {slots}, {hold}: {late_sent:.2} messages per entry, with custody {sent:.2}");
+        assert!(sent <= late_sent + 1.0, "k = {slots}, {hold}: {sent} against {late_sent}");
+        if hold == "10s" {
+            let bound = 100.0 * 11.0 / f64::from(slots) - 10.0 - 2.0;
+            let mean = custody.steady.unwrap().all.mean;
+            assert!((mean / bound - 1.0).abs() < 1e-3, "k = {slots}: {mean} against {bound}");
+        }
     }
 }

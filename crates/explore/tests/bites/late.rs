@@ -110,6 +110,7 @@ impl Sabotaged {
                     cx.grant(ticket, grant);
                 }
                 Effect::Route { .. } | Effect::Forward { .. } => cx.strange("a message to be routed"),
+                Effect::Wish(wish) => cx.wish(wish),
                 Effect::Strange { why } => cx.strange(why),
                 Effect::Lost { ticket } => cx.lost(ticket),
                 Effect::Refused { ticket } => cx.refuse(ticket),

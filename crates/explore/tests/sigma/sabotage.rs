@@ -54,6 +54,7 @@ impl Sabotaged {
                 Effect::Lost { ticket } => cx.lost(ticket),
                 Effect::Refused { ticket } => cx.refuse(ticket),
                 Effect::Route { .. } | Effect::Forward { .. } => cx.strange("a message to be routed"),
+                Effect::Wish(wish) => cx.wish(wish),
                 Effect::Strange { why } => cx.strange(why),
                 Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
                 Effect::CancelTimer { timer } => cx.cancel_timer(timer),

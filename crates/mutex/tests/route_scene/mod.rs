@@ -117,7 +117,7 @@ impl<P: Observe + Display> Scene<P> {
             }
             Effect::SetTimer { timer, after } => drop(self.timers.insert((peer, timer), self.now + after)),
             Effect::CancelTimer { timer } => drop(self.timers.remove(&(peer, timer))),
-            Effect::Refused { .. } | Effect::Strange { .. } => panic!("{effect:?}"),
+            Effect::Refused { .. } | Effect::Wish(_) | Effect::Strange { .. } => panic!("{effect:?}"),
         }
     }
 

@@ -76,7 +76,11 @@ impl<P: Observe> Scene<P> {
                 Effect::CancelTimer { timer } => {
                     self.timers.remove(&(peer, timer));
                 }
-                Effect::Route { .. } | Effect::Forward { .. } | Effect::Refused { .. } | Effect::Strange { .. } => {
+                Effect::Route { .. }
+                | Effect::Forward { .. }
+                | Effect::Refused { .. }
+                | Effect::Wish(_)
+                | Effect::Strange { .. } => {
                     panic!("{effect:?}")
                 }
             }

@@ -44,6 +44,7 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
             mutex::Effect::Refused { ticket } => Effect::Refused { ticket },
             mutex::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
             mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
+            mutex::Effect::Wish(_) => Effect::Impossible { what: "asks a register that there is not" },
             mutex::Effect::Strange { why } => Effect::Strange { why },
             mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
                 Effect::Impossible { what: "routes a message, and there is no overlay in this run" }

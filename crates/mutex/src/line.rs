@@ -1,4 +1,5 @@
-//! The coordinator's table: who waits, where the tokens are, and which holder should know whom as its next.
+//! The table of whoever coordinates late binding: who waits, where the tokens are, and which holder should know whom as
+//! its next. [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
 //!
 //! Plain arithmetic, without messages: news in, [`Binding`]s out.
 
@@ -8,30 +9,75 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
-use super::News;
 use crate::token::Claim;
 
-/// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
+/// What the coordinator is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum News {
+    /// A client asks; answered by `Next` to a holder.
+    Request(Claim),
+    /// It does not want in any more.
+    Withdraw(Claim),
+    /// A token's client has left, and the token with it. Answered by `Next` to where it went.
+    Left {
+        /// Which token.
+        slot: u32,
+        /// Which of its stays is over.
+        stay: u64,
+        /// Whom it was sent to.
+        to: Claim,
+    },
+    /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
+    Free {
+        /// Which token.
+        slot: u32,
+        /// Which of its stays.
+        stay: u64,
+        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
+        report: u32,
+    },
+    /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
+    Busy {
+        /// Which token.
+        slot: u32,
+        /// Which of its stays.
+        stay: u64,
+        /// As with `Free`.
+        report: u32,
+    },
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(claim) => write!(f, "request({claim})"),
+            Self::Withdraw(claim) => write!(f, "withdraw({claim})"),
+            Self::Left { slot, to, .. } => write!(f, "left(token {slot} → {to})"),
+            Self::Free { slot, .. } => write!(f, "free(token {slot})"),
+            Self::Busy { slot, .. } => write!(f, "busy(token {slot})"),
+        }
+    }
+}
+
+/// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Line {
-    /// How often the role has moved.
-    pub(super) epoch: u64,
-    /// Entries since it came here.
-    served: u32,
+pub struct Line<A = ()> {
     /// How slow we are to tell several holders of the same waiter: goes up by [`RARE`] for every token that came too
     /// late because of it, and down by one for every entry, so that it settles where one in `RARE` does.
     caution: u32,
     /// Everybody who waits, oldest first.
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<Waiter<A>>,
     /// What is known of each token; the one that has been at its peer longest comes first.
     seats: Vec<Seat>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Waiter {
+struct Waiter<A> {
     claim: Claim,
+    mark: A,
     /// How many younger ones went in before it.
     passed: u32,
 }
@@ -48,6 +94,8 @@ pub struct Seat {
     pub stay: u64,
     /// It lies there unused: whoever is told as next gets it at once.
     pub free: bool,
+    /// Nobody is told as its next for now.
+    barred: bool,
     /// The number of the report that said so, in this stay.
     report: u32,
     /// Whom the peer there was told of. Always somebody who waits.
@@ -68,12 +116,12 @@ struct Report {
 
 /// What the peer that has a token is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Binding {
-    pub(super) at: PeerId,
-    pub(super) slot: u32,
-    pub(super) stay: u64,
-    pub(super) turn: u32,
-    pub(super) next: Claim,
+pub(crate) struct Binding {
+    pub(crate) at: PeerId,
+    pub(crate) slot: u32,
+    pub(crate) stay: u64,
+    pub(crate) turn: u32,
+    pub(crate) next: Claim,
 }
 
 /// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
@@ -81,45 +129,90 @@ pub(super) struct Binding {
 /// tenth of the time inside.
 const RARE: u32 = 20;
 
-impl Line {
-    pub(super) fn new(tokens: &[PeerId]) -> Self {
-        let seat = |(slot, &at)| Seat { slot, at, stay: 0, free: true, report: 0, next: None, turn: 0, early: None };
-        let seats = (0..).zip(tokens).map(seat).collect();
-        Self { epoch: 0, served: 0, caution: 3 * RARE, waiting: VecDeque::new(), seats }
+impl Seat {
+    /// Whether its holder may be told of somebody, and knows of nobody.
+    fn is_open(&self) -> bool {
+        self.next.is_none() && !self.barred
+    }
+}
+
+impl<A: Copy> Line<A> {
+    /// A line in which nobody waits, for tokens that are still to be [added](Self::add).
+    pub(crate) fn new() -> Self {
+        Self { caution: 3 * RARE, waiting: VecDeque::new(), seats: Vec::new() }
     }
 
-    /// Learns something, or says what is strange about it.
-    pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
+    /// There is one more token.
+    pub(crate) fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
+        self.seats.push(Seat { slot, at, stay, free, barred: false, report: 0, next: None, turn: 0, early: None });
+    }
+
+    /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
+    pub(crate) fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
+        self.add(slot, at, stay, free);
+        self.seats.iter_mut().filter(|seat| seat.slot == slot).for_each(|seat| seat.barred = true);
+    }
+
+    /// A token has ended with this stay.
+    pub(crate) fn remove(&mut self, slot: u32, stay: u64) {
+        self.seats.retain(|seat| (seat.slot, seat.stay) != (slot, stay));
+    }
+
+    /// Lets barred tokens go, as long as no more than `room` can then be inside. Tokens of slots from `slots` on are
+    /// surplus: never let go.
+    pub(crate) fn let_go(&mut self, slots: u32, room: usize) {
+        let counts = |seat: &&Seat| !seat.barred || !seat.free;
+        loop {
+            let inside = self.seats.iter().filter(counts).count();
+            let barred = |seat: &&mut Seat| seat.barred && seat.slot < slots;
+            // Whoever leaves a token in use makes room for its next.
+            let in_use = self.seats.iter_mut().filter(barred).find(|seat| !seat.free && inside <= room);
+            let next = match in_use {
+                Some(seat) => Some(seat),
+                None => self.seats.iter_mut().filter(barred).find(|seat| seat.free && inside < room),
+            };
+            let Some(seat) = next else { return };
+            seat.barred = false;
+        }
+    }
+
+    /// Learns something, or says what is strange about it. Somebody who asks gets this mark. The answer tells whether
+    /// somebody who waited has got a token.
+    pub(crate) fn note(&mut self, news: News, mark: A) -> Result<bool, &'static str> {
         match news {
-            News::Request(claim) => self.waiting.push_back(Waiter { claim, passed: 0 }),
+            News::Request(claim) => self.waiting.push_back(Waiter { claim, mark, passed: 0 }),
             News::Withdraw(claim) => _ = self.strike_out(claim),
-            News::Left { slot, stay, to } => {
-                let at = self.seat(slot)?;
-                match self.strike_out(to) {
-                    Some(place) => {
-                        self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
-                        self.served += 1;
-                        self.caution = self.caution.saturating_sub(1);
-                    }
-                    // The heir of somebody who leaves for good, or one who does not need it any more.
-                    None if to.ticket == Ticket::NONE => {}
-                    // It was served, or has withdrawn: the token goes astray.
-                    None => self.caution = self.caution.saturating_add(RARE),
-                }
-                if stay >= self.seats[at].stay {
-                    // What has moved has been at its peer for the shortest time.
-                    let early = self.seats.remove(at).early.filter(|early| early.stay > stay);
-                    let (at, stay) = (to.peer, stay + 1);
-                    self.seats.push(Seat { slot, at, stay, free: false, report: 0, next: None, turn: 0, early });
-                    if let Some(Report { stay, number, free }) = early {
-                        self.set_free(slot, stay, number, free)?;
-                    }
-                }
-            }
+            News::Left { slot, stay, to } => return self.moved(slot, stay, to),
             News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
             News::Busy { slot, stay, report } => self.set_free(slot, stay, report, false)?,
         }
-        Ok(())
+        Ok(false)
+    }
+
+    fn moved(&mut self, slot: u32, stay: u64, to: Claim) -> Result<bool, &'static str> {
+        let at = self.seat(slot)?;
+        let place = self.strike_out(to);
+        match place {
+            Some(place) => {
+                self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
+                self.caution = self.caution.saturating_sub(1);
+            }
+            // The heir of somebody who leaves for good, or one who does not need it any more.
+            None if to.ticket == Ticket::NONE => {}
+            // It was served, or has withdrawn: the token goes astray.
+            None => self.caution = self.caution.saturating_add(RARE),
+        }
+        if stay >= self.seats[at].stay {
+            // What has moved has been at its peer for the shortest time.
+            let Seat { early, barred, .. } = self.seats.remove(at);
+            let early = early.filter(|early| early.stay > stay);
+            let (at, stay) = (to.peer, stay + 1);
+            self.seats.push(Seat { slot, at, stay, free: false, barred, report: 0, next: None, turn: 0, early });
+            if let Some(Report { stay, number, free }) = early {
+                self.set_free(slot, stay, number, free)?;
+            }
+        }
+        Ok(place.is_some())
     }
 
     fn seat(&self, slot: u32) -> Result<usize, &'static str> {
@@ -157,7 +250,7 @@ impl Line {
     }
 
     /// Binds one waiter to one token, if there is a holder that should be told something.
-    pub(super) fn bind(&mut self) -> Option<Binding> {
+    pub(crate) fn bind(&mut self) -> Option<Binding> {
         let (at, next) = self.choose()?;
         let seat = &mut self.seats[at];
         seat.next = Some(next);
@@ -173,13 +266,13 @@ impl Line {
         // Who gets a free token is as good as served.
         let open = || self.waiting.iter().filter(|waiter| !self.gets_a_free_token(waiter));
         let oldest = open().next()?;
-        if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.next.is_none()) {
+        if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.is_open()) {
             return Some((at, oldest.claim));
         }
-        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows; where
-        // all are known, of one whom few know.
+        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
+        // where all are known, of one whom few know.
         let unknown = open().find(|waiter| self.known(waiter.claim) == 0);
-        if let Some(at) = self.seats.iter().position(|seat| seat.next.is_none()) {
+        if let Some(at) = self.seats.iter().position(Seat::is_open) {
             let mut known = open().take_while(|waiter| self.known(waiter.claim) > 0);
             let passed = known.find(|waiter| self.known(waiter.claim) < self.wanted(waiter));
             let next = passed.or(unknown).or_else(|| open().min_by_key(|waiter| self.known(waiter.claim)));
@@ -191,7 +284,7 @@ impl Line {
         Some((at, unknown.claim))
     }
 
-    fn gets_a_free_token(&self, waiter: &Waiter) -> bool {
+    fn gets_a_free_token(&self, waiter: &Waiter<A>) -> bool {
         self.seats.iter().any(|seat| seat.free && seat.next == Some(waiter.claim))
     }
 
@@ -202,8 +295,8 @@ impl Line {
 
     /// How many holders should know somebody: one, and more the more often it was passed. Where there is a holder for
     /// everybody, nobody needs two.
-    fn wanted(&self, waiter: &Waiter) -> u32 {
-        if self.waiting.len() <= self.seats.len() {
+    fn wanted(&self, waiter: &Waiter<A>) -> u32 {
+        if self.waiting.len() <= self.seats.iter().filter(|seat| !seat.barred).count() {
             return 1;
         }
         1 + waiter.passed.saturating_mul(RARE) / self.caution.max(1)
@@ -218,8 +311,18 @@ impl Line {
         sooner > 0 && waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)) // The line may be long: last.
     }
 
+    /// Whether no report of this stay matters any more.
+    pub(crate) fn is_past(&self, slot: u32, stay: u64) -> bool {
+        self.seats.iter().any(|seat| seat.slot == slot && seat.stay > stay)
+    }
+
+    /// The mark of somebody who waits.
+    pub(crate) fn mark_of(&self, claim: Claim) -> Option<A> {
+        self.waiting.iter().find(|waiter| waiter.claim == claim).map(|waiter| waiter.mark)
+    }
+
     /// Everybody who waits, oldest first.
-    pub fn waiting(&self) -> impl ExactSizeIterator<Item = Claim> {
+    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Claim> + ExactSizeIterator {
         self.waiting.iter().map(|waiter| waiter.claim)
     }
 
@@ -228,40 +331,23 @@ impl Line {
         self.seats.iter()
     }
 
-    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of it is
-    /// not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over all the same.
-    pub(super) fn forget(&mut self, peer: PeerId) {
+    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of it
+    /// is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over all
+    /// the same.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiter| waiter.claim.peer != peer);
         for seat in &mut self.seats {
             seat.next.take_if(|next| next.peer == peer);
             seat.free &= seat.at != peer;
         }
     }
-
-    /// The role goes to `heir`, whoever waits.
-    pub(super) fn pass_to(&mut self, heir: PeerId) -> PeerId {
-        self.served = 0;
-        self.epoch += 1;
-        heir
-    }
-
-    /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
-    pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
-        let last = self.waiting.back()?.claim.peer;
-        if self.served < term || last == me {
-            return None;
-        }
-        self.served = 0;
-        self.epoch += 1;
-        Some(last)
-    }
 }
 
-/// `epoch 0: waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
-impl fmt::Display for Line {
+/// `waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
+impl<A: Copy> fmt::Display for Line<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting: Vec<Claim> = self.waiting.iter().map(|waiter| waiter.claim).collect();
-        write!(f, "epoch {}: waiting {waiting:?}, tokens [", self.epoch)?;
+        write!(f, "waiting {waiting:?}, tokens [")?;
         for (place, Seat { slot, at, free, next, .. }) in self.seats.iter().enumerate() {
             let (between, free) = (if place > 0 { "; " } else { "" }, if *free { ", free" } else { "" });
             write!(f, "{between}{slot} at {at}{free}")?;
@@ -286,14 +372,13 @@ mod tests {
 
     /// Tokens at peers 1, 2, … in use, and nobody who waits.
     fn in_use(slots: u32) -> Line {
-        let tokens: Vec<PeerId> = (1..=u64::from(slots)).map(PeerId::new).collect();
-        let mut line = Line::new(&tokens);
-        (0..slots).for_each(|slot| note(&mut line, News::Busy { slot, stay: 0, report: 1 }));
+        let mut line = Line::new();
+        (0..slots).for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
         line
     }
 
     fn note(line: &mut Line, news: News) {
-        line.note(news).expect("nothing strange");
+        line.note(news, ()).expect("nothing strange");
     }
 
     fn ask(line: &mut Line, peers: &[u64]) {
@@ -405,9 +490,9 @@ mod tests {
         let mut line = in_use(1);
         note(&mut line, News::Free { slot: 0, stay: 2, report: 1 });
         note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
-        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 5]");
+        assert_eq!(line.to_string(), "waiting [], tokens [0 at 5]");
         note(&mut line, News::Left { slot: 0, stay: 1, to: claim(6) });
-        assert_eq!(line.to_string(), "epoch 0: waiting [], tokens [0 at 6, free]");
+        assert_eq!(line.to_string(), "waiting [], tokens [0 at 6, free]");
     }
 
     #[test]
@@ -417,13 +502,14 @@ mod tests {
         assert_eq!(bound(&mut line), "0:5 1:6");
         line.forget(PeerId::new(5));
         assert_eq!(bound(&mut line), "0:7");
-        assert_eq!(line.to_string(), "epoch 0: waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
+        assert_eq!(line.to_string(), "waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
     }
 
     /// Once a waiter was told of a free token that had died with its peer, and of no other for ever.
     #[test]
     fn a_free_token_of_a_peer_that_is_gone_is_not_waited_for() {
-        let mut line = Line::new(&[PeerId::new(1), PeerId::new(2)]);
+        let mut line = Line::new();
+        [0, 1].into_iter().for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, true));
         line.forget(PeerId::new(1));
         ask(&mut line, &[5]);
         assert_eq!(bound(&mut line), "1:5");
@@ -444,7 +530,7 @@ mod tests {
             News::Busy { slot: u32::MAX, stay: 0, report: 1 },
         ];
         for news in strange {
-            assert!(line.note(news).is_err(), "{news:?}");
+            assert!(line.note(news, ()).is_err(), "{news:?}");
             assert_eq!(line, before);
         }
     }
@@ -460,18 +546,29 @@ mod tests {
         assert_eq!(bound(&mut line), "0:6");
     }
 
-    #[test]
-    fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
-        let me = PeerId::new(1);
-        let mut line = in_use(1);
-        assert_eq!(line.pass_on(0, me), None, "nobody waits");
-        ask(&mut line, &[5, 6]);
-        assert_eq!(line.pass_on(1, me), None, "nobody has entered yet");
-        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
+    /// What is let go of three tokens, of which `in_use` are, as the slots' numbers.
+    fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
+        let mut line: Line = Line::new();
+        (0..3).for_each(|slot| line.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
+        line.let_go(slots, room);
+        line.seats().filter(|seat| !seat.barred).map(|seat| seat.slot).collect()
+    }
 
-        assert_eq!(line.pass_on(1, PeerId::new(6)), None, "it is there already");
-        assert_eq!(line.pass_on(1, me), Some(PeerId::new(6)));
-        assert_eq!(line.to_string(), "epoch 1: waiting [6], tokens [0 at 5]");
-        assert_eq!(line.pass_on(1, me), None, "a new term begins");
+    #[test]
+    fn tokens_are_let_go_as_long_as_no_more_than_the_slots_can_be_inside() {
+        let table: [(&[u32], u32, usize, &[u32]); 9] = [
+            (&[], 3, 3, &[0, 1, 2]),
+            (&[0, 1, 2], 3, 3, &[0, 1, 2]),
+            (&[], 1, 1, &[0]),
+            (&[2], 1, 1, &[]), // One is inside with a surplus token.
+            (&[2], 2, 2, &[0]),
+            (&[1, 2], 2, 2, &[1]), // Whoever leaves slot 1 makes room for its next, and nobody else.
+            (&[0, 1, 2], 2, 2, &[]), // Not even that.
+            (&[0], 3, 1, &[0]),
+            (&[0], 3, 2, &[0, 1]),
+        ];
+        for (in_use, slots, room, expected) in table {
+            assert_eq!(let_go(in_use, slots, room), expected, "{in_use:?} in use, {slots} slots, room for {room}");
+        }
     }
 }

@@ -1,0 +1,80 @@
+//! One run at random through a world that is too large to look at all of it.
+
+use peerlock_base::Rng;
+
+use crate::{Action, Counterexample, Explorable, Fate, Trace, Violation, World};
+
+/// How seldom something happens that need not, such as a death: in one step of so many. Else it would all be over
+/// before the first client is inside.
+const SELDOM: u64 = 40;
+
+/// Takes up to `steps` steps at random and then lets everything come to rest. The same seed takes the same steps. How
+/// many were taken, or what broke.
+///
+/// # Errors
+/// A run that breaks a promise. It is as long as it happened to be, not a shortest one.
+pub fn walk<P: Explorable>(start: &World<P>, seed: u64, steps: usize) -> Result<usize, Box<Counterexample>> {
+    let mut taken = Vec::new();
+    match stroll(start, seed, steps, &mut taken) {
+        None => Ok(taken.len()),
+        Some(violation) => {
+            let (mut trace, mut world, mut effects) = (Trace::default(), start.clone(), Vec::new());
+            for action in &taken {
+                trace.step(&mut world, action, &mut effects);
+            }
+            Err(Box::new(Counterexample { violation, steps: taken.len(), trace }))
+        }
+    }
+}
+
+fn stroll<P: Explorable>(
+    start: &World<P>,
+    seed: u64,
+    steps: usize,
+    taken: &mut Vec<Action<P::Timer>>,
+) -> Option<Violation> {
+    let (mut world, mut rng) = (start.clone(), Rng::new(seed));
+    let (mut actions, mut effects) = (Vec::new(), Vec::new());
+    loop {
+        actions.clear();
+        world.actions(&mut actions);
+        if world.is_at_rest(&actions)
+            && let Some(violation) = world.wrong_at_rest()
+        {
+            return Some(violation);
+        }
+        let is_over = taken.len() >= steps;
+        if is_over {
+            actions.retain(is_certain);
+        }
+        let (rare, common): (Vec<_>, Vec<_>) = actions.drain(..).partition(is_rare);
+        let is_rare_now = !rare.is_empty() && (common.is_empty() || rng.below(SELDOM) == 0);
+        let choice = if is_rare_now { &rare } else { &common };
+        if choice.is_empty() {
+            return None;
+        }
+        let action = choice[rng.below(choice.len() as u64) as usize].clone();
+        taken.push(action.clone());
+        if let Some(violation) = world.apply(&action, &mut effects) {
+            return Some(violation);
+        }
+    }
+}
+
+/// Whether it happens sooner or later.
+fn is_certain<T>(action: &Action<T>) -> bool {
+    match action {
+        Action::Fate(fate) => fate.is_certain(),
+        Action::Leave(..) | Action::Deliver(_) | Action::Fire(..) | Action::Pass => true,
+        _ => false,
+    }
+}
+
+/// Whether it is to happen seldom: whatever need not happen but for requests, and that those leave who have much time.
+fn is_rare<T>(action: &Action<T>) -> bool {
+    match action {
+        Action::Request(_) => false,
+        Action::Fate(Fate::LeaveAlone(_)) => true,
+        action => !is_certain(action),
+    }
+}

@@ -1,0 +1,410 @@
+//! What happens to sessions and slots where there is a register: deaths, new sessions, take-overs, force, detached
+//! grants, other numbers of slots; and the words that travel because of it, late and in any order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use peerlock_base::{PeerId, Ticket};
+use peerlock_mutex::register::{Detached, Fact, Session, Wish, Word};
+use peerlock_mutex::{Effect, Grant, Input};
+
+use super::register::Register;
+use super::{Action, Explorable, Fates, Local, Node, Slip, World};
+use crate::Violation;
+
+/// Something between the register and a session, under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Post {
+    /// From the register.
+    Word(Word),
+    /// To the register.
+    Wish(Session, Wish),
+}
+
+/// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
+/// which of the parties coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The word or wish at this place arrives.
+    Hear(usize),
+    /// The word or wish at this place will arrive twice.
+    Repeat(usize),
+    /// This peer dies, or could not renew its session: all that it had is gone.
+    Stop(usize),
+    /// The register ends the session of a peer that has stopped.
+    End(Session, usize),
+    /// A peer that has stopped begins anew, and answers for its detached clients that are still inside.
+    Begin(usize, usize),
+    /// The process at this peer is killed, and another takes over what its clients have.
+    TakeOver(usize, usize),
+    /// The resource gets another number of slots.
+    Resize(usize),
+    /// This peer is forced out.
+    Expel(usize, usize),
+    /// The register is told of the end of this grant.
+    Detach(usize, Ticket),
+    /// The client of a detached grant whose peer is gone leaves.
+    LeaveAlone(usize),
+    /// The register knows that the detached grant at this place is over.
+    Expire(usize),
+}
+
+impl Fate {
+    /// Whether it happens sooner or later. Anything else may never happen.
+    pub(crate) fn is_certain(&self) -> bool {
+        matches!(self, Self::Hear(_) | Self::End(..) | Self::LeaveAlone(_) | Self::Expire(_))
+    }
+}
+
+/// The register and what belongs to it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Cluster {
+    pub(super) register: Register,
+    /// What is under way, sorted.
+    post: Vec<Post>,
+    /// Detached clients whose peer is gone.
+    pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
+    stops: u32,
+    sessions: u32,
+    takeovers: u32,
+    forces: u32,
+    detached: u32,
+    repeats: u32,
+    /// How often the number of slots has changed.
+    resized: usize,
+}
+
+impl Cluster {
+    pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: usize) -> Self {
+        let Fates { stops, sessions, takeovers, forces, detached, repeats, .. } = *fates;
+        let register = Register::new(ids, fates, slots as u32);
+        let (post, alone) = (Vec::new(), Vec::new());
+        Self { register, post, alone, stops, sessions, takeovers, forces, detached, repeats, resized: 0 }
+    }
+
+    /// The detached grants of one session are another's.
+    fn hand_on_detached(&mut self, old: Session, new: Session) {
+        let of_old = self.register.detached.iter_mut().filter(|(session, _)| *session == old);
+        of_old.for_each(|(session, _)| *session = new);
+    }
+
+    fn send(&mut self, post: Post) {
+        let place = self.post.partition_point(|other| *other <= post);
+        self.post.insert(place, post);
+    }
+}
+
+impl<P: Explorable> World<P> {
+    fn cluster_mut(&mut self) -> &mut Cluster {
+        Arc::make_mut(self.cluster.as_mut().expect("fates are for worlds with a register"))
+    }
+
+    fn session(&self, at: usize) -> Session {
+        Session { peer: self.ids()[at], number: self.nodes[at].local.session }
+    }
+
+    /// Whether the peer at this place has not stopped.
+    pub fn is_up(&self, at: usize) -> bool {
+        self.nodes[at].local.is_up
+    }
+
+    /// How many slots the resource has when it is next resized.
+    pub(crate) fn next_slots(&self) -> u32 {
+        let resized = self.cluster.as_ref().map_or(0, |cluster| cluster.resized);
+        self.rules.limits.fates.map_or(0, |fates| fates.resizes[resized])
+    }
+
+    /// The words and wishes under way.
+    pub fn post(&self) -> &[Post] {
+        self.cluster.as_ref().map_or(&[], |cluster| &cluster.post)
+    }
+
+    /// Takes a wish to the register on its way; what is wrong if there is none.
+    pub(super) fn wish(&mut self, at: usize, wish: &Wish) -> Option<Violation> {
+        if self.cluster.is_none() {
+            return Some(Violation::Strange(self.ids()[at], "a wish to the register, and there is none in this world"));
+        }
+        let post = Post::Wish(self.session(at), wish.clone());
+        self.cluster_mut().send(post);
+        None
+    }
+
+    /// Everything that may happen to sessions and slots next.
+    pub(super) fn fates(&self, actions: &mut Vec<Action<P::Timer>>) {
+        let (Some(cluster), Some(fates)) = (&self.cluster, self.rules.limits.fates) else { return };
+        let register = &cluster.register;
+        let choices = || 0..register.choices(fates.any_coordinator);
+        let mut add = |fate| actions.push(Action::Fate(fate));
+        let is_new = |at: &usize| *at == 0 || cluster.post[*at] != cluster.post[*at - 1];
+        (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Hear(at)));
+        if cluster.repeats > 0 {
+            (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Repeat(at)));
+        }
+        for (at, node) in self.nodes.iter().enumerate() {
+            let (local, session) = (&node.local, self.session(at));
+            if !local.is_up {
+                if cluster.sessions > 0 {
+                    choices().for_each(|choice| add(Fate::Begin(at, choice)));
+                }
+                continue;
+            }
+            if cluster.stops > 0 {
+                add(Fate::Stop(at));
+            }
+            if cluster.takeovers > 0 {
+                choices().for_each(|choice| add(Fate::TakeOver(at, choice)));
+            }
+            if cluster.forces > 0 && register.is_party(session) {
+                choices().for_each(|choice| add(Fate::Expel(at, choice)));
+            }
+            if cluster.detached > 0 && register.stands(session) && !local.is_forced {
+                let is_detached = |grant: &Grant| register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
+                let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
+                attached.for_each(|&(ticket, _)| add(Fate::Detach(at, ticket)));
+            }
+        }
+        let has_stopped = |session: &Session| {
+            let local = &self.nodes[self.place(session.peer)].local;
+            !local.is_up || local.session != session.number
+        };
+        for session in register.sessions().filter(has_stopped) {
+            choices().for_each(|choice| add(Fate::End(session, choice)));
+        }
+        if fates.resizes.get(cluster.resized).is_some_and(|&slots| slots > 0) {
+            choices().for_each(|choice| add(Fate::Resize(choice)));
+        }
+        (0..cluster.alone.len()).for_each(|at| add(Fate::LeaveAlone(at)));
+        let is_inside = |it: &Detached| self.all_inside().any(|grant| grant.fencing == it.fencing);
+        let over = register.detached.iter().enumerate().filter(|(_, (_, it))| !is_inside(it));
+        over.for_each(|(at, _)| add(Fate::Expire(at)));
+    }
+
+    /// Everybody who is inside.
+    fn all_inside(&self) -> impl Iterator<Item = &Grant> {
+        let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
+        self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
+    }
+
+    /// Makes it happen.
+    pub(super) fn befall(&mut self, fate: Fate, effects: &mut Vec<Effect<P::Message, P::Timer>>) -> Option<Violation> {
+        let slip = self.rules.limits.fates.and_then(|fates| fates.slip);
+        let word = match fate {
+            Fate::Hear(at) => match self.cluster_mut().post.remove(at) {
+                Post::Word(word) => {
+                    let at = self.place(word.to.peer);
+                    let local = self.nodes[at].local.clone();
+                    return if local.is_up { self.step(at, local, Input::Word(word), effects) } else { None };
+                }
+                Post::Wish(from, wish) => self.cluster_mut().register.grant(from, &wish, slip),
+            },
+            Fate::Repeat(at) => {
+                let cluster = self.cluster_mut();
+                cluster.repeats -= 1;
+                cluster.post.insert(at, cluster.post[at].clone());
+                None
+            }
+            Fate::Stop(at) => {
+                self.stop(at);
+                None
+            }
+            Fate::End(session, choice) => {
+                let register = &mut self.cluster_mut().register;
+                let is_asked = register.is_party(session) && register.coordinator != Some(session);
+                if slip == Some(Slip::EndUnnoticed) && is_asked {
+                    register.forget(session)
+                } else {
+                    register.end(session, choice)
+                }
+            }
+            Fate::Begin(at, choice) => self.begin(at, choice, slip),
+            Fate::TakeOver(at, choice) => self.take_over(at, choice, slip),
+            Fate::Resize(choice) => {
+                let slots = self.next_slots();
+                let cluster = self.cluster_mut();
+                cluster.resized += 1;
+                cluster.register.resize(slots, choice)
+            }
+            Fate::Expel(at, choice) => self.expel(at, choice),
+            Fate::Detach(at, ticket) => {
+                let session = self.session(at);
+                let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
+                let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
+                let cluster = self.cluster_mut();
+                cluster.detached -= 1;
+                cluster.register.detached.push((session, Detached { slot, fencing }));
+                None
+            }
+            Fate::LeaveAlone(at) => {
+                self.cluster_mut().alone.remove(at);
+                None
+            }
+            Fate::Expire(at) => self.cluster_mut().register.expire(at),
+        };
+        if let Some(word) = word {
+            self.cluster_mut().send(Post::Word(word));
+        }
+        self.forget_undeliverable();
+        None
+    }
+
+    fn set(&mut self, at: usize, local: Local<P>) {
+        self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
+    }
+
+    fn successor(&self, at: usize, inside: &[(Ticket, Grant)]) -> P {
+        let Local { peer, session, .. } = &self.nodes[at].local;
+        peer.successor(session + 1, inside).expect("only protocols that know sessions can lose them")
+    }
+
+    fn stop(&mut self, at: usize) {
+        let me = self.ids()[at];
+        let Local { asked, retired, session, ref inside, .. } = self.nodes[at].local;
+        let inside = inside.clone();
+        let (peer, timers, waiting) = (self.successor(at, &[]), Vec::new(), Vec::new());
+        let (is_up, is_forced) = (false, false);
+        self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), retired, session, is_up, is_forced });
+        let cluster = self.cluster_mut();
+        cluster.stops -= 1;
+        let is_detached = |grant: &Grant| cluster.register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
+        let stays = inside.into_iter().filter(|(_, grant)| is_detached(grant));
+        let alone: Vec<_> = stays.map(|(ticket, grant)| (me, ticket, grant)).collect();
+        cluster.alone.extend(alone);
+        cluster.alone.sort_unstable();
+    }
+
+    fn begin(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
+        let old = self.session(at);
+        let is_known = |&(peer, _, _): &(PeerId, Ticket, Grant)| peer == old.peer && slip != Some(Slip::NoGrantFile);
+        let cluster = self.cluster_mut();
+        cluster.sessions -= 1;
+        let inside: Vec<_> = cluster.alone.extract_if(.., |client| is_known(client)).collect();
+        let inside: Vec<(Ticket, Grant)> = inside.into_iter().map(|(_, ticket, grant)| (ticket, grant)).collect();
+        let peer = self.successor(at, &inside);
+        let new = Session { number: old.number + 1, ..old };
+        let has_clients = !inside.is_empty();
+        self.set(at, Local { peer, inside, session: new.number, is_up: true, ..self.nodes[at].local.clone() });
+        let cluster = self.cluster_mut();
+        if has_clients {
+            cluster.hand_on_detached(old, new);
+            cluster.register.take_over(old, new, true, choice)
+        } else {
+            cluster.register.begin(new);
+            None
+        }
+    }
+
+    fn expel(&mut self, at: usize, choice: usize) -> Option<Word> {
+        let session = self.session(at);
+        let local = Local { is_forced: true, ..self.nodes[at].local.clone() };
+        self.set(at, local);
+        let cluster = self.cluster_mut();
+        cluster.forces -= 1;
+        let [told, opened] = cluster.register.expel(session, choice);
+        told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+        opened
+    }
+
+    fn take_over(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
+        let old = self.session(at);
+        let inside = self.nodes[at].local.inside.clone();
+        let known = if slip == Some(Slip::NoGrantFile) { &[] } else { &inside[..] };
+        let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
+        let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
+        let (timers, waiting, session, is_up) = (Vec::new(), Vec::new(), session + 1, true);
+        self.set(at, Local { peer, timers, asked, waiting, inside, retired, session, is_up, is_forced });
+        let new = self.session(at);
+        let cluster = self.cluster_mut();
+        cluster.takeovers -= 1;
+        cluster.hand_on_detached(old, new);
+        if slip == Some(Slip::TakeOverUnnoticed) {
+            cluster.register.replace(old, new);
+            return None;
+        }
+        cluster.register.take_over(old, new, has_clients, choice)
+    }
+
+    /// Whether the register's word to this peer that it was forced out is still under way.
+    pub(super) fn is_to_be_expelled(&self, peer: PeerId) -> bool {
+        let is_it =
+            |post: &Post| matches!(post, Post::Word(word) if word.to.peer == peer && word.fact == Fact::Expelled);
+        self.post().iter().any(is_it)
+    }
+
+    /// Takes away what is under way and can do nothing any more: to a peer that has stopped for good, or where the
+    /// limits want it, from or to a session that is over, or about a generation that the register has left behind.
+    pub(super) fn forget_undeliverable(&mut self) {
+        let Some(cluster) = &self.cluster else { return };
+        let is_down = |peer: PeerId| cluster.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
+        let is_over = |session: Session| self.session(self.place(session.peer)) != session;
+        let is_tidy = self.rules.limits.tidy;
+        let is_lost = |post: &Post| match post {
+            Post::Word(word) => is_down(word.to.peer) || is_tidy && is_over(word.to),
+            Post::Wish(from, _) if is_tidy && !cluster.register.stands(*from) => true,
+            Post::Wish(_, Wish::Close { generation, .. } | Wish::Renumber { generation }) => {
+                is_tidy && *generation < cluster.register.generation
+            }
+            Post::Wish(_, Wish::Join) => false,
+        };
+        let post = cluster.post.iter().any(is_lost).then(|| {
+            let kept = cluster.post.iter().filter(|post| !is_lost(post));
+            kept.cloned().collect()
+        });
+        let is_any_down = cluster.sessions == 0 && self.nodes.iter().any(|node| !node.local.is_up);
+        if is_any_down {
+            let mut letters = std::mem::take(&mut self.letters);
+            letters.retain(|sealed| self.nodes[self.place(sealed.letter.to)].local.is_up);
+            self.letters = letters;
+        }
+        if let Some(post) = post {
+            self.cluster_mut().post = post;
+        }
+    }
+
+    /// Whether everything is over that happens by itself: whoever waits now waits for ever, unless something happens
+    /// that need not happen.
+    pub(crate) fn is_at_rest(&self, actions: &[Action<P::Timer>]) -> bool {
+        let may_wait = |action: &Action<P::Timer>| match action {
+            Action::Fate(fate) => !fate.is_certain(),
+            Action::Request(_) | Action::Withdraw(..) => self.cluster.is_some(),
+            _ => false,
+        };
+        actions.iter().all(may_wait)
+    }
+
+    /// What must not be when everything is over.
+    pub(crate) fn wrong_at_rest(&self) -> Option<Violation> {
+        if self.has_timers() {
+            return None;
+        }
+        let waiting = self.all_waiting();
+        if waiting.is_empty() { self.lost_slot() } else { Some(Violation::Stuck(waiting)) }
+    }
+
+    /// A slot that nobody has.
+    fn lost_slot(&self) -> Option<Violation> {
+        let Register { coordinator, slots, .. } = self.cluster.as_ref()?.register;
+        coordinator?;
+        let is_here = |slot: &u32| self.nodes.iter().any(|node| node.facts.slots().contains(slot));
+        (0..slots).find(|slot| !is_here(slot)).map(Violation::SlotLost)
+    }
+
+    /// A slot whose token is at two peers, or twice at one. What was forced out does not count.
+    pub(super) fn slot_twice(&self) -> Option<Violation> {
+        let cluster = self.cluster.as_ref()?;
+        let honest = || self.nodes.iter().filter(|node| !node.local.is_forced);
+        let slots = || honest().flat_map(|node| node.facts.slots()).copied();
+        let alone = |slot: u32| cluster.alone.iter().filter(|(_, _, grant)| grant.slot == slot).count();
+        let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
+        slots().find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
+    }
+}
+
+/// `register → 0  opened(…)`, `2.1 → register  join`.
+impl fmt::Display for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Word(word) => write!(f, "register → {}  {word}", word.to),
+            Self::Wish(from, wish) => write!(f, "{from} → register  {wish}"),
+        }
+    }
+}

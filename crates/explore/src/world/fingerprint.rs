@@ -1,0 +1,103 @@
+//! States told apart: what never changes between two worlds is shared, with its part of the fingerprint.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use peerlock_base::{PeerId, mix};
+
+use super::{Explorable, Letter, Limits, Local, World};
+use crate::check::Facts;
+
+/// Shared between all worlds in which it is the same, with what would be worked out again and again.
+#[derive(PartialEq)]
+pub(super) struct Node<P: Explorable> {
+    pub(super) local: Local<P>,
+    /// Where replicas are alike, of all that concerns none of them in particular …
+    hash: u64,
+    /// … and of what concerns each.
+    columns: Vec<u64>,
+    pub(super) facts: Facts,
+}
+
+#[derive(PartialEq)]
+pub(super) struct Sealed<M> {
+    pub(super) letter: Letter<M>,
+    hash: u64,
+    /// Where replicas are alike, the one that it is to or from: which the hash does not tell then.
+    column: Option<usize>,
+}
+
+impl<P: Explorable> World<P> {
+    pub(super) fn seal(&self, letter: Letter<P::Message>) -> Sealed<P::Message> {
+        match P::replica_in(&letter.message) {
+            Some((replica, message)) if self.rules.limits.alike => {
+                let column = replica as usize;
+                let client = if letter.from == self.rules.ids[column] { letter.to } else { letter.from };
+                Sealed { hash: hash_of(&(client, message)), letter, column: Some(column) }
+            }
+            _ => Sealed { hash: hash_of(&letter), letter, column: None },
+        }
+    }
+
+    /// Sixty-four bits that stand for this state. Two of n states share them with a probability of n²/2⁶⁵: one in
+    /// 300,000 for ten million.
+    pub fn fingerprint(&self) -> u64 {
+        let rest = hash_of(&(self.left, self.now, &self.grants, self.letters.len(), &self.cluster));
+        if self.rules.limits.alike {
+            return self.fingerprint_of_alike(rest);
+        }
+        let parts = self.nodes.iter().map(|node| node.hash).chain(self.letters.iter().map(|sealed| sealed.hash));
+        parts.fold(rest, |sum, part| mix(sum ^ part))
+    }
+
+    /// Whatever concerns a replica is put together, and the replicas are put in the order of that.
+    fn fingerprint_of_alike(&self, rest: u64) -> u64 {
+        let (replicas, clients) = self.nodes.split_at(self.rules.limits.replicas);
+        let column = |(at, replica): (usize, &Arc<Node<P>>)| {
+            let known = clients.iter().map(|client| client.columns[at]);
+            known.fold(mix(replica.hash ^ replica.columns[at]), |sum, part| mix(sum ^ part))
+        };
+        let mut columns: Vec<u64> = replicas.iter().enumerate().map(column).collect();
+        for (sealed, at) in self.letters.iter().filter_map(|sealed| Some((sealed, sealed.column?))) {
+            columns[at] = columns[at].wrapping_add(mix(sealed.hash));
+        }
+        columns.sort_unstable();
+        let parts = clients.iter().map(|client| client.hash).chain(columns);
+        parts.fold(rest, |sum, part| mix(sum ^ part))
+    }
+}
+
+impl<P: Explorable> Node<P> {
+    pub(super) fn new(local: Local<P>, ids: &[PeerId], limits: &Limits) -> Self {
+        let facts = Facts::of(&local.peer, ids);
+        if !limits.alike {
+            return Self { hash: hash_of(&local), columns: Vec::new(), facts, local };
+        }
+        let digest = |replica| {
+            let mut hasher = DefaultHasher::new();
+            local.peer.digest(replica, &mut hasher);
+            hasher.finish()
+        };
+        let Local { peer: _, timers, asked, waiting, inside, retired, .. } = &local;
+        let hash = hash_of(&(digest(None), timers, asked, waiting, inside, retired));
+        Self { hash, columns: (0..limits.replicas as u32).map(|at| digest(Some(at))).collect(), facts, local }
+    }
+}
+
+pub(super) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Everything that can change. [`World::fingerprint`] stands for the same and is faster.
+impl<P: Explorable> Hash for World<P> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.nodes.iter().for_each(|node| node.local.hash(state));
+        self.letters().for_each(|letter| letter.hash(state));
+        self.now.hash(state);
+        self.left.hash(state);
+        self.grants.hash(state);
+        self.cluster.hash(state);
+    }
+}

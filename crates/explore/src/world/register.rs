@@ -1,0 +1,155 @@
+//! An abstract register: a log that decides at once and never forgets. Everything about it that is slow or uncertain is
+//! in how its words travel.
+
+use peerlock_base::PeerId;
+use peerlock_mutex::register::{Detached, Fact, Session, Wish, Word};
+
+use super::{Fates, Slip};
+
+/// What the register knows of the one resource that there is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Register {
+    pub(super) generation: u64,
+    /// Who coordinates, if there was a party when the generation was opened.
+    pub(super) coordinator: Option<Session>,
+    pub(super) slots: u32,
+    /// The sessions that stand, and since which generation each is a party.
+    sessions: Vec<(Session, Option<u64>)>,
+    /// Grants with an end of their own, and the sessions that they were given to.
+    pub(super) detached: Vec<(Session, Detached)>,
+}
+
+impl Register {
+    pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: u32) -> Self {
+        let session = |(at, &peer)| (Session { peer, number: 0 }, (at < fates.parties).then_some(1));
+        let sessions: Vec<_> = ids.iter().enumerate().map(session).collect();
+        let coordinator = (fates.parties > 0).then(|| sessions[0].0);
+        Self { generation: u64::from(fates.parties > 0), coordinator, slots, sessions, detached: Vec::new() }
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = Session> {
+        self.sessions.iter().map(|&(session, _)| session)
+    }
+
+    pub(super) fn stands(&self, session: Session) -> bool {
+        self.sessions().any(|standing| standing == session)
+    }
+
+    pub(super) fn is_party(&self, session: Session) -> bool {
+        self.parties().any(|party| party == session)
+    }
+
+    fn parties(&self) -> impl Iterator<Item = Session> {
+        self.sessions.iter().filter(|(_, since)| since.is_some()).map(|&(session, _)| session)
+    }
+
+    /// How many different coordinators the next generation could have.
+    pub(super) fn choices(&self, any_coordinator: bool) -> usize {
+        if any_coordinator { self.parties().count().max(1) } else { 1 }
+    }
+
+    /// The next generation, with the party at this place as its coordinator.
+    fn open(&mut self, choice: usize) -> Option<Word> {
+        self.generation += 1;
+        let asked: Vec<Session> = self.parties().collect();
+        self.coordinator = asked.get(choice.min(asked.len().saturating_sub(1))).copied();
+        let detached = self.detached.iter().map(|&(_, detached)| detached).collect();
+        let fact = Fact::Opened { slots: self.slots, asked, detached };
+        Some(Word { to: self.coordinator?, generation: self.generation, fact })
+    }
+
+    /// Does what a peer asks, if its session stands.
+    pub(super) fn grant(&mut self, from: Session, wish: &Wish, slip: Option<Slip>) -> Option<Word> {
+        let at = self.sessions.iter().position(|&(session, _)| session == from)?;
+        match wish {
+            Wish::Join => {
+                self.sessions[at].1 = Some(self.generation);
+                match self.coordinator {
+                    None => self.open(0),
+                    Some(coordinator) => {
+                        let fact = Fact::Joined { coordinator: coordinator.peer, slots: self.slots };
+                        Some(Word { to: from, generation: self.generation, fact })
+                    }
+                }
+            }
+            Wish::Close { generation, keep } => {
+                if *generation == self.generation {
+                    for (session, since) in &mut self.sessions {
+                        let is_old = |since: &mut u64| *since < *generation || slip == Some(Slip::CloseRemovesJoiners);
+                        since.take_if(|since| is_old(since) && !keep.contains(session));
+                    }
+                }
+                None
+            }
+            Wish::Renumber { generation } => (*generation == self.generation).then(|| self.open(0)).flatten(),
+        }
+    }
+
+    /// A new session of a peer.
+    pub(super) fn begin(&mut self, session: Session) {
+        self.sessions.push((session, None));
+        self.sessions.sort_unstable();
+    }
+
+    /// Ends a session. If it was a party a new generation begins.
+    pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<Word> {
+        let was_party = self.is_party(session);
+        self.sessions.retain(|&(standing, _)| standing != session);
+        if was_party { self.open(choice) } else { None }
+    }
+
+    /// Ends a session as if it had never been a party.
+    pub(super) fn forget(&mut self, session: Session) -> Option<Word> {
+        self.sessions.retain(|&(standing, _)| standing != session);
+        None
+    }
+
+    /// The end of one session and the beginning of another, in one entry.
+    pub(super) fn take_over(&mut self, old: Session, new: Session, has_clients: bool, choice: usize) -> Option<Word> {
+        let was_party = self.is_party(old);
+        self.sessions.retain(|&(standing, _)| standing != old);
+        self.begin(new);
+        if !was_party && !has_clients {
+            return None;
+        }
+        self.make_party(new);
+        self.open(choice)
+    }
+
+    fn make_party(&mut self, session: Session) {
+        let generation = self.generation;
+        let is_it = |entry: &&mut (Session, Option<u64>)| entry.0 == session;
+        self.sessions.iter_mut().filter(is_it).for_each(|(_, since)| *since = Some(generation));
+    }
+
+    /// As [`Self::take_over`] without anybody noticing.
+    pub(super) fn replace(&mut self, old: Session, new: Session) {
+        for (session, _) in &mut self.sessions {
+            if *session == old {
+                *session = new;
+            }
+        }
+        if self.coordinator == Some(old) {
+            self.coordinator = Some(new);
+        }
+    }
+
+    /// Forces a session out of the resource: what the register tells it, and the new coordinator.
+    pub(super) fn expel(&mut self, session: Session, choice: usize) -> [Option<Word>; 2] {
+        self.sessions.iter_mut().filter(|(standing, _)| *standing == session).for_each(|(_, since)| *since = None);
+        self.detached.retain(|&(of, _)| of != session);
+        let opened = self.open(choice);
+        [Some(Word { to: session, generation: self.generation, fact: Fact::Expelled }), opened]
+    }
+
+    pub(super) fn resize(&mut self, slots: u32, choice: usize) -> Option<Word> {
+        self.slots = slots;
+        self.open(choice)
+    }
+
+    /// A detached grant is over.
+    pub(super) fn expire(&mut self, at: usize) -> Option<Word> {
+        let (_, detached) = self.detached.remove(at);
+        Some(Word { to: self.coordinator?, generation: self.generation, fact: Fact::Expired(detached) })
+    }
+}

@@ -1,0 +1,493 @@
+//! Late binding whose tokens, line and slots survive their peers. Our own, on a small register that all agree on.
+//!
+//! As long as nobody dies this is [`FairKLate`](crate::FairKLate) with one coordinator, who also gives every request an
+//! *arrival number* and tells it. What dies with a peer is found by *generations*: a word of the register opens the
+//! next one and names its coordinator when a party's session has ended, when the number of slots changes, or when
+//! numbers run out. Then:
+//!
+//! ```text
+//!   0 (coordinator of g)   1 (inside)         2 (waits)          3 (its session has ended)
+//!   │ opened(g) ◄── the register
+//!   │ census(g)            │                  │
+//!   ├─────────────────────►│                  │                  fence: who answers refuses all that is older
+//!   ├──────────────────────┼─────────────────►│
+//!   │ answer: token 0      │                  │
+//!   │◄─────────────────────┤                  │
+//!   │ answer: waits since g−1:7               │
+//!   │◄─────────────────────┼──────────────────┤                  count: everybody has answered
+//!   │ close(g, 0 1 2) ──► the register        │                  token 1 is missing: made here
+//!   │ token 1              │                  │
+//!   ├──────────────────────┼─────────────────►│                  go on: the first message of g says so
+//! ```
+//!
+//! **Rules.** Each was found by leaving it out ([`Rule`], docs/custody.md): then somebody is inside beside somebody, or
+//! a slot is lost. The margin names them where they are kept.
+//!
+//! A `Custody` is *one session's* part in one resource. When the session stops, because its peer died or could not
+//! renew it, whoever drives it throws it away, with all its clients, and begins a new one. It may do that at any
+//! moment, as long as it does before the register ends that session.
+
+mod census;
+mod generation;
+mod keeper;
+mod message;
+mod observe;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use peerlock_base::{PeerId, Span, Ticket};
+
+use self::census::{Census, Count};
+use self::keeper::Keeper;
+pub use self::message::{Answer, Body, Message, Report};
+use crate::holder::{Due, Held, Holder, Next};
+pub use crate::line::{Line, News, Seat};
+use crate::register::{Detached, Fact, Session, Wish, Word};
+use crate::token::{Arrival, Claim, Token};
+use crate::{Cx, Grant, Protocol};
+
+/// The names of the timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// The coordinator tells arrival numbers.
+    Tell,
+}
+
+/// A rule that may be left out, to show that it is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// R1: what belongs to an older generation than ours is void.
+    Fence,
+    /// R2: who answers forgets who comes next, and what it knows of tokens that are not here.
+    Forget,
+    /// R2, second half: a token that was reported is used only as the coordinator says.
+    NotOurs,
+    /// R3: nothing is counted before everybody has answered.
+    CountAll,
+    /// R4: who joins begins in the generation that the answer names.
+    JoinAhead,
+    /// R5: only who knows that it is a party takes a token.
+    PartiesOnly,
+    /// R6: only the session that is asked answers.
+    BySession,
+    /// R7: the next number of a slot is at least the first of its generation.
+    Numbers,
+    /// R8: who answers "nothing here" is no party any more.
+    NothingLeaves,
+    /// R9: news for a generation to come are kept.
+    EarlyNews,
+    /// A slot is not made anew before the end of its detached grant.
+    DetachedEnd,
+    /// Of two tokens of one slot the younger counts.
+    Youngest,
+    /// While more are inside than there are slots, nobody is let in.
+    HoldBack,
+}
+
+/// How the protocol is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// How many fencing numbers each generation has. When half of them are given the next generation is asked for.
+    pub numbers: u64,
+    /// For how long the coordinator collects arrival numbers before it tells them; `None` if it tells each at once.
+    pub batch: Option<Span>,
+    /// For tests: the rule that is not kept.
+    pub without: Option<Rule>,
+}
+
+impl Default for Config {
+    /// 2³² numbers for each generation: below 2⁵³ for two million generations, and half of them last for half a day at
+    /// an entry every 22 µs. A tenth of a second, our choice: who asked before that keeps its place when the
+    /// coordinator dies, and a burst of requests of one peer costs one message.
+    fn default() -> Self {
+        Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), without: None }
+    }
+}
+
+/// How far we are in becoming a party.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    /// We have nothing of the resource and ask for nothing.
+    Outside,
+    /// The register was asked and has not answered yet.
+    Joining,
+    /// The join is known to be applied.
+    Party,
+}
+
+/// The coordinator's role in our generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Role {
+    Counting(Census),
+    Keeping(Keeper),
+}
+
+/// What is kept for the coordinator that we shall be, or are when all is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Early {
+    News(News),
+    Dropped { slot: u32, stay: u64 },
+    Expired(Detached),
+}
+
+/// A client that waits, and its arrival number if it was told one.
+type Waiter = (Ticket, Option<Arrival>);
+
+/// One session's part in a resource whose tokens survive their peers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Custody {
+    me: Session,
+    config: Config,
+    stage: Stage,
+    /// The latest that we have moved to; 0 before the first.
+    generation: u64,
+    /// The latest in which we have answered the coordinator's question.
+    answered: u64,
+    /// Who coordinates in our generation.
+    coordinator: PeerId,
+    /// How many slots the resource has in our generation.
+    slots: u32,
+    /// The tokens that are here, and what we know of the others.
+    tokens: Holder,
+    /// Our clients that wait, by ticket.
+    waiting: Vec<Waiter>,
+    role: Option<Box<Role>>,
+    /// What came before its generation, or before the count was over.
+    early: Vec<(u64, Early)>,
+    /// The generation in which we have asked for the next one.
+    renumbered: u64,
+    /// What we have told ourselves in this step and not yet done. Empty between steps.
+    inbox: VecDeque<Message>,
+}
+
+/// So many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that more are a
+/// mistake or malice.
+const MOST_EARLY: usize = 100_000;
+
+impl Custody {
+    /// A session that has nothing of the resource yet.
+    pub fn new(me: Session, config: Config) -> Self {
+        assert!(config.numbers >= 2, "a generation needs numbers");
+        Self {
+            me,
+            config,
+            stage: Stage::Outside,
+            generation: 0,
+            answered: 0,
+            coordinator: me.peer,
+            slots: 0,
+            tokens: Holder::new(Vec::new()),
+            waiting: Vec::new(),
+            role: None,
+            early: Vec::new(),
+            renumbered: 0,
+            inbox: VecDeque::new(),
+        }
+    }
+
+    /// A session that has been a party of generation 1 from the beginning, with all tokens at its coordinator: where
+    /// simulation and exploration begin.
+    pub fn founded(me: Session, config: Config, coordinator: PeerId, slots: u32) -> Self {
+        let mut founded = Self { generation: 1, answered: 1, coordinator, slots, ..Self::new(me, config) };
+        founded.stage = Stage::Party;
+        if me.peer == coordinator {
+            let token = |slot| Token { slot, fencing: founded.first_number(slot) };
+            let tokens: Vec<Token> = (0..slots).map(token).collect();
+            founded.tokens = Holder::new(tokens.iter().map(|&token| Held::free(token, token.fencing)).collect());
+            let adopted = tokens.iter().map(|&token| (me.peer, Report { token, in_use: false })).collect();
+            let (void, missing, detached, waiting, keep) = <_>::default();
+            let count = Count { adopted, void, missing, detached, waiting, keep };
+            founded.role = Some(Box::new(Role::Keeping(Keeper::new(1, slots, &count))));
+        }
+        founded
+    }
+
+    /// A new process on a host where clients of an earlier one are still inside: it answers for all of them, as clients
+    /// of its own, from before it is first asked. The register must end the earlier session and make this one a party
+    /// in one entry.
+    ///
+    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it had
+    /// before.
+    pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
+        let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
+            Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))
+        });
+        let stage = if inside.is_empty() { Stage::Outside } else { Stage::Joining };
+        Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
+    }
+
+    /// The latest generation that we have moved to; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The line, if we are the coordinator and all is counted.
+    pub fn line(&self) -> Option<&Line<Arrival>> {
+        match self.role.as_deref() {
+            Some(Role::Keeping(keeper)) => Some(&keeper.line),
+            _ => None,
+        }
+    }
+
+    /// The tokens that are here, with the client inside.
+    pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
+        self.tokens.held.iter().map(|held| (held.token, held.user))
+    }
+
+    fn keeps(&self, rule: Rule) -> bool {
+        self.config.without != Some(rule)
+    }
+
+    /// R1.
+    fn is_void(&self, generation: u64) -> bool {
+        generation < self.generation && self.keeps(Rule::Fence)
+    }
+
+    /// R6.
+    fn is_me(&self, session: Session) -> bool {
+        session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
+    }
+
+    /// Sends, or notes for ourselves.
+    fn post(&mut self, to: PeerId, body: Body, cx: &mut Cx<'_, Self>) {
+        let message = Message { generation: self.generation, body };
+        if to == self.me.peer {
+            self.inbox.push_back(message);
+        } else {
+            cx.send(to, message);
+        }
+    }
+
+    fn tell(&mut self, news: News, cx: &mut Cx<'_, Self>) {
+        self.post(self.coordinator, Body::Tell(news), cx);
+    }
+
+    /// Does what we have told ourselves.
+    fn settle(&mut self, cx: &mut Cx<'_, Self>) {
+        while let Some(message) = self.inbox.pop_front() {
+            self.process(self.me.peer, message, cx);
+        }
+    }
+
+    fn process(&mut self, from: PeerId, Message { generation, body }: Message, cx: &mut Cx<'_, Self>) {
+        match body {
+            Body::Census { session, slots } => self.on_census(from, generation, session, slots, cx),
+            Body::Answer(answer) => self.on_answer(generation, answer, cx),
+            Body::Tell(news) => self.on_early(generation, Early::News(news), cx),
+            Body::Dropped { slot, stay } => self.on_early(generation, Early::Dropped { slot, stay }, cx),
+            // R5. What comes here may be meant for an earlier session of this host.
+            Body::Token { .. } if self.stage != Stage::Party && self.keeps(Rule::PartiesOnly) => {}
+            Body::Token { .. } | Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if self.is_void(generation) => {}
+            Body::Token { .. } if generation > self.generation && self.stage == Stage::Party => {
+                cx.strange("a token of a generation in which we were not counted");
+            }
+            Body::Token { to, token, stay } => self.on_token(to, token, stay, cx),
+            _ if generation > self.generation => {}
+            Body::Next { slot, stay, turn, next } => {
+                let due = self.tokens.on_next(Next { slot, stay, turn, claim: next });
+                self.attend_to(due, cx);
+            }
+            Body::Void(token) => self.on_void(token, cx),
+            Body::Arrivals(arrivals) => self.on_arrivals(&arrivals),
+        }
+    }
+}
+
+/// Tokens and clients.
+impl Custody {
+    /// R7. The first number that a slot may have in our generation.
+    fn first_number(&self, slot: u32) -> u64 {
+        self.generation * self.config.numbers + 1 + u64::from(slot)
+    }
+
+    /// Whether a token has had all numbers of our generation. Then it lets nobody in before the next.
+    fn is_spent(&self, token: Token) -> bool {
+        token.fencing >= self.last_number()
+    }
+
+    /// No number of our generation is as large. A token that was made in a later one has a larger one from the
+    /// beginning, so that numbers tell which of two is younger.
+    fn last_number(&self) -> u64 {
+        (self.generation + 1) * self.config.numbers
+    }
+
+    fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
+        if token.slot >= self.slots && self.stage == Stage::Party {
+            return cx.strange("a token that does not exist");
+        }
+        if let Some(at) = self.tokens.place_of(token.slot) {
+            let Held { token: older, is_ours, .. } = self.tokens.held[at];
+            if is_ours || older.fencing >= token.fencing {
+                return cx.strange("a token that is here already");
+            }
+            // The one that we have reported does not count: word of that is slower than the one that does.
+            self.on_void(older, cx);
+        }
+        let at = self.tokens.take(token, stay);
+        match self.waiting.iter().position(|&(ticket, _)| ticket == to) {
+            // Its client waits for the next generation with it.
+            Some(_) if self.is_spent(token) => self.tokens.held[at].is_ours = false,
+            Some(waits) => {
+                self.waiting.remove(waits);
+                self.enter(at, to, cx);
+            }
+            // It has come in with another token, or withdrawn: this one goes on.
+            None => {
+                let due = self.tokens.pass_on(at);
+                self.attend_to(due, cx);
+            }
+        }
+    }
+
+    fn enter(&mut self, at: usize, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        let (first, last) = (self.first_number(self.tokens.held[at].token.slot), self.last_number());
+        let is_numbered = self.keeps(Rule::Numbers);
+        let held = &mut self.tokens.held[at];
+        held.user = Some(ticket);
+        // R7. Within a generation, and only there, slots step by k from different beginnings.
+        if is_numbered {
+            held.token.fencing = held.token.fencing.max(first);
+        }
+        cx.grant(ticket, held.token.grant(self.slots));
+        held.token.fencing = held.token.fencing.min(last);
+        let half = self.generation * self.config.numbers + self.config.numbers / 2;
+        if held.token.fencing >= half && self.renumbered < self.generation {
+            self.renumbered = self.generation;
+            cx.wish(Wish::Renumber { generation: self.generation });
+        }
+    }
+
+    /// Nobody here uses the token any more.
+    fn leave(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
+        let Held { token, stay, .. } = self.tokens.held[at];
+        if token.slot >= self.slots && self.stage == Stage::Party {
+            self.tokens.held.remove(at);
+            return self.post(self.coordinator, Body::Dropped { slot: token.slot, stay }, cx);
+        }
+        let due = self.tokens.leave(at);
+        self.attend_to(due, cx);
+    }
+
+    fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
+        match due {
+            Due::Nothing => {}
+            // Who has taken over and was not asked yet has nobody to tell.
+            Due::Report(_) if self.stage != Stage::Party => {}
+            Due::Report(at) => {
+                let news = self.tokens.report(at);
+                self.tell(news, cx);
+            }
+            Due::HandOver(at) => {
+                let (token, stay, to) = self.tokens.hand_over(at);
+                self.post(to.peer, Body::Token { to: to.ticket, token, stay: stay + 1 }, cx);
+                self.tell(News::Left { slot: token.slot, stay, to }, cx);
+            }
+        }
+    }
+
+    /// There is a younger token of this slot: we were forced out, and had not heard of it when we were asked.
+    fn on_void(&mut self, token: Token, cx: &mut Cx<'_, Self>) {
+        let reported = |held: &Held| held.token == token && !held.is_ours;
+        let Some(at) = self.tokens.held.iter().position(reported) else { return };
+        if let Some(ticket) = self.tokens.held.remove(at).user {
+            cx.lost(ticket);
+        }
+    }
+
+    /// We were forced out of what we had. Whoever waits here asks anew.
+    fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
+        if generation <= self.generation {
+            return; // We have joined again since.
+        }
+        self.move_to(generation, self.coordinator, self.slots, cx);
+        for ticket in core::mem::take(&mut self.tokens.held).into_iter().filter_map(|held| held.user) {
+            cx.lost(ticket);
+        }
+        self.waiting.iter_mut().for_each(|(_, arrival)| *arrival = None);
+        // A join that is under way may have been applied before this, and its answer be void.
+        self.stage = Stage::Outside;
+        self.join(cx);
+    }
+
+    fn on_arrivals(&mut self, arrivals: &[(Ticket, Arrival)]) {
+        for &(told, arrival) in arrivals {
+            if let Some((_, known)) = self.waiting.iter_mut().find(|(ticket, _)| *ticket == told) {
+                *known = Some(arrival);
+            }
+        }
+    }
+
+    fn is_waiting(&self, ticket: Ticket) -> bool {
+        self.waiting.iter().any(|&(waiting, _)| waiting == ticket)
+    }
+
+    /// Asks to be a party, if somebody waits for it.
+    fn join(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.stage == Stage::Outside && !self.waiting.is_empty() {
+            self.stage = Stage::Joining;
+            cx.wish(Wish::Join);
+        }
+    }
+}
+
+impl Protocol for Custody {
+    type Message = Message;
+    type Timer = Timer;
+
+    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        assert!(self.waiting.last().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
+        let is_usable = |held: &Held| held.user.is_none() && held.is_ours && !self.is_spent(held.token);
+        if let Some(at) = self.tokens.held.iter().position(is_usable) {
+            self.enter(at, ticket, cx);
+        } else {
+            self.waiting.push((ticket, None));
+            if self.stage == Stage::Party {
+                self.tell(News::Request(Claim { peer: self.me.peer, ticket }), cx);
+            }
+            self.join(cx);
+        }
+        self.settle(cx);
+    }
+
+    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
+        if let Some(at) = self.tokens.used_by(ticket) {
+            self.leave(at, cx);
+        } else if let Some(at) = self.waiting.iter().position(|&(waiting, _)| waiting == ticket) {
+            self.waiting.remove(at);
+            if self.stage == Stage::Party {
+                self.tell(News::Withdraw(Claim { peer: self.me.peer, ticket }), cx);
+            }
+        }
+        self.settle(cx);
+    }
+
+    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        self.process(from, message, cx);
+        self.settle(cx);
+    }
+
+    fn on_timer(&mut self, timer: Timer, cx: &mut Cx<'_, Self>) {
+        match timer {
+            Timer::Tell => self.tell_arrivals(cx),
+        }
+        self.settle(cx);
+    }
+
+    fn on_word(&mut self, Word { to, generation, fact }: Word, cx: &mut Cx<'_, Self>) {
+        // R6 and R1: words, too.
+        if !self.is_me(to) || self.is_void(generation) {
+            return;
+        }
+        match fact {
+            Fact::Joined { coordinator, slots } => self.on_joined(generation, coordinator, slots, cx),
+            Fact::Opened { slots, asked, detached } => {
+                self.on_opened(generation, slots, Census::new(asked, detached), cx);
+            }
+            Fact::Expired(detached) => self.on_early(generation, Early::Expired(detached), cx),
+            Fact::Expelled => self.on_expelled(generation, cx),
+        }
+        self.settle(cx);
+    }
+}

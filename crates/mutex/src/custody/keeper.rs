@@ -1,0 +1,112 @@
+//! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still
+//! to be made.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use peerlock_base::{PeerId, Ticket};
+
+use super::census::Count;
+use super::message::Report;
+use crate::line::{Binding, Line, News};
+use crate::register::Detached;
+use crate::token::{Arrival, Claim, Token};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Keeper {
+    generation: u64,
+    slots: u32,
+    pub(super) line: Line<Arrival>,
+    /// How many requests have come.
+    arrived: u64,
+    /// Who has a number and was not told it yet.
+    untold: Vec<Claim>,
+    /// A timer is pending, after which they are.
+    is_timed: bool,
+    /// Clients that are inside and whose peer is gone: their slots are made when they are over.
+    detached: Vec<Detached>,
+}
+
+impl Keeper {
+    /// Puts the line together again, and adopts the tokens as they are.
+    pub(super) fn new(generation: u64, slots: u32, count: &Count) -> Self {
+        let (line, mut detached) = (Line::new(), count.detached.clone());
+        detached.sort_unstable();
+        let mut keeper = Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached };
+        for &(peer, Report { token, in_use }) in &count.adopted {
+            keeper.line.add_barred(token.slot, peer, token.fencing, !in_use);
+        }
+        for &(claim, arrival) in &count.waiting {
+            keeper.ask(claim, arrival);
+        }
+        keeper
+    }
+
+    /// A token was made at the coordinator.
+    pub(super) fn add(&mut self, token: Token, at: PeerId) {
+        self.line.add_barred(token.slot, at, token.fencing, true);
+    }
+
+    fn ask(&mut self, claim: Claim, arrival: Option<Arrival>) {
+        let arrival = arrival.unwrap_or_else(|| {
+            self.arrived += 1;
+            self.untold.push(claim);
+            Arrival { generation: self.generation, number: self.arrived }
+        });
+        // A request is never strange.
+        let _ = self.line.note(News::Request(claim), arrival);
+    }
+
+    /// Learns something, or says what is strange about it.
+    pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
+        if let News::Request(claim) = news {
+            self.ask(claim, None);
+            return Ok(());
+        }
+        self.line.note(news, Arrival { generation: self.generation, number: 0 }).map(|_| ())
+    }
+
+    /// A surplus token is no more.
+    pub(super) fn drop_token(&mut self, slot: u32, stay: u64) {
+        self.line.remove(slot, stay);
+    }
+
+    /// A detached grant is over; whether its slot is to be made now.
+    pub(super) fn expire(&mut self, over: Detached) -> bool {
+        let before = self.detached.len();
+        self.detached.retain(|detached| *detached != over);
+        let is_left = self.detached.iter().any(|detached| detached.slot == over.slot);
+        self.detached.len() < before && !is_left && over.slot < self.slots
+    }
+
+    /// Binds one waiter to one token. Where tokens are surplus, `holds_back` all that would let in more than the slots.
+    pub(super) fn bind(&mut self, holds_back: bool) -> Option<Binding> {
+        let mut alone: Vec<u32> = self.detached.iter().map(|detached| detached.slot).collect();
+        alone.dedup();
+        let room = if holds_back { (self.slots as usize).saturating_sub(alone.len()) } else { usize::MAX };
+        self.line.let_go(self.slots, room);
+        self.line.bind()
+    }
+
+    /// Whether a timer is pending after which numbers are told.
+    pub(super) fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    /// Whether such a timer is needed, which is then taken for set.
+    pub(super) fn needs_timer(&mut self) -> bool {
+        !self.untold.is_empty() && !core::mem::replace(&mut self.is_timed, true)
+    }
+
+    /// What is to be told to whom.
+    pub(super) fn tell(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
+        self.is_timed = false;
+        let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();
+        for claim in core::mem::take(&mut self.untold) {
+            if let Some(arrival) = self.line.mark_of(claim) {
+                all.entry(claim.peer).or_default().push((claim.ticket, arrival));
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,143 @@
+//! What a protocol hears from the register, and what it asks of it.
+//!
+//! The register is a small log that all peers agree on. For each resource it keeps the number of slots, the
+//! *generation*, who coordinates in it, and which sessions are *parties*. It is slow and rarely asked; tokens never go
+//! through it.
+//!
+//! A word may arrive late and after a younger one, so each names its generation; and it may reach another process of
+//! the same host than the one it was meant for, so each names its session.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::PeerId;
+
+/// One life of a peer, as the register opens and ends it. A peer may use tokens only while its session stands; once it
+/// has ended, the peer goes on as another session, and so does another process at the same address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Session {
+    /// The peer, which is where messages go.
+    pub peer: PeerId,
+    /// Which of its sessions.
+    pub number: u64,
+}
+
+/// A word of the register to one session.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Word {
+    /// Whom it is meant for.
+    pub to: Session,
+    /// The resource's generation when the register decided this.
+    pub generation: u64,
+    /// What was decided.
+    pub fact: Fact,
+}
+
+/// What the register has decided.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Fact {
+    /// The session that is addressed is a party from now on: the answer to [`Wish::Join`]. Not said if the join itself
+    /// opened a generation; then there is `Opened`, or the coordinator's question.
+    Joined {
+        /// Who coordinates in this generation.
+        coordinator: PeerId,
+        /// How many slots the resource has.
+        slots: u32,
+    },
+    /// This generation begins, and who is addressed coordinates it. Answered by [`Wish::Close`] when all is counted.
+    Opened {
+        /// How many slots the resource has.
+        slots: u32,
+        /// Every party whose session stands.
+        asked: Vec<Session>,
+        /// Clients that are inside for longer than their peer may live.
+        detached: Vec<Detached>,
+    },
+    /// To the coordinator: this detached grant is over, at its end or taken back. There may be another of the same
+    /// slot: one that was left before its end is taken back later.
+    Expired(Detached),
+    /// The session that is addressed is a party no more, by force: its slots may have been given to others already.
+    Expelled,
+}
+
+/// A grant whose client was told an end after its session's: until then its slot must not be made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Detached {
+    /// Which slot.
+    pub slot: u32,
+    /// The grant's fencing number.
+    pub fencing: u64,
+}
+
+/// What a peer asks of the register. It may be asked in vain: no answer comes if the session has ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Wish {
+    /// To be a party of the resource.
+    Join,
+    /// All parties have answered, and only these have anything of the resource. The others are no parties any more,
+    /// but for those that have joined since this generation was opened.
+    Close {
+        /// Which generation.
+        generation: u64,
+        /// Who stays.
+        keep: Vec<Session>,
+    },
+    /// The next generation, since the numbers of this one run out. Does nothing in any other.
+    Renumber {
+        /// The generation whose numbers run out.
+        generation: u64,
+    },
+}
+
+/// The peer, and from its second session on, which: `4`, `4.1`.
+impl fmt::Display for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            0 => write!(f, "{}", self.peer),
+            number => write!(f, "{}.{number}", self.peer),
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let generation = self.generation;
+        match &self.fact {
+            Fact::Joined { coordinator, slots } => {
+                write!(f, "joined(generation {generation}, coordinator {coordinator}, slots {slots})")
+            }
+            Fact::Opened { slots, asked, detached } => {
+                write!(f, "opened(generation {generation}, slots {slots}, asked {asked:?}")?;
+                for Detached { slot, fencing } in detached {
+                    write!(f, ", slot {slot} detached as {fencing}")?;
+                }
+                f.write_str(")")
+            }
+            Fact::Expired(Detached { slot, fencing }) => {
+                write!(f, "expired(generation {generation}, slot {slot} detached as {fencing})")
+            }
+            Fact::Expelled => write!(f, "expelled(generation {generation})"),
+        }
+    }
+}
+
+impl fmt::Display for Wish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Join => f.write_str("join"),
+            Self::Close { generation, keep } => write!(f, "close(generation {generation}, keep {keep:?})"),
+            Self::Renumber { generation } => write!(f, "renumber(generation {generation})"),
+        }
+    }
+}

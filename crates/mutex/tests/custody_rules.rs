@@ -1,0 +1,272 @@
+//! The rules of docs/custody.md, a sentence per test, without a network: state, event, check.
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+use peerlock_mutex::custody::{Answer, Body, Config, Message, News, Report, Timer};
+use peerlock_mutex::register::{Detached, Fact, Session, Wish, Word};
+use peerlock_mutex::token::{Arrival, Claim, Token};
+use peerlock_mutex::{Custody, Cx, Effect, Grant, Input, Observe, step};
+
+type Said = Vec<Effect<Message, Timer>>;
+
+/// A hundred numbers per generation, and arrival numbers told at once.
+const CONFIG: Config = Config { numbers: 100, batch: None, without: None };
+
+fn session(peer: u64) -> Session {
+    Session { peer: PeerId::new(peer), number: 0 }
+}
+
+/// Peer 0 coordinates generation 1 and has all tokens.
+fn founded(peer: u64, slots: u32) -> Custody {
+    Custody::founded(session(peer), CONFIG, PeerId::new(0), slots)
+}
+
+fn tell(peer: &mut Custody, me: u64, input: Input<Message, Timer>) -> Said {
+    let (mut said, mut rng) = (Vec::new(), Rng::new(0));
+    step(peer, input, &mut Cx::new(PeerId::new(me), Time::ZERO, &mut rng, &mut said));
+    said
+}
+
+fn ask(peer: &mut Custody, me: u64, ticket: u64) -> Said {
+    tell(peer, me, Input::Request(Ticket::new(ticket)))
+}
+
+fn hear(peer: &mut Custody, me: u64, from: u64, generation: u64, body: Body) -> Said {
+    tell(peer, me, Input::Message { from: PeerId::new(from), message: Message { generation, body } })
+}
+
+fn word(peer: &mut Custody, to: Session, generation: u64, fact: Fact) -> Said {
+    tell(peer, to.peer.get(), Input::Word(Word { to, generation, fact }))
+}
+
+fn opened(slots: u32, asked: &[u64]) -> Fact {
+    Fact::Opened { slots, asked: asked.iter().map(|&peer| session(peer)).collect(), detached: Vec::new() }
+}
+
+fn census(peer: u64, slots: u32) -> Body {
+    Body::Census { session: session(peer), slots }
+}
+
+fn token(slot: u32, fencing: u64) -> Body {
+    Body::Token { to: Ticket::new(1), token: Token { slot, fencing }, stay: 7 }
+}
+
+fn nothing(peer: u64) -> Body {
+    Body::Answer(Answer { session: session(peer), tokens: Vec::new(), waiting: Vec::new() })
+}
+
+/// The only answer in what was said.
+fn answer(said: &Said) -> &Answer {
+    let mut answers = said.iter().filter_map(|effect| match effect {
+        Effect::Send { message: Message { body: Body::Answer(answer), .. }, .. } => Some(answer),
+        _ => None,
+    });
+    answers.next().expect("an answer")
+}
+
+fn granted(said: &Said) -> Option<Grant> {
+    said.iter().find_map(|effect| match effect {
+        Effect::Grant { grant, .. } => Some(*grant),
+        _ => None,
+    })
+}
+
+#[test]
+fn r1_what_is_older_is_void() {
+    let mut waiter = founded(1, 1);
+    ask(&mut waiter, 1, 1);
+    hear(&mut waiter, 1, 0, 2, census(1, 1));
+
+    assert_eq!(hear(&mut waiter, 1, 0, 1, token(0, 101)), [], "a token of generation 1");
+    assert_eq!(hear(&mut waiter, 1, 0, 2, census(1, 1)), [], "the question twice");
+    assert_eq!(waiter.tokens(), 0);
+    assert_eq!(granted(&hear(&mut waiter, 1, 0, 2, token(0, 201))), Some(Grant { slot: 0, fencing: 201 }));
+}
+
+#[test]
+fn r2_who_answers_forgets_who_comes_next() {
+    let mut holder = founded(1, 1);
+    ask(&mut holder, 1, 1);
+    hear(&mut holder, 1, 0, 1, token(0, 101));
+    let next = Claim { peer: PeerId::new(2), ticket: Ticket::new(1) };
+    hear(&mut holder, 1, 0, 1, Body::Next { slot: 0, stay: 7, turn: 1, next });
+    hear(&mut holder, 1, 0, 2, census(1, 1));
+
+    let said = tell(&mut holder, 1, Input::Release(Ticket::new(1)));
+
+    assert_eq!(holder.tokens(), 1, "it lies where it is: {said:?}");
+    assert!(granted(&ask(&mut holder, 1, 2)).is_none(), "and is not for a client of this peer, either");
+}
+
+#[test]
+fn r3_nothing_is_counted_before_everybody_has_answered() {
+    let mut coordinator = founded(1, 1);
+    word(&mut coordinator, session(1), 2, opened(1, &[1, 2, 3]));
+    assert_eq!(hear(&mut coordinator, 1, 2, 2, nothing(2)), []);
+    assert_eq!(hear(&mut coordinator, 1, 2, 2, nothing(2)), [], "the same one twice is one");
+    assert_eq!(coordinator.tokens(), 0);
+
+    let said = hear(&mut coordinator, 1, 3, 2, nothing(3));
+
+    assert_eq!(coordinator.tokens(), 1, "the missing token is made");
+    assert_eq!(said, [Effect::Wish(Wish::Close { generation: 2, keep: vec![session(1)] })]);
+}
+
+#[test]
+fn r4_who_joins_begins_in_the_generation_of_the_answer() {
+    let mut joiner = Custody::new(session(2), CONFIG);
+    assert_eq!(ask(&mut joiner, 2, 1), [Effect::Wish(Wish::Join)]);
+    word(&mut joiner, session(2), 3, Fact::Joined { coordinator: PeerId::new(0), slots: 1 });
+
+    assert_eq!(hear(&mut joiner, 2, 1, 2, token(0, 201)), []);
+    assert_eq!((joiner.generation(), joiner.tokens()), (3, 0));
+}
+
+#[test]
+fn r5_who_does_not_know_that_it_is_a_party_takes_no_token() {
+    let mut joiner = Custody::new(session(2), CONFIG);
+    ask(&mut joiner, 2, 1);
+    assert_eq!(hear(&mut joiner, 2, 1, 1, token(0, 101)), []);
+    assert_eq!(joiner.tokens(), 0);
+}
+
+#[test]
+fn r6_another_session_of_the_same_host_is_silent() {
+    let mut again = Custody::new(Session { number: 1, ..session(2) }, CONFIG);
+    assert_eq!(hear(&mut again, 2, 0, 2, census(2, 1)), []);
+    assert_eq!(word(&mut again, session(2), 2, opened(1, &[2])), []);
+    assert_eq!(again.generation(), 0);
+}
+
+#[test]
+fn r7_numbers_go_on_above_those_of_every_older_generation() {
+    let mut waiter = founded(1, 2);
+    ask(&mut waiter, 1, 1);
+    hear(&mut waiter, 1, 0, 5, census(1, 3));
+    assert_eq!(granted(&hear(&mut waiter, 1, 0, 5, token(1, 108))), Some(Grant { slot: 1, fencing: 502 }));
+    tell(&mut waiter, 1, Input::Release(Ticket::new(1)));
+    assert_eq!(granted(&ask(&mut waiter, 1, 2)), Some(Grant { slot: 1, fencing: 505 }), "and step by the slots");
+}
+
+#[test]
+fn r7_a_generation_whose_numbers_run_out_is_followed_by_another() {
+    let mut waiter = founded(1, 1);
+    ask(&mut waiter, 1, 1);
+    let said = hear(&mut waiter, 1, 0, 1, token(0, 149));
+    assert!(said.contains(&Effect::Wish(Wish::Renumber { generation: 1 })), "{said:?}");
+
+    let mut late = founded(1, 1);
+    ask(&mut late, 1, 1);
+    assert_eq!(hear(&mut late, 1, 0, 1, token(0, 200)), [], "there is no number left: it waits with the token");
+    let answer = answer(&hear(&mut late, 1, 0, 2, census(1, 1))).clone();
+    assert_eq!((answer.tokens.len(), answer.waiting.len()), (1, 1));
+}
+
+#[test]
+fn r8_who_has_nothing_joins_again_before_its_next_request() {
+    let mut idle = founded(1, 1);
+    let said = hear(&mut idle, 1, 0, 2, census(1, 1));
+    assert!(answer(&said).is_empty());
+    assert_eq!(ask(&mut idle, 1, 1), [Effect::Wish(Wish::Join)]);
+}
+
+#[test]
+fn r9_news_for_a_generation_to_come_are_kept() {
+    let mut coordinator = founded(0, 1);
+    let claim = Claim { peer: PeerId::new(2), ticket: Ticket::new(1) };
+    let request = Body::Tell(News::Request(claim));
+    assert_eq!(hear(&mut coordinator, 0, 2, 2, request), []);
+
+    let said = word(&mut coordinator, session(0), 2, opened(1, &[0]));
+
+    let is_token = |effect: &Effect<_, _>| {
+        matches!(effect, Effect::Send { to, message: Message { generation: 2, body: Body::Token { .. } } }
+            if *to == PeerId::new(2))
+    };
+    assert!(said.iter().any(is_token), "{said:?}");
+}
+
+#[test]
+fn the_line_is_put_together_by_arrival_number() {
+    let mut coordinator = founded(1, 1);
+    word(&mut coordinator, session(1), 2, opened(1, &[1, 2, 3]));
+    let waits = |peer: u64, arrival: Option<Arrival>| {
+        let waiting = vec![(Ticket::new(1), arrival)];
+        Body::Answer(Answer { session: session(peer), tokens: Vec::new(), waiting })
+    };
+    hear(&mut coordinator, 1, 2, 2, waits(2, Some(Arrival { generation: 1, number: 9 })));
+    hear(&mut coordinator, 1, 3, 2, waits(3, Some(Arrival { generation: 1, number: 4 })));
+
+    let line = coordinator.line().expect("all have answered");
+    assert_eq!(line.to_string(), "waiting [2], tokens [0 at 3, next 2]", "3 came first and has got the token");
+}
+
+#[test]
+fn a_slot_with_a_detached_client_is_made_when_that_grant_is_over() {
+    let mut coordinator = founded(1, 1);
+    let detached = |fencing| Detached { slot: 0, fencing };
+    let both = vec![detached(101), detached(103)];
+    let fact = Fact::Opened { slots: 1, asked: vec![session(1)], detached: both };
+    word(&mut coordinator, session(1), 2, fact);
+    assert_eq!(coordinator.tokens(), 0);
+    word(&mut coordinator, session(1), 2, Fact::Expired(detached(101)));
+    assert_eq!(coordinator.tokens(), 0, "another grant of the same slot is not over");
+    word(&mut coordinator, session(1), 2, Fact::Expired(detached(103)));
+    assert_eq!(coordinator.tokens(), 1);
+}
+
+#[test]
+fn of_two_tokens_of_a_slot_the_older_is_void_and_its_client_hears_of_it() {
+    let grant = Grant { slot: 0, fencing: 104 };
+    let mut forced = Custody::taking_over(Session { number: 1, ..session(2) }, CONFIG, &[(Ticket::new(1), grant)]);
+    let census = Body::Census { session: Session { number: 1, ..session(2) }, slots: 1 };
+    let said = hear(&mut forced, 2, 0, 3, census);
+    let report = answer(&said).tokens[0];
+    assert_eq!(report, Report { token: Token { slot: 0, fencing: 105 }, in_use: true });
+
+    let said = hear(&mut forced, 2, 0, 3, Body::Void(report.token));
+
+    assert_eq!((said, forced.tokens()), (vec![Effect::Lost { ticket: Ticket::new(1) }], 0));
+}
+
+#[test]
+fn a_younger_token_may_be_faster_than_word_that_the_older_one_is_void() {
+    let me = Session { number: 1, ..session(2) };
+    let grant = Grant { slot: 0, fencing: 104 };
+    let mut forced = Custody::taking_over(me, CONFIG, &[(Ticket::new(1), grant)]);
+    assert_eq!(ask(&mut forced, 2, 2), [], "who takes over does not ask to join");
+    hear(&mut forced, 2, 0, 3, Body::Census { session: me, slots: 1 });
+    let older = Token { slot: 0, fencing: 105 };
+    let younger = Body::Token { to: Ticket::new(2), token: Token { slot: 0, fencing: 301 }, stay: 302 };
+
+    let said = hear(&mut forced, 2, 0, 3, younger);
+
+    assert_eq!(said[0], Effect::Lost { ticket: Ticket::new(1) });
+    assert_eq!(granted(&said), Some(Grant { slot: 0, fencing: 301 }));
+    assert_eq!((hear(&mut forced, 2, 0, 3, Body::Void(older)), forced.tokens()), (vec![], 1));
+}
+
+#[test]
+fn who_is_forced_out_gives_up_what_it_has_and_asks_anew() {
+    let mut holder = founded(1, 2);
+    ask(&mut holder, 1, 1);
+    hear(&mut holder, 1, 0, 1, token(0, 101));
+    ask(&mut holder, 1, 2);
+
+    let said = word(&mut holder, session(1), 2, Fact::Expelled);
+
+    assert_eq!(said, [Effect::Lost { ticket: Ticket::new(1) }, Effect::Wish(Wish::Join)]);
+    assert_eq!(word(&mut holder, session(1), 2, Fact::Expelled), [], "once");
+}
+
+#[test]
+fn a_surplus_token_ends_when_it_is_left() {
+    let mut holder = founded(1, 2);
+    ask(&mut holder, 1, 1);
+    hear(&mut holder, 1, 0, 1, token(1, 102));
+    hear(&mut holder, 1, 0, 2, census(1, 1));
+
+    let said = tell(&mut holder, 1, Input::Release(Ticket::new(1)));
+
+    let dropped = Message { generation: 2, body: Body::Dropped { slot: 1, stay: 104 } };
+    assert_eq!((said, holder.tokens()), (vec![Effect::Send { to: PeerId::new(0), message: dropped }], 0));
+}
