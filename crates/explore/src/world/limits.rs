@@ -32,10 +32,12 @@ pub struct Limits {
     pub replicas: usize,
     /// Whether replicas differ in nothing but their number. Then states in which they have only changed places are
     /// taken for one, which leaves nothing out: each can do what the other can. The protocol must know
-    /// [`Observe::digest`], replica i must be at the i-th peer, and messages must not be ordered.
+    /// [`Observe::digest`](peerlock_mutex::Observe::digest), replica i must be at the i-th peer, and messages must not
+    /// be ordered.
     pub alike: bool,
-    /// Whether messages are taken away as soon as they can do nothing any more ([`Observe::is_void`]). It leaves
-    /// nothing out: with such a message or without, the same can happen.
+    /// Whether messages are taken away as soon as they can do nothing any more
+    /// ([`Observe::is_void`](peerlock_mutex::Observe::is_void)). It leaves nothing out: with such a message or without,
+    /// the same can happen.
     pub tidy: bool,
     /// How often a replica may lose its memory, in all.
     pub resets: u32,
