@@ -2,32 +2,33 @@
 
 mod moving;
 
-use moving::{FEW_MOVES, Trouble, everything, play, setting};
+use moving::{FEW_MOVES, calm, everything, play};
 use peerlock_base::Span;
 use peerlock_mutex::E2e;
 use peerlock_mutex::e2e::Config;
+use peerlock_sim::Experiment;
 
 /// With a lease as short as Sigma's, so that runs are short, and pings to match.
 const SHORT: Config = Config { lease: Span::from_secs(10), ping: Span::from_secs(20), ..Config::REPAIRED };
 
-fn holds(trouble: Trouble) {
-    moving::holds(trouble, |me, replicas| E2e::new(me, replicas, SHORT));
+fn holds(experiment: &Experiment) {
+    moving::holds(experiment, |me, replicas| E2e::new(me, replicas, SHORT));
 }
 
 #[test]
 fn hops_die_and_replicas_move() {
-    holds(Trouble::default());
+    holds(&calm());
 }
 
 #[test]
 fn hops_die_and_replicas_move_and_messages_are_lost_and_clients_crash() {
-    holds(everything());
+    holds(&everything());
 }
 
 /// The checks bite: as printed nearly everybody is left to wait.
 #[test]
 fn the_printed_form_loses_requests() {
-    let setting = setting(Trouble::default());
-    let seen = |seed| play(setting, FEW_MOVES, seed, |me, replicas| E2e::new(me, replicas, Config::PRINTED));
-    assert!((0..10).map(|seed| seen(seed).unserved).sum::<u64>() > 10);
+    let counting = Experiment { count_violations: true, ..calm() };
+    let seen = |seed| play(&counting, FEW_MOVES, seed, |me, replicas| E2e::new(me, replicas, Config::PRINTED));
+    assert!((0..10).map(|seed| seen(seed).harm().stuck).sum::<u64>() > 10);
 }

@@ -2,36 +2,38 @@
 
 mod on_routes;
 
-use on_routes::{Setting, bad_network, calm, cut_off, everything, few_resets};
+use on_routes::trouble::{self, bad_network, few_resets};
+use on_routes::{SERVERS, calm, rough};
 use peerlock_mutex::NonE2e;
 use peerlock_mutex::non_e2e::Config;
+use peerlock_sim::Experiment;
 
-fn holds(setting: Setting) -> u64 {
-    on_routes::holds(setting, |me, replicas| NonE2e::new(me, replicas, Config::REPAIRED))
+fn holds(experiment: &Experiment) -> u64 {
+    on_routes::holds(experiment, |me, replicas| NonE2e::new(me, replicas, Config::REPAIRED))
 }
 
 #[test]
 fn without_trouble() {
-    holds(calm());
+    holds(&calm());
 }
 
 #[test]
 fn on_a_bad_network() {
-    holds(Setting { trouble: bad_network(), ..calm() });
+    holds(&rough(bad_network()));
 }
 
 #[test]
 fn with_resets_of_replicas_and_hops() {
-    holds(Setting { trouble: few_resets(), ..calm() });
+    holds(&Experiment { faults: few_resets(SERVERS.into()), ..calm() });
 }
 
 #[test]
 fn with_everything() {
-    holds(Setting { trouble: everything(), ..calm() });
+    holds(&rough(on_routes::everything()));
 }
 
 /// Leases that end, by clocks that differ, after a wait in some hop's queue: whoever is cut off is out in time.
 #[test]
 fn with_holders_that_are_cut_off() {
-    assert!(holds(cut_off()) > 0);
+    assert!(holds(&trouble::cut_off(calm())) > 0);
 }

@@ -1,62 +1,49 @@
 //! The strawman from seeds: safe, but slow.
 
-mod driver;
+mod trouble;
 
-use driver::{Load, Outcome, Setting, Trouble, play};
 use peerlock_base::Span;
 use peerlock_mutex::strawman::{Config, Strawman};
 use peerlock_mutex::{Quorum, Replicas};
-
-fn strawman(setting: Setting, config: Config, seed: u64) -> Outcome {
-    let replicas = Replicas::first(setting.quorum);
-    play(setting, seed, |me| Strawman::new(me, &replicas, config))
-}
+use peerlock_sim::{Experiment, Faults, Links, Open, Poisson};
 
 #[test]
 fn nobody_is_inside_with_another_and_everybody_gets_an_answer() {
-    let trouble = Trouble {
-        jitter: true,
-        loss: 0.05,
-        duplication: 0.05,
-        crash: 0.02,
-        withdraw: 0.1,
-        clocks_differ: true,
-        resets_every: Span::from_secs(3),
-        resets_at_most: 2,
-        resets_window: Span::from_secs(11),
-        ..Trouble::default()
-    };
-    let setting = Setting {
-        quorum: Quorum::new(5, 4),
-        load: Load::Closed { clients: 6, think: Span::from_secs(4) },
-        hold: Span::from_millis(300),
-        latency: (Span::ZERO, Span::from_millis(200)),
-        length: Span::from_secs(60),
-        trouble,
-    };
+    let replicas = Replicas::first(Quorum::new(5, 4));
+    let workload = trouble::closed(Span::from_secs(4), Span::from_millis(300), 10);
+    let apart = Experiment { workload, network: trouble::jitter(200), ..trouble::calm(5, 6, 400) };
+    let apart = Experiment { faults: trouble::everything(5), ..apart };
+    let faults = Faults { client_crash: 0.0, ..trouble::everything(6) };
+    let together = Experiment { peers: 6, servers: 0, faults, ..apart.clone() };
     for config in [Config::GIVES_UP, Config::BACKS_OFF] {
-        for both in [false, true] {
-            for seed in 0..400 {
-                let setting = Setting { trouble: Trouble { both, ..trouble }, ..setting };
-                let seen = strawman(setting, config, seed);
-                assert_eq!((seen.violations, seen.fencing_back, seen.unserved), (0, 0, 0), "seed {seed}: {seen:?}");
-                assert!(seen.entries > 0, "seed {seed}: {seen:?}");
-            }
+        for experiment in [&apart, &together] {
+            let report = trouble::play(experiment, |me| Strawman::new(me, &replicas, config));
+            assert!(report.entries > 400, "{report:?}");
         }
     }
 }
 
-/// Throughput of clients without number at `rate` a second, who leave at once.
-fn throughput(config: Config, latency: (u64, u64), rate: f64) -> f64 {
-    let setting = Setting {
-        quorum: Quorum::DEFAULT,
-        load: Load::Open { gap: Span::from_secs_f64(1.0 / rate) },
-        hold: Span::ZERO,
-        latency: (Span::from_millis(latency.0), Span::from_millis(latency.1)),
-        length: Span::from_secs(200),
-        trouble: Trouble::default(),
+/// Throughput of an open workload of `rate` clients a second, who leave at once.
+fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
+    let open = Open {
+        replicas: 32,
+        workload: Poisson {
+            gap: Span::from_secs_f64(1.0 / rate),
+            hold: None,
+            settle: Span::from_secs(60),
+            measure: Span::from_secs(140),
+        },
+        network: trouble::latency(low, high),
+        links: Links::Unordered,
+        faults: Faults::default(),
+        lease: config.lease,
+        count_violations: false,
+        trials: 1,
+        seed: 1,
     };
-    strawman(setting, config, 1).throughput
+    let replicas = Replicas::first(Quorum::DEFAULT);
+    let report = open.run(|me| Strawman::new(me, &replicas, config), |_| {});
+    report.unwrap_or_else(|failure| panic!("{failure}")).throughput().expect("an open workload is measured")
 }
 
 /// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies vary.

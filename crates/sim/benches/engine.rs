@@ -36,6 +36,7 @@ fn main() {
 fn experiment(peers: usize, entries: u32) -> Experiment {
     Experiment {
         peers,
+        servers: 0,
         slots: SLOTS,
         workload: Closed { think: Span::from_secs(2), hold: Hold::Constant(Span::from_secs(10)), entries },
         network: Model::Constant(Span::from_secs(1)).load(peers).expect("a constant needs no file"),
@@ -67,7 +68,7 @@ fn against_the_floor() {
             disk: Span::ZERO,
             make: Box::new(|_, ()| unreachable!("nobody comes later")),
         };
-        let mut bare = World::new(setup, ClosedLoop::new(experiment.workload.clone(), 1), ());
+        let mut bare = World::new(setup, ClosedLoop::new(experiment.workload.clone(), 0, false, 1), ());
         for peer in fair_k(PEERS) {
             bare.add(Bare(peer));
         }

@@ -20,6 +20,8 @@ use crate::world::{Setup, World};
 pub struct Experiment {
     /// How many peers.
     pub peers: usize,
+    /// How many of them, the first ones, never ask: they are there for the others, as replicas.
+    pub servers: usize,
     /// How many may be inside at a time.
     pub slots: u32,
     /// Who asks when, and stays how long.
@@ -28,10 +30,10 @@ pub struct Experiment {
     pub network: Network,
     /// Whether messages may overtake each other.
     pub links: Links,
-    /// What goes wrong. Replicas that forget are all peers.
+    /// What goes wrong. Those who forget are the servers, or everybody where there are none.
     pub faults: Faults,
     /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and requests
-    /// that are never served.
+    /// that are never served, or sent away.
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
@@ -81,11 +83,12 @@ where
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Bare<P>, ClosedLoop, W> {
-        let &Experiment { peers, slots, ref workload, links, faults, count_violations, warm_up, .. } = self.experiment;
+        let &Experiment { peers, servers, slots, ref workload, links, faults, count_violations, warm_up, .. } =
+            self.experiment;
         let latency = self.experiment.network.latency(peers, seed);
         let residents = (self.peers)(&latency);
-        let is_rough = faults != Faults::default();
-        let structure = if is_rough { Structure::none() } else { Structure::of(&residents) };
+        let is_lenient = count_violations || faults != Faults::default();
+        let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
         let rules = (Exclusion::new(1, slots, count_violations), Fencing::new(1, slots, count_violations), structure);
         let waits = Waits::new(peers, workload.entries, warm_up);
         let counts = (Messages::of::<Bare<P>>(), Idle::new(slots), Order::default(), waits);
@@ -95,11 +98,12 @@ where
             links,
             faults,
             seed,
-            is_lenient: is_rough,
+            is_lenient,
             disk: Span::ZERO,
             make: Box::new(move |peer: PeerId, ()| Bare((self.peers)(&again).swap_remove(peer.index()))),
         };
-        let mut world = World::new(setup, ClosedLoop::new(workload.clone(), seed), watch(rules, counts));
+        let load = ClosedLoop::new(workload.clone(), servers, is_lenient, seed);
+        let mut world = World::new(setup, load, watch(rules, counts));
         for peer in residents {
             world.add(Bare(peer));
         }

@@ -29,6 +29,10 @@ pub struct Faults {
     pub replica_life: Option<Span>,
     /// No more replicas than so many forget within any one such time: resets beyond that do not happen.
     pub resets_at_most: Option<(usize, Span)>,
+    /// The lives of replicas are counted 1, 2, 3 … instead of read from a clock.
+    pub counted_lives: bool,
+    /// How long a peer that has just forgotten is cut off from everybody, on average.
+    pub down_after_reset: Option<Span>,
     /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links they
     /// hold up those behind them.
     pub delays: Option<(f64, Span)>,
@@ -96,6 +100,9 @@ pub(crate) enum Crash {
 #[derive(Debug)]
 pub(crate) struct Fate {
     faults: Faults,
+    is_rough: bool,
+    /// Messages can get lost, come twice or be cut off.
+    is_lossy: bool,
     /// Loss, duplication, crashes of clients, resets.
     rng: Rng,
     delays: Rng,
@@ -127,8 +134,11 @@ struct Condition {
 
 impl Fate {
     pub fn new(faults: Faults, seed: u64) -> Self {
+        let cuts = faults.partitions.is_some() || faults.cut_off.is_some() || faults.down_after_reset.is_some();
         Self {
             faults,
+            is_rough: faults != Faults::default(),
+            is_lossy: faults.loss > 0.0 || faults.duplication > 0.0 || cuts,
             rng: Rng::stream(seed, 3),
             delays: Rng::stream(seed, 6),
             crashes: Rng::stream(seed, 7),
@@ -146,7 +156,7 @@ impl Fate {
 
     /// Whether anything can go wrong at all.
     pub fn is_rough(&self) -> bool {
-        self.faults != Faults::default()
+        self.is_rough
     }
 
     /// No partition, freeze, crash of a peer or reset begins any more, and the partition is over. Messages go on getting lost
@@ -159,7 +169,7 @@ impl Fate {
     /// How many copies of a message arrive: none, one or two.
     #[inline]
     pub fn copies(&mut self, now: Time, from: PeerId, to: PeerId) -> usize {
-        if now.since(Time::ZERO) < self.faults.quiet {
+        if !self.is_lossy || now.since(Time::ZERO) < self.faults.quiet {
             return 1;
         }
         let copies = usize::from(!happens(self.faults.loss, &mut self.rng))
@@ -170,7 +180,7 @@ impl Fate {
     fn is_cut(&self, now: Time, from: PeerId, to: PeerId) -> bool {
         let is_parted = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(self.partition.0, from, to));
         let is_cut_off = |peer| now < self.condition(peer).cut_off_until;
-        (is_parted && now < self.partition.1) || (self.faults.cut_off.is_some() && (is_cut_off(from) || is_cut_off(to)))
+        (is_parted && now < self.partition.1) || is_cut_off(from) || is_cut_off(to)
     }
 
     /// How much longer than by its link a message takes.
@@ -216,13 +226,27 @@ impl Fate {
         self.faults.replica_life.map(|mean| self.rng.exponential(mean))
     }
 
-    /// Whether a replica may forget now.
-    pub fn resets(&mut self, now: Time) -> bool {
-        let Some((most, within)) = self.faults.resets_at_most else { return true };
-        self.resets.retain(|&at| now.since(at) <= within);
-        let may = self.resets.len() < most;
-        self.resets.extend(may.then_some(now));
-        may
+    /// Whether a replica may forget now; then it does.
+    pub fn resets(&mut self, now: Time, peer: PeerId) -> bool {
+        if let Some((most, within)) = self.faults.resets_at_most {
+            self.resets.retain(|&at| now.since(at) <= within);
+            if self.resets.len() >= most {
+                return false;
+            }
+            self.resets.push_back(now);
+        }
+        if let Some(down) = self.faults.down_after_reset {
+            self.condition_mut(peer).cut_off_until = now + self.cut_offs.exponential(down);
+        }
+        true
+    }
+
+    /// The number of a replica's next life, after so many resets in the whole world.
+    pub fn incarnation(&self, now: Time, peer: PeerId, resets: u64) -> u64 {
+        if self.faults.counted_lives {
+            return resets;
+        }
+        self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }
 
     /// How long until a peer crashes that will restart, and how long it will be down.
@@ -284,15 +308,23 @@ impl Fate {
         self.partition = (self.partitions.bits(), until);
     }
 
-    /// A peer is frozen.
-    pub fn freeze(&mut self, peer: PeerId, until: Time) {
-        self.condition_mut(peer).frozen_until = until;
+    /// A peer is frozen. One that is frozen already is left alone: what waits for it to thaw must keep its order.
+    pub fn freeze(&mut self, now: Time, peer: PeerId, last: Span) {
+        let frozen_until = &mut self.condition_mut(peer).frozen_until;
+        if *frozen_until <= now {
+            *frozen_until = now + last;
+        }
+    }
+
+    /// Whether peers are frozen now and then.
+    #[inline]
+    pub fn can_freeze(&self) -> bool {
+        self.faults.freezes.is_some()
     }
 
     /// Until when a peer is frozen, if it is.
     #[inline]
     pub fn thaws(&self, now: Time, peer: PeerId) -> Option<Time> {
-        self.faults.freezes?;
         Some(self.condition(peer).frozen_until).filter(|&until| now < until)
     }
 

@@ -40,4 +40,4 @@ pub use rounds::{OverlayKind, Rounds, UnknownName};
 pub use trials::Failure;
 pub use watch::{Received, Round};
 pub use workload::{Closed, ClosedLoop, Hold, HoldError, Load, Poisson, Workload};
-pub use world::{Setup, Violation, World};
+pub use world::{Make, Setup, Violation, World};

@@ -79,12 +79,14 @@ where
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Bare<P>, OpenWorkload, W> {
         let &Open { replicas, workload, ref network, links, faults, lease, count_violations, .. } = self.open;
-        let rules = (Exclusion::new(1, SLOTS, count_violations), Fencing::new(1, SLOTS, count_violations));
+        let latency = network.latency(replicas as usize, seed);
+        let exclusion = Exclusion::new(1, SLOTS, count_violations).seeing_instants(!latency.is_instant());
+        let rules = (exclusion, Fencing::new(1, SLOTS, count_violations));
         let window = Window::from(Time::ZERO + workload.settle);
         let (resets, costs) = (Resets::within(lease), Costs::of::<Bare<P>>(replicas));
         let counts = (Messages::of::<Bare<P>>(), Idle::new(SLOTS), Order::default(), window, resets, costs);
         let setup = Setup {
-            latency: network.latency(replicas as usize, seed),
+            latency,
             links,
             faults,
             seed,

@@ -251,12 +251,13 @@ where
         let config = if plan.is_rough { Config::CONFIRMED } else { Config::RELIABLE };
         let peers: Vec<_> =
             settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
-        let rules =
-            (Exclusion::new(resources, SLOTS, count_violations), Fencing::new(resources, SLOTS, count_violations));
+        let latency = rounds.network.latency(rounds.peers, seed);
+        let exclusion = Exclusion::new(resources, SLOTS, count_violations).seeing_instants(!latency.is_instant());
+        let rules = (exclusion, Fencing::new(resources, SLOTS, count_violations));
         let ranges = peers.iter().map(Routing::range).collect();
         let counts = (Memory::new(catalogue.replicas(), ranges, lease), PerRound::of::<Self::Actor>());
         let setup = Setup {
-            latency: rounds.network.latency(rounds.peers, seed),
+            latency,
             links: rounds.links,
             faults: rounds.faults,
             seed,

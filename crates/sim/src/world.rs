@@ -22,8 +22,10 @@
 //! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12 further
 //! faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
 
+use std::any::Any;
 use std::fmt;
 use std::mem::take;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::Grant;
@@ -69,6 +71,7 @@ enum Event<A: Actor, E> {
         ticket: Ticket,
     },
     Reset(PeerId),
+    Restart(PeerId),
     Fault(Fault),
 }
 
@@ -76,7 +79,6 @@ enum Event<A: Actor, E> {
 enum Fault {
     /// Somebody crashes, and is down for this long.
     Crash(Span),
-    Restart(PeerId),
     /// Somebody crashes for good.
     Death,
     /// Somebody is frozen for this long.
@@ -86,6 +88,11 @@ enum Fault {
     /// The first of each kind is drawn.
     First,
 }
+
+/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go round in
+/// circles and come twice.
+const MOST_FOR_ALL: usize = 1_000_000;
+const MOST_FOR_EACH: usize = 100;
 
 /// A rule was broken: which, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +109,9 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Makes a peer from its number and what its disk has kept.
+pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
+
 /// What a world is made of, beside its workload and its watchers.
 pub struct Setup<'a, A: Actor> {
     /// How long messages take.
@@ -117,7 +127,7 @@ pub struct Setup<'a, A: Actor> {
     /// How long a write to the disk takes on average; exponential.
     pub disk: Span,
     /// Makes a peer from its number and what its disk has kept: one that comes later, or restarts.
-    pub make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+    pub make: Make<'a, A>,
 }
 
 /// One run: peers, what is to happen to them, and who watches.
@@ -127,7 +137,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     /// Who asks when.
     pub load: L,
     hosts: Hosts<A>,
-    make: Box<dyn Fn(PeerId, &A::Disk) -> A + 'a>,
+    make: Make<'a, A>,
     carrier: Carrier,
     fate: Fate,
     queue: Queue<Event<A, L::Event>>,
@@ -142,8 +152,10 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     tally: Tally,
     peers_rng: Rng,
     disk_rng: Rng,
-    /// How many faults are in the queue that will strike by chance.
+    /// How many faults are in the queue that will strike somebody by chance.
     faults_to_come: usize,
+    /// Nothing else is.
+    has_come_to_rest: bool,
 }
 
 /// What became of clients and peers.
@@ -183,6 +195,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             peers_rng: Rng::stream(seed, 2),
             disk_rng: Rng::stream(seed, 13),
             faults_to_come: 0,
+            has_come_to_rest: false,
         }
     }
 
@@ -191,7 +204,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// # Errors
     /// A rule was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
-        self.play().map_err(|what| Violation { at: self.now, what })
+        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its trace.
+        let played = catch_unwind(AssertUnwindSafe(|| self.play()));
+        played.unwrap_or_else(|panic| Err(in_words(&*panic))).map_err(|what| Violation { at: self.now, what })
     }
 
     fn play(&mut self) -> Result<(), Broken> {
@@ -200,9 +215,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Span::ZERO => self.strike(Fault::First)?,
             quiet => self.fault(quiet, Fault::First),
         }
+        let most = MOST_FOR_ALL + MOST_FOR_EACH * self.hosts.residents();
         while let Some((at, event)) = self.queue.pop() {
             if L::is_over(self, at) {
                 break;
+            }
+            if self.queue.len() > most {
+                return Err(format!("{} events are in line, and there will be more and more", self.queue.len()));
             }
             self.now = at;
             self.events += 1;
@@ -237,7 +256,12 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if self.now == Time::END {
             return Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into());
         }
-        let Some(event) = self.unless_frozen(event) else { return Ok(()) };
+        if self.fate.can_freeze()
+            && let Some(at) = self.thaws_for(&event)
+        {
+            self.queue.push(at, event);
+            return Ok(());
+        }
         match event {
             Event::Arrive { from, to, message } => {
                 if self.hosts.get(to).is_none() {
@@ -266,28 +290,23 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 self.crash_by_chance(peer)
             }
             Event::Reset(peer) => self.reset(peer),
+            Event::Restart(peer) => self.restart(peer),
             Event::Fault(fault) => {
                 self.faults_to_come -= 1;
-                self.strike(fault)
+                self.has_come_to_rest = self.queue.len() == self.faults_to_come;
+                if self.has_come_to_rest { Ok(()) } else { self.strike(fault) }
             }
         }
     }
 
-    /// Whatever happens at a frozen peer happens when it thaws.
-    #[inline]
-    fn unless_frozen(&mut self, event: Event<A, L::Event>) -> Option<Event<A, L::Event>> {
-        let peer = match &event {
+    /// When the peer of an event thaws, if it is frozen: whatever happens there happens then.
+    fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<Time> {
+        let peer = match event {
             Event::Arrive { to, .. } => *to,
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
-            Event::Workload(_) | Event::CrashOf { .. } | Event::Reset(_) | Event::Fault(_) => return Some(event),
+            _ => return None,
         };
-        match self.fate.thaws(self.now, peer) {
-            None => Some(event),
-            Some(at) => {
-                self.queue.push(at, event);
-                None
-            }
-        }
+        self.fate.thaws(self.now, peer)
     }
 
     fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
@@ -394,13 +413,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             return Ok(());
         }
         self.resets_from_now(peer);
-        if !self.fate.resets(self.now) {
+        if !self.fate.resets(self.now, peer) {
             return Ok(());
         }
         self.tally.resets += 1;
         self.watch.on_reset(self.now, peer)?;
-        let clock = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
-        self.step(peer, Input::Reset { incarnation: clock.as_nanos() })
+        let incarnation = self.fate.incarnation(self.now, peer, self.tally.resets);
+        self.step(peer, Input::Reset { incarnation })
     }
 
     fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
@@ -417,16 +436,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Fault::Crash(down) => {
                 self.next_crash();
                 let Some(peer) = self.hosts.any(self.fate.victims()) else { return Ok(()) };
-                self.fault(down, Fault::Restart(peer));
+                self.queue.push(self.now + down, Event::Restart(peer));
                 self.tally.crashed += 1;
                 self.crash(peer)
-            }
-            Fault::Restart(peer) => {
-                self.tally.restarted += 1;
-                self.timers.forget(peer);
-                let actor = (self.make)(peer, self.hosts.disk(peer));
-                self.hosts.put_back(peer, actor);
-                L::on_restarted(self, peer)
             }
             Fault::Death => {
                 self.next_death();
@@ -438,7 +450,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Fault::Freeze(last) => {
                 self.next_freeze();
                 if let Some(peer) = self.hosts.any(self.fate.victims()) {
-                    self.fate.freeze(peer, self.now + last);
+                    self.fate.freeze(self.now, peer, last);
                 }
                 Ok(())
             }
@@ -448,6 +460,14 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 Ok(())
             }
         }
+    }
+
+    fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.restarted += 1;
+        self.timers.forget(peer);
+        let actor = (self.make)(peer, self.hosts.disk(peer));
+        self.hosts.put_back(peer, actor);
+        L::on_restarted(self, peer)
     }
 
     /// A peer crashes for good, and the workload may put another in its place.
@@ -487,6 +507,12 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 }
 
+/// What a panic says.
+fn in_words(panic: &(dyn Any + Send)) -> Broken {
+    let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
+    format!("a peer has panicked: {}", what.unwrap_or("it does not say why"))
+}
+
 /// What a workload may know and do.
 impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// The time of the last event.
@@ -511,7 +537,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// Whether nothing is left to happen but that somebody crashes, freezes or is parted from others.
     pub fn has_come_to_rest(&self) -> bool {
-        self.queue.len() == self.faults_to_come
+        self.has_come_to_rest
     }
 
     /// Takes a peer up that stays until it crashes; who it is.

@@ -11,6 +11,7 @@ use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report};
 fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, entries: u32) -> Experiment {
     Experiment {
         peers,
+        servers: 0,
         slots,
         workload: Closed { think: Span::from_secs_f64(1.0 / think), hold: hold.parse().unwrap(), entries },
         network: latency.parse::<Model>().unwrap().load(peers).unwrap(),

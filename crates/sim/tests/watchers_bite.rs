@@ -5,7 +5,7 @@
 use peerlock_base::{PeerId, Span, Ticket};
 use peerlock_mutex::{Cx, Grant, Never, Observe, Protocol};
 use peerlock_sim::latency::Model;
-use peerlock_sim::{Closed, Experiment, Faults, Hold, Links};
+use peerlock_sim::{Closed, Experiment, Faults, Hold, Links, Open, Poisson};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -86,6 +86,7 @@ fn run(fault: Fault) -> Result<(), String> {
     let pair = matches!(fault, Fault::LetsTwoIn | Fault::PointsInACircle | Fault::MakesASecondCoordinator);
     let experiment = Experiment {
         peers: if pair { 2 } else { 1 },
+        servers: 0,
         slots: if fault == Fault::LetsTwoIn || fault == Fault::None { 1 } else { 2 },
         workload: Closed { think: Span::from_millis(1), hold: Hold::Constant(Span::from_secs(1)), entries: 3 },
         network: Model::Constant(Span::from_secs(1)).load(2).unwrap(),
@@ -140,4 +141,36 @@ fn a_failure_names_the_seed_the_trial_and_the_last_events() {
     assert!(error.starts_with("trial 0 with seed 42 broke a rule at "), "{error}");
     assert!(error.contains("The last events:\n"), "{error}");
     assert!(error.contains("enters slot 0, fencing 7"), "{error}");
+}
+
+/// The same protocol under an open workload, whose clients stay for a while or for no time at all. In rounds it is the clerk's
+/// turn, in `rounds/`.
+#[test]
+fn a_broken_protocol_is_caught_under_an_open_workload() {
+    let run = |fault, hold| {
+        let open = Open {
+            replicas: 1,
+            workload: Poisson { gap: Span::from_millis(100), hold, settle: Span::ZERO, measure: Span::from_secs(10) },
+            network: Model::Constant(Span::from_secs(1)).load(1).unwrap(),
+            links: Links::Ordered,
+            faults: Faults::default(),
+            lease: Span::from_secs(10),
+            count_violations: false,
+            trials: 1,
+            seed: 42,
+        };
+        let (me, tokens, coordinator, parent) = (PeerId::new(0), 0, false, None); // Everybody goes to slot 0.
+        let peer = |peer: PeerId| Caricature { me, fault, given: 1000 * peer.get(), tokens, coordinator, parent };
+        open.run(peer, |_| {}).map(|_| ()).map_err(|failure| failure.to_string())
+    };
+    let stay = Some(Hold::Constant(Span::from_secs(1)));
+    for (fault, hold, sentence) in [
+        (Fault::LetsTwoIn, stay, "is let in as number 2 of 1"),
+        (Fault::LetsInTwice, stay, "lets in t1, who is not waiting there"),
+        (Fault::UsesASlotTooMany, None, "slot 2, which does not exist"),
+        (Fault::GetsNonsense, None, "got nonsense"),
+    ] {
+        let error = run(fault, hold).expect_err("the fault must be seen");
+        assert!(error.contains(sentence), "{fault:?}: {error}");
+    }
 }

@@ -152,6 +152,7 @@ fn closed(options: &Options, protocol: Protocol) -> Result<Setting> {
     let latency = options.latency.clone().unwrap_or(Model::Constant(Span::from_secs(1)));
     let experiment = Experiment {
         peers,
+        servers: 0,
         slots: options.closed.slots.unwrap_or(3),
         workload: Closed { think, hold, entries: options.closed.entries.unwrap_or(2000) },
         network: latency.load(peers)?,

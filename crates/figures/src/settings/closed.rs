@@ -104,6 +104,7 @@ impl Closed {
         let links: Links = self.links.parse().map_err(in_words)?;
         Ok(Experiment {
             peers: self.peers as usize,
+            servers: 0,
             slots: self.slots,
             workload: sim::Closed { think: Span::from_secs_f64(1.0 / self.think_rate), hold, entries: self.entries },
             network: latency.load(self.peers as usize).map_err(in_words)?,

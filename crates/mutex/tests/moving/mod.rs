@@ -1,69 +1,69 @@
 //! Routes that change: hops die for good, keys change their owners. What happens when is drawn from a seed beforehand, so
-//! that a peer can be a [`Protocol`] by itself and the common driver can run it.
+//! that a peer can be a [`Protocol`] by itself.
 //!
 //! ```text
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts
 //! ```
 
-#[allow(dead_code, reason = "open loads are for protocols without routes")]
-#[path = "../driver/mod.rs"]
-mod driver;
+#[path = "../trouble/mod.rs"]
+pub mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub use driver::{Load, Outcome, Setting, Trouble};
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, Quorum, Replicas, step};
 use peerlock_peer::fixed::Wire;
+use peerlock_sim::{Experiment, Faults, Report};
 
 const SEEDS: u64 = 100;
+
+/// For how long there are moves and deaths.
+const LENGTH: Span = Span::from_secs(120);
 
 /// Fewer than 2m − n = 3 replicas move within a lease time of 10 s, with a second to spare.
 pub const FEW_MOVES: (Span, Span) = (Span::from_secs(4), Span::from_secs(11));
 
-/// Plays a setting with the peers that `new_peer` makes.
-pub fn play<P: Observe>(
-    setting: Setting,
+/// Runs one trial with the peers that `new_peer` makes.
+pub fn play<P: Observe<Timer: std::hash::Hash>>(
+    experiment: &Experiment,
     (often, window): (Span, Span),
     seed: u64,
-    new_peer: impl Fn(PeerId, &Replicas) -> P,
-) -> Outcome {
+    new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
+) -> Report {
     let replicas = Replicas::on_overlay("resource", Quorum::new(5, 4));
-    let plan = Arc::new(Plan::new(&replicas, seed, setting.length, often, window));
-    driver::play(setting, seed, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
+    let plan = Arc::new(Plan::new(&replicas, seed, LENGTH, often, window));
+    let experiment = Experiment { trials: 1, seed, ..experiment.clone() };
+    trouble::play(&experiment, |me: PeerId| Moving::new(new_peer(me, &replicas), plan.clone()))
 }
 
-pub fn setting(trouble: Trouble) -> Setting {
-    Setting {
-        // For the driver these are all the peers that have no clients.
-        quorum: Quorum::new(PEERS as u32, 9),
-        load: Load::Closed { clients: 8, think: Span::from_secs(2) },
-        hold: Span::from_millis(500),
-        latency: (Span::ZERO, Span::from_millis(100)),
-        length: Span::from_secs(120),
-        trouble,
-    }
+/// Eight clients.
+pub fn calm() -> Experiment {
+    let workload = trouble::closed(Span::from_secs(2), Span::from_millis(500), 20);
+    Experiment { workload, network: trouble::latency(0, 100), ..trouble::calm(PEERS as u32, 8, 1) }
 }
 
-pub fn everything() -> Trouble {
-    Trouble {
-        jitter: true,
+/// On a network on which messages overtake each other.
+pub fn everything() -> Experiment {
+    let faults = Faults {
         loss: 0.01,
         duplication: 0.01,
-        crash: 0.01,
-        withdraw: 0.1,
-        cut_off: 0.02,
-        ..Trouble::default()
-    }
+        client_crash: 0.01,
+        withdrawals: 0.1,
+        cut_off: Some((0.02, Span::from_secs(15))),
+        ..Faults::default()
+    };
+    Experiment { faults, network: trouble::jitter(100), ..calm() }
 }
 
 /// Nobody inside with another, no fencing number twice or backwards, nobody forgotten.
-pub fn holds<P: Observe>(trouble: Trouble, new_peer: impl Fn(PeerId, &Replicas) -> P) {
+pub fn holds<P>(experiment: &Experiment, new_peer: impl Fn(PeerId, &Replicas) -> P + Sync)
+where
+    P: Observe<Timer: std::hash::Hash>,
+{
     for seed in 0..SEEDS {
-        let seen = play(setting(trouble), FEW_MOVES, seed, &new_peer);
-        assert_eq!((seen.violations, seen.fencing_back, seen.unserved), (0, 0, 0), "seed {seed}: {seen:?}");
-        assert!(seen.entries > 5, "seed {seed}: {seen:?}");
+        let report = play(experiment, FEW_MOVES, seed, &new_peer);
+        assert!(report.entries > 5, "seed {seed}: {report:?}");
     }
 }
 

@@ -22,24 +22,28 @@ pub struct Closed {
 #[derive(Debug)]
 pub struct ClosedLoop {
     workload: Closed,
+    /// So many peers, the first ones, never ask.
+    servers: usize,
+    /// Clients may be sent away.
+    is_lenient: bool,
     /// How many more times each peer will ask.
     to_come: Vec<u32>,
+    /// How many are thinking.
+    thinking: usize,
     /// When somebody was last let in.
     progress: Time,
+    /// The run is given up when nobody has been let in for so long: much longer than any lease, and than anybody thinks or stays.
+    patience: Span,
     rng: Rng,
 }
 
 impl ClosedLoop {
-    /// For all peers of a world; of each seed another one.
-    pub fn new(workload: Closed, seed: u64) -> Self {
-        Self { workload, to_come: Vec::new(), progress: Time::ZERO, rng: Rng::stream(seed, 0) }
-    }
-
-    /// A run in which something went wrong is given up when nobody has been let in for so long. Much longer than any lease, and
-    /// than anybody thinks.
-    fn patience(&self) -> Span {
-        let stay = Span::from_secs_f64(self.workload.hold.mean());
-        Span::from_secs(3600) + (self.workload.think + stay) * 100
+    /// For all peers of a world but the first so many; of each seed another one. In a lenient one clients may be sent away.
+    pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
+        let stay = Span::from_secs_f64(workload.hold.mean());
+        let patience = Span::from_secs(3600) + (workload.think + stay) * 100;
+        let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
+        Self { workload, servers, is_lenient, to_come, thinking: 0, progress, patience, rng }
     }
 
     fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
@@ -47,6 +51,7 @@ impl ClosedLoop {
         let to_come = &mut load.to_come[peer.index()];
         if *to_come > 0 {
             *to_come -= 1;
+            load.thinking += 1;
             let think = load.rng.exponential(load.workload.think);
             world.schedule(now + think, peer);
         }
@@ -59,11 +64,15 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
-        let entries = world.load.workload.entries;
+        let (entries, servers) = (world.load.workload.entries, world.load.servers);
         world.load.to_come = vec![entries; world.residents()];
-        for peer in (0..world.residents() as u64).map(PeerId::new) {
+        world.load.to_come[..servers].fill(0);
+        for number in 0..world.residents() {
+            let peer = PeerId::new(number as u64);
             Self::think(world, peer);
-            world.resets_from_now(peer);
+            if number < servers || servers == 0 {
+                world.resets_from_now(peer);
+            }
         }
         Ok(())
     }
@@ -71,7 +80,10 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     fn happen<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
         match world.thaws(peer) {
             Some(at) => world.schedule(at, peer),
-            None => return world.ask(peer, 0),
+            None => {
+                world.load.thinking -= 1;
+                return world.ask(peer, 0);
+            }
         }
         Ok(())
     }
@@ -85,7 +97,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
 
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken> {
         match over {
-            Over::Lost | Over::Refused if !world.is_rough() => {
+            Over::Lost | Over::Refused if !world.load.is_lenient => {
                 return Err(format!("peer {} sends {:?} away, who was to be served", client.peer, client.ticket));
             }
             Over::Crashed => {}
@@ -99,9 +111,11 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    /// Faults never end by themselves, nor do the retries of a protocol that waits for somebody who is gone.
+    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some protocols' upkeep.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
-        world.is_rough() && (world.has_come_to_rest() || at.since(world.load.progress) > world.load.patience())
+        let load = &world.load;
+        let is_served = || load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty();
+        at.since(load.progress) > load.patience || (load.is_lenient && (world.has_come_to_rest() || is_served()))
     }
 }

@@ -1,0 +1,186 @@
+//! Every fault with every workload and every kind of peer: what each does, that watchers see what it breaks, and that a run
+//! with faults is as repeatable as one without.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::{PeerId, Span};
+use peerlock_mutex::token::Layout;
+use peerlock_mutex::{Coordinator, FairK, FairKLate, Quorum, Replicas, Sigma, coordinator, fair_k, fair_k_late, sigma};
+use peerlock_sim::latency::Model;
+use peerlock_sim::{Closed, Cut, Experiment, Failure, Faults, Hold, Links, Open, Poisson, Report, Rounds, Spells};
+
+const fn seconds(every: u64, last: u64) -> Spells {
+    Spells { every: Span::from_secs(every), last: Span::from_secs(last) }
+}
+
+/// Each kind by itself, and what of it is counted.
+fn each() -> Vec<(Faults, &'static str)> {
+    let none = Faults::default();
+    let partition = |cut| Faults { partitions: Some((cut, seconds(20, 5))), ..none };
+    vec![
+        (Faults { loss: 0.02, ..none }, ""),
+        (Faults { duplication: 0.05, ..none }, ""),
+        (Faults { client_crash: 0.05, ..none }, "crashed"),
+        (Faults { replica_life: Some(Span::from_secs(60)), ..none }, "resets"),
+        (Faults { delays: Some((0.05, Span::from_millis(300))), ..none }, ""),
+        (Faults { crashes: Some(seconds(30, 5)), ..none }, "restarted"),
+        (Faults { deaths: Some(Span::from_secs(40)), ..none }, "crashed"),
+        (Faults { freezes: Some(seconds(10, 3)), ..none }, ""),
+        (partition(Cut::Whole), ""),
+        (partition(Cut::OneWay), ""),
+        (partition(Cut::Partial), ""),
+        (Faults { cut_off: Some((0.1, Span::from_secs(5))), ..none }, ""),
+        (Faults { withdrawals: 0.1, ..none }, "withdrawn"),
+        (Faults { clocks: Some((Span::from_secs(5), 400)), ..none }, ""),
+    ]
+}
+
+/// Six clients of five servers, with what it takes for one minute of trouble.
+fn closed(faults: Faults) -> Experiment {
+    Experiment {
+        peers: 11,
+        servers: 5,
+        slots: 1,
+        workload: Closed { think: Span::from_secs(2), hold: Hold::Exponential(Span::from_millis(300)), entries: 15 },
+        network: Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) }.load(11).unwrap(),
+        links: Links::Ordered,
+        faults,
+        count_violations: true,
+        warm_up: 0,
+        trials: 4,
+        seed: 3,
+    }
+}
+
+fn fair_k(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let layout = Layout::printed(experiment.peers as u64, experiment.slots);
+    let peers = || (0..experiment.peers as u64).map(PeerId::new);
+    experiment.run(|_| peers().map(|me| FairK::new(me, &layout, fair_k::Config::REPAIRED)).collect(), |_| {})
+}
+
+fn fair_k_late(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let layout = Layout::printed(experiment.peers as u64, experiment.slots);
+    let peers = || (0..experiment.peers as u64).map(PeerId::new);
+    let config = fair_k_late::Config { term: 5 };
+    experiment.run(|_| peers().map(|me| FairKLate::new(me, &layout, config)).collect(), |_| {})
+}
+
+fn closed_sigma(experiment: &Experiment) -> Result<Report, Box<Failure>> {
+    let replicas = Replicas::first(Quorum::new(experiment.servers as u32, 4));
+    let peer = |number| Sigma::new(PeerId::new(number), &replicas, sigma::Config::REPAIRED);
+    experiment.run(|_| (0..experiment.peers as u64).map(peer).collect(), |_| {})
+}
+
+fn open_sigma(faults: Faults) -> Result<Report, Box<Failure>> {
+    let open = Open {
+        replicas: 5,
+        workload: Poisson {
+            gap: Span::from_secs(1),
+            hold: Some(Hold::Exponential(Span::from_millis(200))),
+            settle: Span::ZERO,
+            measure: Span::from_secs(100),
+        },
+        network: Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) }.load(5).unwrap(),
+        links: Links::Ordered,
+        faults,
+        lease: sigma::Config::REPAIRED.lease,
+        count_violations: true,
+        trials: 4,
+        seed: 3,
+    };
+    let replicas = Replicas::first(Quorum::new(5, 4));
+    open.run(|me| Sigma::new(me, &replicas, sigma::Config::REPAIRED), |_| {})
+}
+
+fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
+    let rounds = Rounds {
+        peers: 40,
+        resources: 3,
+        quorum: Quorum::new(5, 3),
+        rounds: 6,
+        requests: 6,
+        faults,
+        count_violations: true,
+        trials: 4,
+        ..Rounds::default()
+    };
+    rounds.run(|me, replicas| Coordinator::new(me, replicas, coordinator::Config::REPAIRED), |_| {})
+}
+
+/// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same seed gives
+/// the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or peers forget.
+#[test]
+fn every_fault_strikes_under_every_workload() {
+    let runs: [(&str, fn(Faults) -> Result<Report, Box<Failure>>); 5] = [
+        ("Fair-K in a closed loop", |faults| fair_k(&closed(faults))),
+        ("Fair-K with late binding in a closed loop", |faults| fair_k_late(&closed(faults))),
+        ("Sigma in a closed loop", |faults| closed_sigma(&closed(faults))),
+        ("Sigma under an open workload", open_sigma),
+        ("the coordinator in rounds", on_overlay),
+    ];
+    for (name, run) in runs {
+        let calm = run(Faults::default()).unwrap();
+        assert!(calm.harm().is_none() && calm.entries > 50, "{name}: {:?}", calm.harm());
+        for (faults, number) in each() {
+            let rough = match run(faults) {
+                Ok(report) => report,
+                Err(failure) => {
+                    let may_break = faults.duplication > 0.0 || faults.crashes.is_some();
+                    assert!(name.starts_with("Fair-K") && may_break, "{name}, {faults:?}: {failure}");
+                    let what = &failure.violation.what;
+                    assert!(
+                        what.contains("panicked: ") || what.contains("more and more"),
+                        "{name}, {faults:?}: {failure}"
+                    );
+                    continue;
+                }
+            };
+            assert!(rough.entries > 5, "{name}, {faults:?}: {:?}", rough.harm());
+            assert!(number.is_empty() || rough.numbers.count(number) > 0, "{name}, {faults:?}: {:?}", rough.numbers);
+            assert_eq!(rough, run(faults).unwrap(), "{name}, {faults:?}: the same seed");
+            // Fair-K has no leases and no clock.
+            let is_immune = name.starts_with("Fair-K") && (faults.clocks.is_some() || faults.replica_life.is_some());
+            assert_eq!(rough.wait == calm.wait, is_immune, "{name}, {faults:?}");
+        }
+    }
+}
+
+/// What only slows messages or peers down breaks no rule of Fair-K; what loses messages loses tokens, and somebody is never
+/// served.
+#[test]
+fn fair_k_bears_delays_and_nothing_that_is_lost() {
+    let run = |faults| fair_k(&closed(faults)).unwrap().harm();
+    let none = Faults::default();
+    let slow = Faults {
+        delays: Some((0.2, Span::from_secs(1))),
+        freezes: Some(seconds(10, 3)),
+        withdrawals: 0.1,
+        clocks: Some((Span::from_secs(5), 400)),
+        ..none
+    };
+    assert!(run(slow).is_none(), "{:?}", run(slow));
+    assert!(run(Faults { loss: 0.02, ..none }).stuck > 0);
+    assert!(run(Faults { deaths: Some(Span::from_secs(40)), ..none }).stuck > 0);
+}
+
+/// … and where nobody counts, the run stops and tells why.
+#[test]
+fn a_broken_rule_stops_a_closed_loop_with_faults() {
+    let stops = |faults| {
+        let experiment = Experiment { count_violations: false, ..closed(faults) };
+        fair_k(&experiment).expect_err("a rule is broken").to_string()
+    };
+    let lost = stops(Faults { loss: 0.02, ..Faults::default() });
+    assert!(lost.contains("requests were never served"), "{lost}");
+    let twice = stops(Faults { duplication: 0.2, ..Faults::default() });
+    assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
+}
+
+/// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is lost.
+#[test]
+fn a_frozen_peer_loses_time_and_nothing_else() {
+    let calm = fair_k(&closed(Faults::default())).unwrap();
+    let frozen = fair_k(&closed(Faults { freezes: Some(seconds(5, 10)), ..Faults::default() })).unwrap();
+    assert!(frozen.harm().is_none() && frozen.entries == calm.entries, "{:?}", frozen.harm());
+    let mean = |report: &Report| report.wait.unwrap().all.mean;
+    assert!(mean(&frozen) > 2.0 * mean(&calm), "{} and {}", mean(&frozen), mean(&calm));
+}
