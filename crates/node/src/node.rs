@@ -483,7 +483,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         if let peer::Wire::Direct { resource, .. } | peer::Wire::Routed { resource, .. } = wire
             && self.peer.resources().get(resource).is_none()
         {
-            if !makes(Sabotage::Early) && !self.founding.keep(resource, from, wire) {
+            if !self.founding.keep(resource, from, wire) {
                 self.strange("more messages of resources than fit before we know of them");
             }
             return;

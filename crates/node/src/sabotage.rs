@@ -11,8 +11,6 @@ pub enum Sabotage {
     Ack,
     /// Nobody looks when the lease of a grant ends.
     LeaseAlarm,
-    /// Messages of resources that are not known to be founded are dropped.
-    Early,
     /// The protocol is not told that a client leaves.
     Release,
     /// What a link gives back is dropped.
