@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use peerlock_base::{PeerId, Span, Time, mix};
 
 use crate::link::{Frame, Heard, Link};
+use crate::sabotage::{Sabotage, makes};
 use crate::wire::{decode, encode};
 use crate::{Effect, Notice};
 
@@ -161,7 +162,7 @@ impl Contacts {
     pub fn majority(&self) -> usize {
         let counts = |contact: &&Contact| contact.member.is_some() && !contact.forgotten;
         let all = self.hosts.values().filter(counts).count() + 1;
-        all / 2 + 1
+        all / 2 + usize::from(!makes(Sabotage::Majority))
     }
 
     /// How many messages have not been confirmed by our heir, or by those that can be reached or could a moment ago.

@@ -59,6 +59,7 @@ mod name;
 mod node;
 mod notice;
 mod register;
+mod sabotage;
 mod survey;
 mod timers;
 mod view;
@@ -72,6 +73,8 @@ pub use guard::{Guard, Held, Line, Routing, Seat};
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Answer, Birth, Effect, Input, NetEvent, Node, describe};
 pub use notice::Notice;
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
 pub use view::{
     ClientView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress, ResourceDetails,
     ResourceView, SlotView, TicketView, TokenView, WaiterView,

@@ -26,6 +26,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sabotage::{Sabotage, makes};
+
 /// Which process, and how often it has broken this link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Life {
@@ -273,7 +275,8 @@ impl Link {
         self.told = self.has; // Our own hello has said so, or there was nothing to say.
         self.gone_out = self.sent;
         let first = self.sent - self.kept.len() as u64 + 1;
-        out.extend((first..).zip(&self.kept).map(|(number, body)| self.data(number, body.clone())));
+        let again = self.kept.len().saturating_sub(usize::from(makes(Sabotage::Resend)));
+        out.extend((first..).zip(&self.kept).take(again).map(|(number, body)| self.data(number, body.clone())));
         heard
     }
 
@@ -282,7 +285,7 @@ impl Link {
         if has > self.sent {
             return false;
         }
-        while self.sent - (self.kept.len() as u64) < has
+        while self.sent - (self.kept.len() as u64) < has + u64::from(makes(Sabotage::Ack))
             && let Some(body) = self.kept.pop_front()
         {
             self.bytes -= body.len();

@@ -23,6 +23,7 @@ use crate::contacts::{Host, News};
 use crate::founding::Founding;
 use crate::link::Frame;
 use crate::membership::{Membership, Phase};
+use crate::sabotage::{Sabotage, makes};
 use crate::survey::Survey;
 use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
@@ -543,11 +544,78 @@ impl<P: Guard, O: Routing> Node<P, O> {
             let Ok(Body::Peer(wire)) = decode_body::<Wire<P, O>>(&bytes) else { continue };
             match wire {
                 wire if heir.is_some() => self.send(to, wire),
+                peer::Wire::Direct { .. } if makes(Sabotage::Undelivered) => {}
                 peer::Wire::Direct { resource, message } => {
                     self.peer_step(peer::Input::Undelivered { to, resource, message });
                 }
                 peer::Wire::Overlay(_) | peer::Wire::Routed { .. } | peer::Wire::Got { .. } => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use peerlock_base::Span;
+    use peerlock_mutex::FairKLate;
+    use peerlock_overlay::Unrouted;
+
+    use super::*;
+    use crate::{Charter, Wait};
+
+    fn alone() -> Node<FairKLate, Unrouted> {
+        let birth = Birth { process: 1, micros: 0, rng: Rng::new(1) };
+        let mut node = Node::new(PeerId::new(1), vec!["here".into()], birth, Config::default());
+        let mut out = Vec::new();
+        node.step(Input::Start { join: Vec::new() }, Time::ZERO, &mut out);
+        assert_eq!(out, [Effect::Joined]);
+        node
+    }
+
+    fn acquire(call: u64) -> Input {
+        let (ttl, grace) = (Span::from_secs(12), Span::from_secs(2));
+        let (name, session) = ("r".parse().expect("a name"), SessionId(1));
+        let (slots, kept, wait, label, request) = (None, true, Wait::Forever, String::new(), None);
+        Input::Acquire { call, wanted: Wanted { name, slots, ttl, grace, kept, wait, label, session, request } }
+    }
+
+    #[test]
+    fn alone_a_client_is_let_in_at_once_and_what_is_done_comes_before_what_is_told() {
+        let mut node = alone();
+        let mut out = Vec::new();
+        node.step(acquire(7), Time::from_nanos(5_000), &mut out);
+        let [Effect::Answer { call: 7, answer: Ok(Answer::Ticket(ticket)) }, Effect::Granted { .. }, Effect::Event(_)] =
+            out[..]
+        else {
+            panic!("{out:?}")
+        };
+        let grant = node.grant(ticket).expect("it is inside").0;
+        assert_eq!((grant.slot, grant.fencing), (0, 6), "numbers begin at the time of the founding, in microseconds");
+    }
+
+    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and died of
+    /// it. Anybody in the cluster could make it so.
+    #[test]
+    fn an_heir_without_the_line_lives_and_its_clients_are_told() {
+        let mut node = alone();
+        let gone = PeerId::new(99);
+        let (me, name) = (node.membership.contacts.me(), "r".parse().expect("a name"));
+        node.learn(name, Charter { slots: 1, home: gone, above: 0 });
+        node.depart(gone, me);
+        let mut out = Vec::new();
+        for call in 1..=2000 {
+            node.step(acquire(call), Time::from_nanos(call), &mut out);
+        }
+        assert!(out.iter().all(|effect| !matches!(effect, Effect::Granted { .. } | Effect::Notice(_))), "{out:?}");
+        let told = |out: &[Effect]| {
+            let stalled = |effect: &&Effect| matches!(effect, Effect::Ended(_, Error::Stalled { .. }));
+            out.iter().filter(stalled).count()
+        };
+        while let Some(at) = node.next_wake().filter(|at| *at < Time::ZERO + Span::from_secs(13)) {
+            node.step(Input::Wake, at, &mut out);
+        }
+        assert_eq!(told(&out), 2000);
     }
 }

@@ -253,7 +253,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
     }
 
     /// Who left has an heir. If that is us, we tell everybody: somebody who came just then may never have met who left.
-    fn depart(&mut self, gone: PeerId, heir: PeerId) {
+    pub(super) fn depart(&mut self, gone: PeerId, heir: PeerId) {
         let is_news = self.membership.contacts.depart(gone, heir, &mut self.news);
         if is_news && heir == self.membership.contacts.me() {
             let (joined, hosts, departed) = (self.membership.is_joined(), Vec::new(), [(gone, heir)].into());

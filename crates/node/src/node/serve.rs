@@ -7,6 +7,7 @@ use peerlock_peer as peer;
 use super::{Alarm, Answer, Draining, Effect, Node};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::Verdict;
+use crate::sabotage::{Sabotage, makes};
 use crate::{Charter, Counters, Error, Event, Guard, Name, ResourceView, Routing};
 use alloc::vec::Vec;
 
@@ -61,7 +62,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
     /// Takes a ticket back from the protocol: it leaves, or withdraws.
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
-        if let Some(claim) = self.clients.unclaim(ticket) {
+        if let Some(claim) = self.clients.unclaim(ticket).filter(|_| !makes(Sabotage::Release)) {
             self.peer_step(peer::Input::Release { resource, ticket: claim });
         }
     }
@@ -94,7 +95,9 @@ impl<P: Guard, O: Routing> Node<P, O> {
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
         let Some((look, until)) = self.clients.grant(ticket, grant, self.now) else { return };
-        self.timers.set(Alarm::Ticket(ticket), look);
+        if !makes(Sabotage::LeaseAlarm) {
+            self.timers.set(Alarm::Ticket(ticket), look);
+        }
         self.counters.granted += 1;
         let Grant { slot, fencing } = grant;
         self.effects.push(Effect::Granted { ticket, until });

@@ -1,11 +1,11 @@
-//! One client after the other, and many at once.
+//! One client after the other.
 
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
 use peerlock_service::{Error, PeerId, Request, Service};
 
-use crate::world::{Cluster, Log};
+use crate::world::Cluster;
 
 /// Also where those who answer it have not met it yet: nobody has to ask twice.
 #[tokio::test(start_paused = true)]
@@ -31,31 +31,6 @@ async fn alone_and_among_three_a_slot_is_granted_and_given_back() {
             }
         }
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn eight_peers_with_four_clients_each_and_three_slots() {
-    let cluster = Cluster::of(8, 8).await;
-    let log = Log::new(3);
-    let mut clients = Vec::new();
-    for (&number, peer) in &cluster.peers {
-        for client in 0..4 {
-            let (peer, log) = (peer.clone(), log.clone());
-            clients.push(tokio::spawn(async move {
-                for _ in 0..100 {
-                    let grant = peer.acquire(Request::new("backup").slots(3)).await.unwrap();
-                    log.enter(number * 10 + client, &grant);
-                    tokio::time::sleep(Duration::from_millis(3)).await;
-                    log.leave(&grant);
-                    drop(grant);
-                }
-            }));
-        }
-    }
-    for client in clients {
-        client.await.unwrap();
-    }
-    assert_eq!(log.entries().len(), 8 * 4 * 100);
 }
 
 #[tokio::test(start_paused = true)]

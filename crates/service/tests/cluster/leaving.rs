@@ -81,43 +81,6 @@ async fn who_drains_first_lets_nobody_in_beside_those_who_are_inside() {
     leaving.leave().await;
 }
 
-/// Peers come, work and go, the way `peerlock run` does without an agent.
-#[tokio::test(start_paused = true)]
-async fn guests_come_and_go_in_the_middle_of_everything() {
-    for seed in 30..36 {
-        let mut cluster = Cluster::of(2, seed).await;
-        let log = Log::new(2);
-        let mut residents = Vec::new();
-        for number in [1, 2] {
-            let (peer, log) = (cluster.peer(number).clone(), log.clone());
-            residents.push(tokio::spawn(async move {
-                for _ in 0..300 {
-                    let grant = peer.acquire(Request::new("r").slots(2)).await.unwrap();
-                    log.enter(number, &grant);
-                    sleep(Duration::from_millis(4)).await;
-                    log.leave(&grant);
-                }
-            }));
-        }
-        for guest in 3..20 {
-            cluster.start(guest, 1 + guest % 2).await.unwrap();
-            let peer = cluster.peers.remove(&guest).unwrap();
-            for _ in 0..3 {
-                let grant =
-                    timeout(5 * SECOND, peer.acquire(Request::new("r").slots(2))).await.expect("its turn").unwrap();
-                log.enter(guest, &grant);
-                sleep(Duration::from_millis(4)).await;
-                log.leave(&grant);
-            }
-            peer.leave().await;
-        }
-        for resident in residents {
-            timeout(10 * SECOND, resident).await.unwrap_or_else(|_| panic!("seed {seed}: stuck")).unwrap();
-        }
-        assert_eq!(log.entries().len(), 600 + 17 * 3);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_first_ones_leave_one_after_the_other() {
     let mut cluster = Cluster::of(5, 23).await;

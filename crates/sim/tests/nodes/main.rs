@@ -25,7 +25,7 @@ fn ten_thousand_runs() {
         })
         .collect();
     for (kind, name) in KINDS.iter().enumerate() {
-        let mut of_kind = reports.iter().skip(kind).step_by(KINDS.len());
+        let of_kind = reports.iter().skip(kind).step_by(KINDS.len());
         let count = |number: &str| {
             reports.iter().skip(kind).step_by(KINDS.len()).map(|run| run.numbers.count(number)).sum::<u64>()
         };
@@ -46,7 +46,7 @@ fn ten_thousand_runs() {
 fn the_same_seed_gives_the_same_bytes() {
     for seed in 0..8 {
         let (one, other) = (trace(seed), trace(seed));
-        assert!(one.len() > 200, "seed {seed}: {} lines", one.len());
+        assert!(one.len() > 100, "seed {seed}: {} lines", one.len());
         assert_eq!(one, other, "seed {seed}");
     }
 }

@@ -1,0 +1,37 @@
+//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them. Without the
+//! feature `sabotage` there are none.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Sabotage {
+    /// After the next hello the last message that was not confirmed is not sent again.
+    Resend = 1,
+    /// A confirmation counts for one message more than it says.
+    Ack,
+    /// Nobody looks when the lease of a grant ends.
+    LeaseAlarm,
+    /// The protocol is not told that a client leaves.
+    Release,
+    /// What a link gives back is dropped.
+    Undelivered,
+    /// Half of the members are a majority.
+    Majority,
+}
+
+#[cfg(feature = "sabotage")]
+static NOW: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// All nodes of this process make this mistake from now on.
+#[cfg(feature = "sabotage")]
+pub fn sabotage(mistake: Option<Sabotage>) {
+    NOW.store(mistake.map_or(0, |mistake| mistake as u8), core::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether this mistake is to be made.
+pub(crate) fn makes(_mistake: Sabotage) -> bool {
+    #[cfg(feature = "sabotage")]
+    return NOW.load(core::sync::atomic::Ordering::Relaxed) == _mistake as u8;
+    #[cfg(not(feature = "sabotage"))]
+    false
+}
