@@ -33,8 +33,8 @@ const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
-/// Header and records have a multiple of this length. So whatever part of a record lies in one sector has its number or its
-/// sum in it, or is all of the sector: it is not zeros if it was written.
+/// Header and records have a multiple of this length. So whatever part of a record lies in one sector has its number or
+/// its sum in it, or is all of the sector: it is not zeros if it was written.
 const ALIGNED: usize = 16;
 
 /// What one record adds.

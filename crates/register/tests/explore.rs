@@ -1,10 +1,10 @@
-//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a log that is
-//! abstract.
+//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a
+//! log that is abstract.
 //!
-//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is confirmed by
-//! a majority that is in the leader's term after the round began; an entry takes effect while the majority is in its term, or later if
-//! the next leader has it in its log; a leader that was replaced may learn so at any later time. Letters and answers arrive
-//! late, or never. Time goes on in seconds, with a session of three.
+//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
+//! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
+//! is in its term, or later if the next leader has it in its log; a leader that was replaced may learn so at any later
+//! time. Letters and answers arrive late, or never. Time goes on in seconds, with a session of three.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -273,7 +273,8 @@ impl Model {
         self.leaders.push(Leader { term, leases, waiting: Vec::new(), rounds: Vec::new(), ends, knows_end });
     }
 
-    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no latch.
+    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no
+    /// latch.
     fn is_done(&self) -> bool {
         self.client.session() != Some(S) && self.sabotage != Sabotage::NoLatch
     }
