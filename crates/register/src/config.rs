@@ -51,6 +51,8 @@ pub enum Sabotage {
     YesWithoutRound,
     /// A renewal is answered by a round that was under way when it came.
     RoundBeforeRequest,
+    /// A round counts before everything up to it is applied.
+    YesBeforeApplied,
     /// A new leader counts from the beginning of its clock instead of from its election.
     EndsAtOnce,
     /// What was decided in an earlier term is proposed, and applied, in a later one.

@@ -1,8 +1,8 @@
 //! The register's file: what a voter must not forget, written one record at a time and never changed.
 //!
 //! ```text
-//!   header   "plregstr" │ version 2 │ cluster 16 │ voter 8 │ file 8 │ sum 16
-//!   record   length 4 │ number 8 │ sum of these two 8 │ a Record in postcard's format │ sum of all 16
+//!   header   "plregstr" │ format 2 │ cluster 16 │ voter 8 │ file 8 │ zeros 6 │ sum 16
+//!   record   length 4 │ number 8 │ sum of these two 8 │ a Record in postcard's format │ zeros 0–15 │ sum of all 16
 //!   record   …
 //! ```
 //!
@@ -28,11 +28,14 @@ use crate::{ClusterId, Versions, VoterId};
 const MAGIC: &[u8; 8] = b"plregstr";
 /// The format of this file, which is not the version of what is in it.
 const FORMAT: u16 = 1;
-const HEADER: usize = 8 + 2 + 16 + 8 + 8 + 16;
+const HEADER: usize = 64;
 const HEAD: usize = 4 + 8 + 8;
 const SUM: usize = 16;
 /// What a disk writes whole or not at all.
 const SECTOR: usize = 512;
+/// Header and records have a multiple of this length. So whatever part of a record lies in one sector has its number or
+/// its sum in it, or is all of the sector: it is not zeros if it was written.
+const ALIGNED: usize = 16;
 
 /// What one record adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +140,7 @@ impl Writer {
         bytes.extend(header.cluster.get().to_le_bytes());
         bytes.extend(header.voter.get().to_le_bytes());
         bytes.extend(header.file.to_le_bytes());
+        bytes.resize(HEADER - SUM, 0);
         let sum = sum(&[&bytes]);
         bytes.extend(sum);
         let mut writer = Self { header, sum, number: 0, length: bytes.len() };
@@ -151,6 +155,7 @@ impl Writer {
         self.number += 1;
         let mut bytes = head(&self.sum, payload.len(), self.number).to_vec();
         bytes.extend(&payload);
+        bytes.resize(whole_length(payload.len()) - SUM, 0);
         bytes.extend(sum(&[&self.sum, &bytes]));
         self.length += bytes.len();
         bytes
@@ -232,7 +237,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     if number != expected {
         return Err(Wrong::Damaged("its number is another"));
     }
-    let end = HEAD + length + SUM;
+    let end = whole_length(length);
     let Some(whole) = rest.get(..end) else { return Err(Wrong::Torn) };
     if sum(&[file, &whole[..end - SUM]]) != whole[end - SUM..] {
         if end == rest.len() && has_unwritten(bytes, at, bytes.len()) {
@@ -240,7 +245,7 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
         }
         return Err(Wrong::Damaged("it does not match its sum"));
     }
-    let record: Record = match postcard::take_from_bytes(&whole[HEAD..end - SUM]) {
+    let record: Record = match postcard::take_from_bytes(&whole[HEAD..HEAD + length]) {
         Ok((record, [])) => record,
         Ok(_) | Err(_) => return Err(Wrong::Damaged("it is not of our format")),
     };
@@ -250,13 +255,12 @@ fn read_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> Resu
     Ok((record, at + end))
 }
 
-/// Whether some sector between was never written: it is zeros, as far as it is ours. The few bytes at an end that could
-/// be zeros by chance do not count.
+/// Whether some sector between was never written: it is zeros, as far as it is ours.
 fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
     let mut at = from;
     while at < to {
         let end = ((at / SECTOR + 1) * SECTOR).min(to);
-        if end - at >= SUM && bytes[at..end].iter().all(|byte| *byte == 0) {
+        if bytes[at..end].iter().all(|byte| *byte == 0) {
             return true;
         }
         at = end;
@@ -267,10 +271,15 @@ fn has_unwritten(bytes: &[u8], from: usize, to: usize) -> bool {
 /// Whether the head of a later record can be found anywhere behind: then this one was not the last.
 fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) -> bool {
     let window = 1 << 32;
-    bytes[at..].windows(HEAD).skip(1).any(|here| {
+    bytes[at..].windows(HEAD).step_by(ALIGNED).skip(1).any(|here| {
         let (length, number) = (number(&here[..4]) as usize, number(&here[4..12]) as u64);
         (expected + 1..expected + window).contains(&number) && head(file, length, number) == here
     })
+}
+
+/// How long a record is that says so much.
+fn whole_length(payload: usize) -> usize {
+    (HEAD + payload + SUM).next_multiple_of(ALIGNED)
 }
 
 fn head(file: &[u8; SUM], length: usize, number: u64) -> [u8; HEAD] {

@@ -4,7 +4,7 @@
 //! ```text
 //!   clock    wake        ┐             ┌ Send, Write
 //!   network  on_bytes    ├─► Member ───┤ Answered  what a command that was asked has come to
-//!   disk     on_written  │             └ Retired   the voter is none any more
+//!   disk     on_written  │             └ Refused   why the cluster does not let it in
 //!   here     ask, leave  ┘
 //! ```
 
@@ -86,18 +86,18 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process without a voter, which asks those hosts.
+    /// A process without a voter, which asks those hosts. `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
         let client = SessionClient::new(identity.ttl, Rng::new(rng.bits())).sabotaged(config.sabotage);
         Self {
             identity,
             config,
-            rng,
             client,
             register: None,
             been: None,
             asked: BTreeMap::new(),
-            numbers: 0,
+            // Not from 1: a late answer to an earlier process of this host is nobody's.
+            numbers: rng.bits() >> 1,
             leader: None,
             contacts,
             turn: 0,
@@ -107,6 +107,7 @@ impl Member {
             writes: 0,
             strange: 0,
             out: Vec::new(),
+            rng,
         }
     }
 
@@ -143,7 +144,7 @@ impl Member {
         &self.client
     }
 
-    /// Its voter.
+    /// Its voter, which may have halted: see [`Register::halted`].
     pub fn register(&self) -> Option<&Register> {
         self.register.as_ref()
     }
@@ -234,7 +235,11 @@ impl Member {
             Some(Wish::Open { nonce, replaces }) => {
                 let Identity { host, info, ttl, .. } = self.identity.clone();
                 let voter = self.register.as_ref().map(Register::voter);
-                let number = self.number();
+                // The same question again has the same number, so that a slow answer to the first still counts.
+                let number = match self.opening {
+                    Some((number, asked)) if asked == nonce => number,
+                    Some(_) | None => self.number(),
+                };
                 self.opening = Some((number, nonce));
                 let command = Command::Open { host, nonce, ttl, info, voter, replaces };
                 self.send_ask(number, Question::Do(command));

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   clock    tick            ┐               ┌ Send
-//!   network  on_letter       ├─► Register ───┤ Write
-//!   disk     on_written      ┘               └ Halt
+//!   network  on_letter       ├─► Register ───┤
+//!   disk     on_written      ┘               └ Write
 //!
 //!   engine.rs     the consensus engine, and what waits for the disk
 //!   lead.rs       what only a leader does: sessions' ends, rounds, answers, voters

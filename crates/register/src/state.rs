@@ -184,7 +184,7 @@ impl State {
                 self.open(host, Session { host, nonce, ttl, voter }, info, replaces)
             }
             Command::Leave { session } => self.end(vec![session]),
-            // Hole 9 (d) of the plan: compared with the entry's own term, never with the voter's present one, which is
+            // Compared with the entry's own term, never with the voter's present one, which is
             // another at each replica.
             Command::End { term: decided, .. } if decided != term => Outcome::Refused(Refusal::OldTerm),
             Command::End { sessions, .. } => self.end(sessions),
@@ -194,7 +194,7 @@ impl State {
             Command::Close { session, resource, generation, idle } => {
                 self.with(&resource, |it| it.close(session, generation, &idle))
             }
-            // Hole 10 (a): the session may have ended, and its slot been made anew, since this was asked. Taken back
+            // The session may have ended, and its slot been made anew, since this was asked. Taken back
             // after that end it would be a slot that no generation makes.
             Command::Detach { session, .. } | Command::Attach { session, .. }
                 if !self.sessions.contains_key(&session) =>
@@ -263,7 +263,7 @@ impl State {
         Outcome::Opened { session: self.last_session, openings }
     }
 
-    /// However many sessions end in one entry, each resource gets at most one generation by it (R3).
+    /// However many sessions end in one entry, each resource gets at most one generation by it.
     fn end(&mut self, sessions: Vec<SessionId>) -> Outcome {
         let mut ended = Vec::new();
         for id in sessions {

@@ -1,10 +1,10 @@
-//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a log that is
-//! abstract.
+//! One session between leaders that come and go, in every order: the real `SessionClient`, `Leases` and `State`, and a
+//! log that is abstract.
 //!
-//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is confirmed by
-//! a majority that is in the leader's term after the round began; an entry takes effect while the majority is in its term, or later if
-//! the next leader has it in its log; a leader that was replaced may learn so at any later time. Letters and answers arrive
-//! late, or never. Time goes on in seconds, with a session of three.
+//! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
+//! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
+//! is in its term, or later if the next leader has it in its log; a leader that was replaced may learn so at any later
+//! time. Letters and answers arrive late, or never. Time goes on in seconds, with a session of three.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -40,6 +40,8 @@ struct Leader {
     ends: Vec<Command>,
     /// Whether the session is over in what it has applied: all that was decided while it led, and before.
     knows_end: bool,
+    /// It has not applied yet what it has found in its log.
+    lags: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -71,6 +73,8 @@ enum Step {
     Confirm(usize, usize),
     /// The leader hears of that, late or not.
     Hear(usize, usize),
+    /// A new leader has applied what it has found in its log.
+    Apply,
     Yes(usize),
     /// The end that the leader has decided takes effect.
     Commit,
@@ -134,9 +138,10 @@ impl Model {
                 steps.push(Step::Begin(at));
             }
             for (number, round) in leader.rounds.iter().enumerate() {
-                if round.confirmed {
+                let may_count = !leader.lags || self.sabotage == Sabotage::YesBeforeApplied;
+                if round.confirmed && may_count {
                     steps.push(Step::Hear(at, number));
-                } else if at == last {
+                } else if at == last && !round.confirmed {
                     steps.push(Step::Confirm(at, number));
                 }
             }
@@ -144,6 +149,9 @@ impl Model {
             if at < last && self.sabotage == Sabotage::OldTermEnds {
                 steps.push(Step::Learn(at));
             }
+        }
+        if self.leaders[last].lags {
+            steps.push(Step::Apply);
         }
         if !self.leaders[last].ends.is_empty() {
             steps.push(Step::Commit);
@@ -196,7 +204,11 @@ impl Model {
                     self.commit();
                 }
                 self.elect(true);
+                if let Some(leader) = self.leaders.last_mut().filter(|_| inherits) {
+                    (leader.lags, leader.knows_end) = (true, false);
+                }
             }
+            Step::Apply => self.tell_leader(),
             Step::Learn(at) => {
                 let leader = self.leaders.remove(at);
                 if self.sabotage == Sabotage::OldTermEnds {
@@ -261,7 +273,7 @@ impl Model {
     fn tell_leader(&mut self) {
         let is_over = self.state.is_over(S);
         if let Some(leader) = self.leaders.last_mut() {
-            leader.knows_end = is_over;
+            (leader.lags, leader.knows_end) = (false, is_over);
         }
     }
 
@@ -270,10 +282,19 @@ impl Model {
         let elected = if self.sabotage == Sabotage::EndsAtOnce && keeps_clock { Time::ZERO } else { time(self.now) };
         let ends = std::mem::take(&mut self.retried);
         let (leases, knows_end) = (Leases::new(elected, Span::ZERO), self.state.is_over(S));
-        self.leaders.push(Leader { term, leases, waiting: Vec::new(), rounds: Vec::new(), ends, knows_end });
+        self.leaders.push(Leader {
+            term,
+            leases,
+            waiting: Vec::new(),
+            rounds: Vec::new(),
+            ends,
+            knows_end,
+            lags: false,
+        });
     }
 
-    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no latch.
+    /// Whether the client is done with the session: nothing that comes later can break the rule, unless there is no
+    /// latch.
     fn is_done(&self) -> bool {
         self.client.session() != Some(S) && self.sabotage != Sabotage::NoLatch
     }
@@ -347,6 +368,7 @@ fn every_rule_that_is_left_out_is_found_by_a_short_way() {
     for (sabotage, terms) in [
         (Sabotage::YesWithoutRound, 2),
         (Sabotage::RoundBeforeRequest, 2),
+        (Sabotage::YesBeforeApplied, 2),
         (Sabotage::EndsAtOnce, 2),
         (Sabotage::OldTermEnds, 3),
         (Sabotage::CountsFromAnswer, 1),

@@ -94,6 +94,30 @@ fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
 }
 
 #[test]
+fn an_answer_that_takes_longer_than_a_retry_still_opens_the_session() {
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let first = questions(&member.doings());
+    member.wake(Time::ZERO + Span::from_secs(1));
+    assert_eq!(questions(&member.doings()), first);
+    let answer = Answer::Done(Outcome::Opened { session: SessionId::new(8), openings: Vec::new() });
+    tell(&mut member, &Letter::Answer { number: first[0].1, answer });
+    assert_eq!(member.client().session(), Some(SessionId::new(8)));
+}
+
+#[test]
+fn a_late_answer_to_an_earlier_process_is_nobodys() {
+    let mut before = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    before.wake(Time::ZERO);
+    let (_, number, _) = questions(&before.doings()).remove(0);
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(2), Time::ZERO);
+    member.wake(Time::ZERO);
+    let answer = Answer::Done(Outcome::Opened { session: SessionId::new(8), openings: Vec::new() });
+    tell(&mut member, &Letter::Answer { number, answer });
+    assert_eq!(member.client().session(), None);
+}
+
+#[test]
 fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);

@@ -71,6 +71,32 @@ fn sectors_of_the_last_record_that_were_never_written_are_cut() {
     }
 }
 
+/// However little of a record lies in a sector.
+#[test]
+fn a_hole_is_a_hole_wherever_the_record_begins_and_ends() {
+    for length in (0..600).chain([1000, 1024]) {
+        let (bytes, ends) = written(&[record(&[entry(1, 1, length)]), record(&[entry(2, 1, 600 - length % 600)])]);
+        for sector in ends[0] / 512..=(ends[1] - 1) / 512 {
+            let mut holed = bytes.clone();
+            holed[(sector * 512).max(ends[0])..((sector + 1) * 512).min(ends[1])].fill(0);
+            assert!(read(&holed).is_ok_and(|contents| contents.torn == ends[1] - ends[0]), "{length}, sector {sector}");
+        }
+    }
+}
+
+/// A record whose length ends in a zero byte, with any number of bytes in its first sector: what is zero in it by
+/// chance is no hole.
+#[test]
+fn a_zero_that_was_written_does_not_pass_for_a_hole() {
+    let ends_in_zero = |length: &usize| Writer::begin(HEADER_1, &record(&[entry(2, 1, *length)])).1[HEADER] == 0;
+    let length = (200..300).find(ends_in_zero).expect("some record is 256 bytes long");
+    for before in 0..600 {
+        let (mut bytes, ends) = written(&[record(&[entry(1, 1, before)]), record(&[entry(2, 1, length)])]);
+        bytes[ends[0] + 100] ^= 1;
+        assert!(matches!(read(&bytes), Err(Damage::Record { number: 2, .. })), "{before}");
+    }
+}
+
 #[test]
 fn every_bit_that_turns_over_in_what_was_confirmed_is_noticed() {
     let (bytes, ends) = three();

@@ -147,7 +147,7 @@ impl Register {
 
     /// A majority has confirmed that this was still the leader after these rounds had begun.
     pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
-        let applied = self.applied;
+        let applied = if self.config.sabotage == Sabotage::YesBeforeApplied { u64::MAX } else { self.applied };
         let Some(lead) = &mut self.lead else { return };
         for (round, index) in rounds {
             if let Some(mut renewals) = lead.rounds.remove(&round) {

@@ -11,7 +11,7 @@ use crate::{Label, SessionId, Ttl};
 
 /// A named resource.
 ///
-/// Fencing numbers are no part of it but hang on its generation (R7 of the plan): the next number of a slot is at least
+/// Fencing numbers are no part of it but hang on its generation: the next number of a slot is at least
 /// generation · 2³², so that they go on, whoever has died, when everybody starts again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
@@ -115,7 +115,7 @@ impl Resource {
         }
     }
 
-    /// R8: only who had joined before this generation was asked in it, and who has a detached grant has something.
+    /// Only who had joined before this generation was asked in it, and who has a detached grant has something.
     pub(super) fn close(&mut self, session: SessionId, generation: u64, idle: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
@@ -150,7 +150,7 @@ impl Resource {
         }
     }
 
-    /// Hole 10 (b): by number, so that a late word of the former holder does not take away the next one's.
+    /// By number, so that a late word of the former holder does not take away the next one's.
     pub(super) fn attach(&mut self, session: SessionId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.session == session => {

@@ -48,7 +48,7 @@ fn resource(state: &State) -> &Resource {
 fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_know() {
     let (mut state, [first, ..]) = three();
     assert_eq!(resource(&state).parties().len(), 3);
-    // R4; and whoever joins again, or wanted another number of slots, hears the same.
+    // Whoever joins again, or wanted another number of slots, hears the same.
     for slots in [2, 5] {
         let again = Command::Join { session: first, resource: label("r"), slots };
         assert_eq!(state.apply(1, again), Outcome::Joined { generation: 1, coordinator: first, slots: 2 });
@@ -98,7 +98,7 @@ fn slots_and_numbers_open_generations_once() {
     assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
 }
 
-/// Hole 9 (d): the entry's own term decides.
+/// The entry's own term decides, which is the same at all voters.
 #[test]
 fn an_end_that_was_decided_in_another_term_has_no_effect() {
     let (mut state, [a, ..]) = three();
@@ -135,7 +135,7 @@ fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_ses
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
-/// Hole 10 (a), (b), (e).
+/// Else a grant could be registered after its slot was made anew, or a late word take away the next one's.
 #[test]
 fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
     let (mut state, [a, b, _]) = three();
@@ -168,7 +168,7 @@ fn a_grant_lapses_in_its_last_stretch_only_and_makes_a_generation_if_nobody_has_
     assert!(matches!(orphaned.apply(1, lapse(1)), Outcome::Advanced(Opening { generation: 3, .. })));
 }
 
-/// R8: who joined in this generation was not asked in it.
+/// Who joined in this generation was not asked in it.
 #[test]
 fn a_count_removes_those_only_that_were_asked_and_have_nothing() {
     let (mut state, [a, b, c]) = three();

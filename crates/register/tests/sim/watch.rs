@@ -11,6 +11,8 @@ use peerlock_register::{Command, Member, Outcome, Register, SessionId, VoterId, 
 pub enum Violation {
     /// A peer uses a session that the register has ended: somebody else may have what it uses.
     TwoMayUse(PeerId, SessionId),
+    /// Two processes believe in the same session.
+    Shared(PeerId, SessionId),
     /// Two voters have applied different things.
     Disagree(PeerId, u64),
     /// Something that was confirmed is not there.
@@ -19,6 +21,8 @@ pub enum Violation {
     BegunTwice(VoterId),
     /// A flipped bit was not noticed.
     Unnoticed(PeerId),
+    /// A file that only a loss of power had befallen was refused.
+    Refused(PeerId, String),
     /// Nobody troubles anybody, and this peer is still without a session.
     NoSession(PeerId),
     /// A letter that made no sense.
@@ -28,8 +32,8 @@ pub enum Violation {
 /// What has been seen so far.
 #[derive(Default)]
 pub struct Watch {
-    /// Every session that a peer ever believed in.
-    believed: BTreeSet<SessionId>,
+    /// Every session that a peer ever believed in, and which process of it.
+    believed: BTreeMap<SessionId, (PeerId, u64)>,
     /// Of these, those that any voter has ever seen ended.
     ended: BTreeSet<SessionId>,
     /// What the state is after each entry.
@@ -109,16 +113,20 @@ impl fmt::Display for Counts {
 
 impl Watch {
     /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
-    /// clock.
-    pub fn look(&mut self, at: PeerId, member: &Member, beliefs: &[(PeerId, SessionId)]) -> Result<(), Violation> {
-        self.believed.extend(beliefs.iter().map(|(_, session)| *session));
+    /// clock, and which process of the peer does.
+    pub fn look(&mut self, at: PeerId, member: &Member, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+        for &(peer, process, session) in beliefs {
+            if *self.believed.entry(session).or_insert((peer, process)) != (peer, process) {
+                return Err(Violation::Shared(peer, session));
+            }
+        }
         if let Some(register) = member.register()
             && self.applied.insert(at, register.applied()) != Some(register.applied())
         {
             self.look_at_state(at, register)?;
         }
-        match beliefs.iter().find(|(_, session)| self.ended.contains(session)) {
-            Some(&(peer, session)) => Err(Violation::TwoMayUse(peer, session)),
+        match beliefs.iter().find(|(_, _, session)| self.ended.contains(session)) {
+            Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
             None if member.strange() > 0 => Err(Violation::Strange(at, "a letter".to_owned())),
             None => match member.register().filter(|register| !register.strange().is_empty()) {
                 Some(register) => Err(Violation::Strange(at, format!("{:?}", register.strange()))),
@@ -133,9 +141,8 @@ impl Watch {
         if index > 0 && *self.digests.entry(index).or_insert(digest) != digest {
             return Err(Violation::Disagree(at, index));
         }
-        for &session in self.believed.difference(&self.ended.clone()) {
-            if state.is_over(session) {
-                self.ended.insert(session);
+        for &session in self.believed.keys() {
+            if state.is_over(session) && self.ended.insert(session) {
                 self.counts.ended += 1;
             }
         }

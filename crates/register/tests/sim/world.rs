@@ -60,7 +60,8 @@ struct Host {
     is_full: bool,
     gone: bool,
     asked: BTreeMap<u64, Command>,
-    contacts: Vec<PeerId>,
+    /// A restart must refuse its file.
+    is_flipped: bool,
     wakes_at: Time,
 }
 
@@ -107,7 +108,7 @@ impl World {
                 is_full: false,
                 gone: false,
                 asked: BTreeMap::new(),
-                contacts: Vec::new(),
+                is_flipped: false,
                 wakes_at: Time::END,
             })
             .collect();
@@ -293,10 +294,10 @@ impl World {
     }
 
     fn look(&mut self, host: usize) -> Result<(), Violation> {
-        let beliefs: Vec<(PeerId, SessionId)> = (0..self.hosts.len())
+        let beliefs: Vec<(PeerId, u64, SessionId)> = (0..self.hosts.len())
             .filter_map(|host| {
                 let session = self.hosts[host].member.as_ref()?.client().stands(self.local(host))?;
-                Some((peer(host), session))
+                Some((peer(host), self.hosts[host].process, session))
             })
             .collect();
         let Some(member) = &self.hosts[host].member else { return Ok(()) };
@@ -383,8 +384,11 @@ impl World {
             _ if is_founder => Member::found(identity, config, rng, now),
             None => Member::new(identity, config, contacts, rng, now),
             Some(file) => match Member::restart(identity.clone(), config, contacts.clone(), &file, rng.clone(), now) {
-                Ok(member) if self.hosts[host].contacts.is_empty() => member,
+                Ok(member) if !self.hosts[host].is_flipped => member,
                 Ok(_) => return Err(Violation::Unnoticed(peer(host))),
+                Err(damage) if !self.hosts[host].is_flipped => {
+                    return Err(Violation::Refused(peer(host), damage.to_string()));
+                }
                 Err(damage) => {
                     self.note(|| format!("{host}: {damage}"));
                     // Somebody reads the sentence and moves the file away.
@@ -393,7 +397,7 @@ impl World {
                 }
             },
         };
-        self.hosts[host].contacts.clear();
+        self.hosts[host].is_flipped = false;
         self.note(|| format!("{host} starts, process {process}"));
         self.hosts[host].member = Some(member);
         self.hosts[host].asked.clear();

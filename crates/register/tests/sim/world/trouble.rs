@@ -3,7 +3,7 @@
 use peerlock_base::{Span, Time};
 use peerlock_register::Register;
 
-use super::{Event, Host, QUIET, World, peer};
+use super::{Event, Host, QUIET, World};
 use crate::disk::Crash;
 
 /// A trouble that a host or the network can be in.
@@ -143,8 +143,7 @@ impl World {
                 0 if has_file => {
                     self.watch.counts.flips += 1;
                     self.hosts[host].disk.flip(&mut self.trouble);
-                    // Marks that a restart must refuse the file.
-                    self.hosts[host].contacts = vec![peer(host)];
+                    self.hosts[host].is_flipped = true;
                 }
                 1 => self.hosts[host].disk.lose(),
                 _ => self.hosts[host].gone = true,
