@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use peerlock_base::{Key, PeerId};
 
-use crate::register::{Attempt, Ballot, Memory, Next, Question};
+use crate::paxos::{Attempt, Ballot, Memory, Next, Question};
 use crate::{Charter, Name};
 
 /// So many messages are kept of resources that we are yet to hear of, in all: word of a founding can be slower than they

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!   Clients      tickets, the claims under which the protocol knows them, leases     clients.rs, lease.rs
-//!   Founding     attempts to found resources, answers to those of others             founding.rs, register.rs
+//!   Founding     attempts to found resources, answers to those of others             founding.rs, paxos.rs
 //!   Charters     every resource that is founded; a part in it is opened from here    charter.rs
 //!   Survey       what was asked about lines and tokens; what has come to a halt      survey.rs, health.rs
 //!   Membership   whether we are in the cluster, and everybody else in it             membership.rs
@@ -58,7 +58,7 @@ mod membership;
 mod name;
 mod node;
 mod notice;
-mod register;
+mod paxos;
 mod sabotage;
 mod survey;
 mod timers;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guard::Line;
 use crate::link::Frame;
-use crate::{Charter, Name, register};
+use crate::{Charter, Name, paxos};
 
 /// Goes up when old peers cannot understand what new ones say.
 const VERSION: u8 = 2;
@@ -71,7 +71,7 @@ pub enum Question {
     /// Which tokens and clients of this resource are with you?
     Here(Key),
     /// Shall this resource be founded?
-    Found(Key, register::Question),
+    Found(Key, paxos::Question),
 }
 
 /// What is answered.
@@ -80,7 +80,7 @@ pub enum Answer {
     /// To `Question::Line`.
     Line(Line),
     /// To `Question::Found`.
-    Found(register::Memory),
+    Found(paxos::Memory),
     /// To `Question::Here`.
     Here {
         /// The slots whose tokens are here.

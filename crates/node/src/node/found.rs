@@ -5,7 +5,7 @@ use alloc::vec;
 use peerlock_base::{Key, PeerId, Span};
 
 use super::{Alarm, Node};
-use crate::register::{Memory, Next, Question};
+use crate::paxos::{Memory, Next, Question};
 use crate::wire::{Answer, Body, Question as Asked};
 use crate::{Charter, Guard, Name, Notice, Routing};
 
