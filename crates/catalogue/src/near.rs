@@ -1,6 +1,9 @@
-/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike.
+/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike. Nothing is like no name.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
-    let with_it: Vec<&str> = known.clone().filter(|known| !name.is_empty() && known.contains(name)).collect();
+    if name.is_empty() {
+        return Vec::new();
+    }
+    let with_it: Vec<&str> = known.clone().filter(|known| known.contains(name)).collect();
     if !with_it.is_empty() {
         return with_it;
     }
