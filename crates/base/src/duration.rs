@@ -14,7 +14,7 @@ const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
 pub enum SpanError {
     /// Not a number with a unit.
     Malformed(String),
-    /// Below zero.
+    /// It is below zero.
     Negative(String),
     /// More nanoseconds than are counted.
     TooLong(String),

@@ -18,7 +18,7 @@ use crate::{Error, clock};
 /// A server to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Against {
-    /// Its lock.
+    /// etcd's lock, by its JSON gateway.
     Etcd,
     /// A list with one token.
     Redis,
@@ -47,7 +47,7 @@ pub struct Options {
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There are so many steps.
+    /// How many steps there are.
     ToDo(u64),
     /// The next one.
     Step(String),

@@ -98,11 +98,11 @@ pub struct Memory {
 /// Something that we want to reach.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What.
+    /// The number that has a target, in words.
     pub what: String,
     /// What was measured.
     pub measured: f64,
-    /// The bound.
+    /// The target, in the unit of `measured`.
     pub bound: f64,
     /// Whether it was met. More is better if `at_least`, else less.
     pub met: bool,

@@ -30,7 +30,7 @@ pub struct Times {
     pub p50_us: f64,
     /// 99 of 100 took at most so long.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest, in microseconds.
     pub max_us: f64,
 }
 

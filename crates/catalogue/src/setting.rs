@@ -17,7 +17,7 @@ const LEASE: Span = Span::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
 pub struct Setting {
-    /// Which protocol.
+    /// The protocol that is simulated.
     pub protocol: Protocol,
     /// In which form; repaired, where there is only one.
     pub form: Form,
@@ -79,7 +79,7 @@ pub struct Voters {
 /// An open workload (Sigma paper, §5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// Who votes.
+    /// How many replicas there are, and how many votes win.
     pub voters: Voters,
     /// How long a client stays inside; `None`: it leaves at once.
     pub hold: Option<Hold>,

@@ -21,7 +21,7 @@ pub enum Error {
     /// A protocol broke a rule.
     #[error("{failure}\nTo see it again: {again}")]
     Broken {
-        /// What happened.
+        /// The rule that was broken, and the seed.
         failure: Box<Failure>,
         /// The command that shows it.
         again: String,
@@ -44,7 +44,7 @@ pub enum Error {
     /// A file that was named cannot be used.
     #[error("cannot use {path}: {source}. Check the file, or name another one")]
     File {
-        /// The file.
+        /// The file as it was named.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -52,7 +52,7 @@ pub enum Error {
     /// The data folder cannot be used.
     #[error("cannot use the data folder {path}: {source}. Make it writable, or name another one with --data-dir")]
     Folder {
-        /// The folder.
+        /// The data folder.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -60,7 +60,7 @@ pub enum Error {
     /// Another agent has the data folder.
     #[error("an agent with the data folder {path} runs already: stop it, or give this one a folder with --data-dir")]
     SecondAgent {
-        /// The folder.
+        /// The data folder that both want.
         path: PathBuf,
     },
     /// Nothing could be listened on for clients.

@@ -32,7 +32,7 @@ pub struct Letter<M> {
     pub from: PeerId,
     /// Who shall get it.
     pub to: PeerId,
-    /// What it says.
+    /// The message as it was sent.
     pub message: M,
 }
 

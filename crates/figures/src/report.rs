@@ -31,7 +31,7 @@ pub struct Provenance {
 /// What a report says about the published numbers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The page.
+    /// Where the report was written.
     pub page: PathBuf,
     /// How many numbers we claim to reproduce.
     pub claimed: usize,

@@ -79,7 +79,7 @@ impl App {
         self.shared.closing.closed().await;
     }
 
-    /// All routes.
+    /// All routes: those of the API and those of the page.
     pub(crate) fn router(&self) -> Router {
         let (router, _) = self.routes().split_for_parts();
         router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
@@ -125,7 +125,7 @@ impl Modify for Bearer {
     }
 }
 
-/// This document.
+/// The description of this API, in OpenAPI's format.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
 async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
     Json(app.routes().into_openapi())

@@ -42,19 +42,19 @@ pub enum ListenError {
     /// Another agent is there.
     #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
     InUse {
-        /// Where.
+        /// The socket or address that it listens at.
         endpoint: Endpoint,
     },
     /// There is a file that is no socket.
     #[error("{path} is there and is no socket: move it away, or choose another place")]
     NoSocket {
-        /// The file.
+        /// Where the socket was to be.
         path: PathBuf,
     },
     /// The system does not let us.
     #[error("cannot listen at {endpoint}: {source}. Choose another place, or make this one usable for this user")]
     Cannot {
-        /// Where.
+        /// The socket or address that was asked for.
         endpoint: Endpoint,
         /// What the system said.
         source: io::Error,

@@ -15,7 +15,7 @@ use crate::hold::Hold;
 use crate::input::{Input, Named};
 use crate::{App, Failure};
 
-/// These routes.
+/// The routes of resources, their slots, and the peers.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(acquire))

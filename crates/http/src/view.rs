@@ -131,7 +131,7 @@ pub struct View {
 /// A peer on the ring.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewPeer {
-    /// Who.
+    /// The peer's number, in decimal digits.
     pub peer: String,
     /// What to call it: its number in a demo, else its address.
     pub label: String,
@@ -145,10 +145,10 @@ pub struct ViewPeer {
     pub seen: bool,
 }
 
-/// A resource.
+/// A resource, with what the peers that are seen or were asked know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewResource {
-    /// Its name.
+    /// The name by which clients ask for it.
     #[schema(value_type = String)]
     pub name: Name,
     /// How many may be inside at a time; nothing while it is being founded.
@@ -180,7 +180,7 @@ pub struct Pointer {
     pub to: String,
 }
 
-/// A token.
+/// The token of one slot, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewToken {
     /// The slot that it stands for.
@@ -198,7 +198,7 @@ pub struct ViewToken {
 /// One who waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewWaiter {
-    /// Where.
+    /// The number of the peer where it waits.
     pub peer: String,
     /// Which of that peer's tickets; its place in line if the peer that keeps the line was asked.
     pub ticket: u64,

@@ -41,9 +41,9 @@ pub enum Message {
     /// Somebody asks. From a requester to its parent, and on from parent to parent until it reaches one that keeps it;
     /// answered by `Token`.
     Request {
-        /// Which tree.
+        /// The tree, which is named after its token's slot.
         slot: u32,
-        /// Who asks.
+        /// The requester, not the peer that passes the request on.
         claim: Claim,
     },
     /// From the one who leaves to the next in line.

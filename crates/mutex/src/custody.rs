@@ -240,12 +240,12 @@ impl Custody {
         self.config.without != Some(rule)
     }
 
-    /// R1.
+    /// R1: whether a message of this generation comes too late to count.
     fn is_void(&self, generation: u64) -> bool {
         generation < self.generation && self.keeps(Rule::Fence)
     }
 
-    /// R6.
+    /// R6: whether this is our own session, and not an earlier one of the same peer.
     fn is_me(&self, session: Session) -> bool {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }

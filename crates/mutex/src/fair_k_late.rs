@@ -74,7 +74,7 @@ pub enum Message {
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
     /// `Token` to `next` when that client leaves.
     Next {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
@@ -82,7 +82,7 @@ pub enum Message {
         turn: u32,
         /// Who comes after.
         next: Claim,
-        /// The sender.
+        /// The coordinator that says so: one of a later epoch is believed instead.
         role: Role,
     },
     /// From who leaves to its next.

@@ -62,7 +62,7 @@ pub(crate) struct Next {
 /// What is to be done about a token now, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing.
+    /// It stays where it is.
     Nothing,
     /// It goes to its next.
     HandOver(usize),

@@ -21,7 +21,7 @@ pub enum News {
     Withdraw(Claim),
     /// A token's client has left, and the token with it. Answered by `Next` to where it went.
     Left {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays is over.
         stay: u64,
@@ -30,7 +30,7 @@ pub enum News {
     },
     /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
     Free {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays.
         stay: u64,
@@ -39,7 +39,7 @@ pub enum News {
     },
     /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
     Busy {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays.
         stay: u64,
@@ -86,7 +86,7 @@ struct Waiter<A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Seat {
-    /// Which token.
+    /// The slot that the token stands for.
     pub slot: u32,
     /// Where the token is, or is going.
     pub at: PeerId,

@@ -10,7 +10,7 @@ use crate::{Grant, Protocol};
 
 /// What an explorer knows of a message under way, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
-    /// What it says.
+    /// The message as it was sent.
     pub message: &'a P::Message,
     /// Who sent it, as it is now.
     pub sender: &'a P,

@@ -263,14 +263,14 @@ pub enum Input<M, T> {
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A routed message is here.
     Routed {
         /// Where on its way it is: at its end if there is no next hop.
         hop: Hop,
-        /// What it says.
+        /// The message for the protocol at the owner of the key.
         message: M,
     },
     /// The peer owns this key no longer.
@@ -285,14 +285,14 @@ pub enum Input<M, T> {
     Undelivered {
         /// Who should have got it.
         to: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A message of ours to a peer that has left, whose heir we are.
     Inherited {
-        /// Who should have got it.
+        /// The peer that has left.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// The peer leaves for good.

@@ -12,7 +12,7 @@ use crate::Refusal;
 const HEADER: usize = 5;
 const HELLO: usize = 8 + 8 + 8 + 16 + 2 + 1;
 
-/// One frame.
+/// What two peers say to each other on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Both sides, first of all: who has come. Answered with `Take` or `Refuse` by the one with the smaller number.

@@ -23,7 +23,7 @@ pub struct Metrics {
     pub dropped: u64,
     /// Connections, in either direction, that never became a link, by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Addresses dialled.
+    /// How often an address was dialled.
     pub dials: u64,
     /// Of those, again after a failure or a lost link.
     pub redials: u64,

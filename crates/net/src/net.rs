@@ -106,7 +106,7 @@ pub struct Epoch(pub(crate) u64);
 pub enum Event {
     /// A member of the cluster is linked with us.
     Up {
-        /// Who.
+        /// The member, by its proven number.
         peer: PeerId,
         /// This life of the link.
         epoch: Epoch,
@@ -115,11 +115,11 @@ pub enum Event {
     },
     /// The link is over. What was sent and not yet read by the other side may be lost.
     Down {
-        /// Who.
+        /// The member that was linked with us.
         peer: PeerId,
         /// Which life of the link.
         epoch: Epoch,
-        /// What happened.
+        /// Why it ended, as far as we can tell.
         why: Why,
     },
     /// A message has come.
@@ -128,14 +128,14 @@ pub enum Event {
         from: PeerId,
         /// In which life of the link.
         epoch: Epoch,
-        /// What it says.
+        /// The payload of one send, without its frame.
         bytes: Bytes,
     },
     /// A dial led nowhere. A kept address is dialled again all the same.
     Unreached {
         /// What was dialled.
         address: Address,
-        /// What happened.
+        /// Why nobody was reached.
         why: Unreached,
     },
 }

@@ -19,7 +19,7 @@ impl Secret {
     /// The least number of bytes: sixteen random letters and digits still have 80 bits.
     pub const LEAST: usize = 16;
 
-    /// This secret.
+    /// A secret of these bytes, which should be random.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() < Self::LEAST {
             return Err(Error::SecretTooShort { length: bytes.len(), least: Self::LEAST });

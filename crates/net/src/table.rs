@@ -94,9 +94,9 @@ struct Signals {
 pub(crate) enum Work {
     /// Write these, then report their cost.
     Messages(VecDeque<Bytes>, usize),
-    /// Say goodbye.
+    /// Tell the other side that we leave, and end the link.
     Leave,
-    /// Wait.
+    /// Wait until there is something to write.
     Nothing,
     /// Stop: the link is over.
     Over,

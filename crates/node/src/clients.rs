@@ -26,7 +26,7 @@ pub struct SessionId(pub u64);
 pub enum Wait {
     /// As long as it takes.
     Forever,
-    /// So long.
+    /// At most this long.
     For(Span),
     /// Not at all: only if a slot is free and nobody else waits for it.
     Try,
@@ -35,7 +35,7 @@ pub enum Wait {
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The resource.
+    /// The resource of which it wants a slot.
     pub name: Name,
     /// `None` for as many as the resource has, or one if it is new.
     pub slots: Option<u32>,
@@ -70,7 +70,7 @@ impl Wanted {
     }
 }
 
-/// A ticket.
+/// A client's request, from when it asks until nothing is left of it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// What was asked for.
@@ -103,9 +103,9 @@ pub enum Stage {
     Held {
         /// The slot and the fencing number.
         grant: Grant,
-        /// Since when.
+        /// When it came in.
         since: Time,
-        /// Until when.
+        /// How long it may stay without renewal.
         lease: Lease,
     },
 }
@@ -166,7 +166,7 @@ impl Clients {
         self.crowds.values().map(|crowd| crowd.holding.len()).sum()
     }
 
-    /// A ticket.
+    /// The ticket of this number, unless nothing is left of it.
     pub fn get(&self, ticket: TicketId) -> Option<&Entry> {
         self.tickets.get(&ticket)
     }

@@ -19,7 +19,7 @@ use crate::{Effect, Notice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(pub PeerId);
 
-/// One host.
+/// What we know of one host: its address, its link, and whether it is a member.
 #[derive(Clone, Debug)]
 pub struct Contact {
     /// Its present process, once it has said hello.
@@ -67,7 +67,7 @@ const MOST_DEPARTED: usize = 4096;
 /// After so many messages we say that we have them, even if there is nothing else to say.
 const ACK_EVERY: u64 = 64;
 
-/// All hosts.
+/// Every host that we have met or heard of, by number.
 pub struct Contacts {
     process: u64,
     /// How many links there have been.
@@ -207,7 +207,7 @@ impl Contacts {
         true
     }
 
-    /// Bytes arrived.
+    /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
     pub fn on_bytes(&mut self, host: Host, epoch: u64, bytes: &[u8], news: &mut Vec<News>) {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else { return };
         let frame = match decode(bytes) {

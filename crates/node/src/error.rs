@@ -47,7 +47,7 @@ pub enum Error {
     /// The resource has another number of slots. It is unchanged.
     #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or use another name", if *.has == 1 { "" } else { "s" })]
     SlotsMismatch {
-        /// The resource.
+        /// The resource that was asked for.
         name: Name,
         /// How many slots it has.
         has: u32,
@@ -63,7 +63,7 @@ pub enum Error {
     /// The wait is over, and others were first. `place` is how many are still ahead, if that is known.
     #[error("{name} was not acquired{}", match .place { Some(0) => ": next in line".to_owned(), Some(n) => format!(": {n} are ahead in line"), None => String::new() })]
     NotAcquired {
-        /// The resource.
+        /// The resource that was asked for.
         name: Name,
         /// How many are ahead in line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ pub enum Error {
     /// Nothing moves: who keeps the line, or everybody who holds a slot, cannot be reached.
     #[error("{name} is stalled: {} for {since:?}. Bring it back, or wait until it is", match .who { Some(peer) => format!("peer {peer} has not been heard of"), None => "too few peers can be reached".to_owned() })]
     Stalled {
-        /// The resource.
+        /// The resource that nobody can get now.
         name: Name,
         /// Who is missing; `None` if there are too few peers to found the resource.
         #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]

@@ -53,17 +53,17 @@ pub enum Frame {
         number: u64,
         /// How many of the receiver's messages the sender has.
         has: u64,
-        /// What it says.
+        /// The encoded message, as the node handed it over.
         body: Vec<u8>,
     },
     /// How many of the receiver's messages the sender has, when there is nothing else to say.
     Ack {
-        /// How many.
+        /// The number of the last one, counted as in `Data`.
         has: u64,
     },
     /// A message that may get lost.
     Loose {
-        /// What it says.
+        /// The encoded message, as the node handed it over.
         body: Vec<u8>,
     },
 }
@@ -71,9 +71,9 @@ pub enum Frame {
 /// What a frame means to the peer above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing.
+    /// Nothing that concerns it: a confirmation, or a message that has come before.
     Nothing,
-    /// A message.
+    /// A message, which comes once and in order if it had to arrive.
     Body(Vec<u8>),
     /// The other side is the one that we know, or nobody was known yet: all is well.
     Hello,

@@ -18,7 +18,7 @@ const MOST_ADDRESSES: usize = 1024;
 pub enum Phase {
     /// On the way in.
     Joining {
-        /// Since when.
+        /// When we began to join.
         since: Time,
         /// The overlay has taken us in.
         is_placed: bool,
@@ -28,11 +28,11 @@ pub enum Phase {
         /// decided here without them.
         unmet: BTreeSet<Host>,
     },
-    /// In.
+    /// A member of the cluster.
     Joined,
     /// On the way out since then, and who gets what we have.
     Leaving(Time, Option<PeerId>),
-    /// Out.
+    /// No member any more.
     Left,
 }
 

@@ -54,14 +54,14 @@ pub enum Input {
     Release {
         /// Whom to answer with [`Answer::Released`], if anybody.
         call: Option<u64>,
-        /// Its ticket.
+        /// As it was told by [`Answer::Ticket`].
         ticket: TicketId,
     },
     /// A client renews its lease. Fails if that does not stand any more.
     Renew {
         /// Whom to answer with [`Answer::Renewed`].
         call: u64,
-        /// Its ticket.
+        /// As it was told by [`Answer::Ticket`].
         ticket: TicketId,
     },
     /// From now on it is the client that renews the lease of this grant, and its session does not matter.
@@ -72,7 +72,7 @@ pub enum Input {
     Show {
         /// Whom to answer with [`Answer::Shown`].
         call: u64,
-        /// The resource.
+        /// The resource to show.
         name: Name,
     },
     /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end all
@@ -116,7 +116,7 @@ pub enum NetEvent {
     },
     /// Nobody could be reached where we dialled; it is tried again.
     Unreached {
-        /// The address.
+        /// The address that was dialled.
         address: String,
         /// Why, in words.
         why: String,
@@ -128,7 +128,7 @@ pub enum NetEvent {
 pub enum Effect {
     /// Send bytes on a connection that is up.
     Send {
-        /// The host.
+        /// The host at the other end.
         to: PeerId,
         /// The number of the connection.
         epoch: u64,
@@ -152,14 +152,14 @@ pub enum Effect {
     },
     /// A ticket is inside, until then unless its lease is renewed.
     Granted {
-        /// Which.
+        /// As its client was told by [`Answer::Ticket`].
         ticket: TicketId,
         /// When its lease ends.
         until: Time,
     },
     /// Its lease was renewed.
     Renewed {
-        /// Which.
+        /// The ticket whose lease it is.
         ticket: TicketId,
         /// When its lease ends now.
         until: Time,

@@ -14,7 +14,7 @@ pub enum Notice {
     Strange(&'static str),
     /// A process of this host has ended before it confirmed so many messages.
     Lost {
-        /// The host.
+        /// The host whose process has ended.
         host: PeerId,
         /// How many messages.
         messages: usize,
@@ -23,18 +23,18 @@ pub enum Notice {
     Unmet(PeerId),
     /// So many messages for this host were never confirmed that no more fit. All of them were dropped.
     Broken {
-        /// The host.
+        /// The host that does not confirm.
         host: PeerId,
         /// How many messages.
         messages: usize,
     },
     /// A resource has two charters. We go on with the one that we knew first.
     FoundedTwice {
-        /// The resource.
+        /// The resource that was founded twice.
         name: Name,
         /// The charter that we go on with.
         known: Charter,
-        /// The other.
+        /// The charter that we heard of later.
         other: Charter,
     },
 }

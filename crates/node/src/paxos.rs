@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub struct Ballot {
     /// Higher than any that was heard of.
     pub round: u64,
-    /// Whose.
+    /// The member whose attempt it is: no two have the same ballot.
     pub member: PeerId,
 }
 

@@ -1,7 +1,7 @@
 //! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them. Without the
 //! feature `sabotage` there are none.
 
-/// A mistake.
+/// One such mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Sabotage {

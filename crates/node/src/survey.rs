@@ -34,7 +34,7 @@ struct Watched {
 pub struct Query {
     /// Who wants to know.
     pub call: u64,
-    /// The resource.
+    /// The resource that it is about.
     pub name: Name,
     tries: u8,
     line: Option<(PeerId, Line)>,

@@ -37,7 +37,7 @@ pub enum Message {
     Ring(RingMessage),
     /// *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
     Join {
-        /// The newcomer.
+        /// The peer that wants in, and its key.
         node: Node,
         /// How many hops it has come.
         hops: u8,
@@ -46,12 +46,12 @@ pub enum Message {
     Welcome {
         /// Where the sender lies.
         key: Key,
-        /// Its neighbours.
+        /// The neighbours of the owner, on both sides.
         lists: Lists,
     },
     /// *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
     Seek {
-        /// The key.
+        /// The key whose owner is sought.
         key: Key,
         /// Who wants to know.
         origin: PeerId,

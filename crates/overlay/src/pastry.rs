@@ -43,7 +43,7 @@ pub enum Message {
     /// *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
     /// confirms.
     Join {
-        /// The newcomer.
+        /// The peer that wants in, and its key.
         node: Node,
         /// Candidates for its table, collected on the way.
         rows: Vec<Node>,

@@ -39,7 +39,7 @@ use crate::{Config, Cx, Node, Timer};
 pub struct Lists {
     /// Those towards smaller keys.
     pub left: Vec<Node>,
-    /// Those clockwise.
+    /// Those that follow clockwise.
     pub right: Vec<Node>,
 }
 

@@ -119,7 +119,7 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
     resources: R,
     config: Config,
-    /// By name.
+    /// Sorted by the key of the resource's name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
     /// It is about to leave, and who gets what it has.

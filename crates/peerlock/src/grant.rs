@@ -52,7 +52,7 @@ impl Grant {
         &self.granted
     }
 
-    /// The resource.
+    /// The resource of which it is a slot.
     pub fn name(&self) -> &Name {
         &self.granted.name
     }

@@ -33,7 +33,7 @@ pub enum Wish {
     },
     /// To renew it.
     Renew {
-        /// Which.
+        /// The session to renew.
         session: SessionId,
         /// Which renewal this is; a yes names it.
         renewal: u64,

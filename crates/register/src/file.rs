@@ -117,7 +117,7 @@ pub enum Damage {
     Version {
         /// The register's.
         version: u16,
-        /// Ours.
+        /// The versions that this program understands.
         ours: Versions,
     },
 }

@@ -32,13 +32,13 @@ pub enum EntryKind {
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place.
+    /// Its place in the log, counted from 1.
     pub index: u64,
     /// The term in which it was proposed.
     pub term: u64,
     /// How to read it.
     pub kind: EntryKind,
-    /// What it says.
+    /// The encoded commands, or change of voters.
     pub data: Vec<u8>,
     /// With a change: the seat of a new learner.
     pub context: Vec<u8>,

@@ -33,7 +33,7 @@ pub enum Doing {
     Write {
         /// To be named in the answer.
         number: u64,
-        /// What.
+        /// What to write, and how.
         write: Write,
     },
     /// What was asked with this number is decided.
@@ -47,7 +47,7 @@ pub enum Doing {
 pub struct Identity {
     /// The cluster that it belongs to.
     pub cluster: ClusterId,
-    /// Its host.
+    /// The host that it runs on.
     pub host: PeerId,
     /// What is to be known of it.
     pub info: Info,
@@ -139,7 +139,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Its session.
+    /// Keeps this process's session.
     pub fn client(&self) -> &SessionClient {
         &self.client
     }

@@ -36,7 +36,7 @@ pub const MOST_SLOTS: u32 = 1024;
 /// A process that may use tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Whose process.
+    /// The host that the process runs on.
     pub host: PeerId,
     /// What told its `Open` from others.
     pub nonce: u64,
@@ -140,7 +140,7 @@ impl State {
         self.sessions.iter().rev().find(|(_, session)| session.host == host).map(|(&id, session)| (id, session))
     }
 
-    /// All resources.
+    /// Every resource that was founded, by name.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
@@ -150,7 +150,7 @@ impl State {
         &self.seats
     }
 
-    /// Who votes.
+    /// Who votes and who learns, as of the last applied entry.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }

@@ -100,7 +100,7 @@ struct Seat {
     lease: Option<watch::Sender<Lease>>,
 }
 
-/// The task.
+/// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
     transport: T,
     node: Node,

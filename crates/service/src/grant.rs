@@ -45,7 +45,7 @@ pub struct Grant {
 pub struct Granted {
     /// What to renew and to release it by.
     pub grant: String,
-    /// The resource.
+    /// The resource of which it is a slot.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// Which of its slots, counted from 0.

@@ -68,21 +68,21 @@ pub enum Input<A: Actor> {
     Request {
         /// For which resource, by its number.
         resource: usize,
-        /// The client.
+        /// The client, by a ticket of its peer's.
         ticket: Ticket,
     },
     /// A client leaves, or withdraws while it is still waiting.
     Release {
-        /// Which resource.
+        /// The resource that it holds or waits for.
         resource: usize,
-        /// The client.
+        /// As it was in `Request`.
         ticket: Ticket,
     },
     /// A message arrived.
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: A::Message,
     },
     /// A timer ran out.
@@ -109,19 +109,19 @@ pub enum Effect<A: Actor> {
     },
     /// This client is inside from now on.
     Grant {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
         /// Which slot, and under which fencing number.
         grant: Grant,
     },
     /// This client was inside and is not any more.
     Lost {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
     },
     /// This client will not be let in.
     Refused {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
     },
     /// Wake the peer with `timer` after so long by its clock, instead of any earlier wish of that name.

@@ -32,7 +32,7 @@ pub enum Latency {
         /// The longest delay.
         high: Span,
     },
-    /// Measured delays.
+    /// Delays that were measured between hosts; each peer is one of them.
     Matrix(Matrix),
     /// Delays like those between the hosts of the King data set.
     King(King),

@@ -14,7 +14,7 @@ pub struct Timers<T> {
 }
 
 impl<T: Clone + Hash + Eq> Timers<T> {
-    /// None yet.
+    /// No timer is set.
     pub fn new() -> Self {
         Self { pending: FxHashMap::default(), set: 0 }
     }

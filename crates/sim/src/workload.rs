@@ -74,7 +74,7 @@ pub enum Over {
     Lost,
     /// It was sent away.
     Refused,
-    /// It withdrew.
+    /// It did not want to wait any longer.
     Withdrawn,
     /// It crashed with its peer.
     Crashed,

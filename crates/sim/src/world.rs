@@ -97,7 +97,7 @@ const MOST_FOR_EACH: usize = 100;
 /// A rule was broken: which, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// When.
+    /// The simulated time at which it was noticed.
     pub at: Time,
     /// Which rule, in a sentence.
     pub what: Broken,
@@ -525,7 +525,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.events
     }
 
-    /// Who waits.
+    /// The requests of clients that wait, the oldest first.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -579,7 +579,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.hosts.residents()
     }
 
-    /// A peer.
+    /// A peer's state; `None` if there is no such peer now.
     pub fn actor(&self, peer: PeerId) -> Option<&A> {
         self.hosts.get(peer)
     }

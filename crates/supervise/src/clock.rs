@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 pub struct Moment(Duration);
 
 impl Moment {
-    /// Now.
+    /// The present moment.
     pub fn now() -> Self {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         Self(now.expect("every Linux since 2.6.39 has this clock").into())

@@ -13,7 +13,7 @@ use crate::Error;
 use crate::here::{LocalPeer, on_this_machine};
 use crate::say::{say, tell};
 
-/// To whom.
+/// Who is shown how far the wait has come.
 pub enum Show {
     Machine,
     Terminal(ProgressBar),

@@ -21,14 +21,14 @@ pub struct Place {
 pub struct Entry {
     /// Where in the line.
     pub place: Place,
-    /// Who.
+    /// The waiting client and its peer.
     pub client: Claim,
 }
 
 /// *Owner*: who is inside, or has been told that it may enter, and under which fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// Who.
+    /// The client that owns the resource, and its peer.
     pub client: Claim,
     /// The number of the grant. See [the numbers](super#numbers).
     pub number: u64,
@@ -68,7 +68,7 @@ pub enum Message {
     Request {
         /// Which replica is asked.
         to: u32,
-        /// Who asks.
+        /// The client and its peer, to which the coordinator answers even if another replica passed this on.
         client: Claim,
         /// *timestamp*: Lamport's clock of the client when it asked first.
         stamp: u64,
@@ -129,7 +129,7 @@ pub enum Message {
     },
     /// A RELEASE has come to the coordinator. Not in print.
     Got {
-        /// Which RELEASE.
+        /// `receipt` of the RELEASE that has come.
         receipt: u64,
     },
     /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the news,
@@ -137,7 +137,7 @@ pub enum Message {
     IamCoordinator {
         /// Which replica is told.
         to: u32,
-        /// Who stands.
+        /// The candidate.
         from: u32,
         /// The epoch, which only this replica can have; in print the time stamp.
         epoch: u64,
@@ -148,7 +148,7 @@ pub enum Message {
     Recover {
         /// Which replica is asked.
         to: u32,
-        /// Who asks.
+        /// The replica that has lost its memory.
         from: u32,
         /// When this was sent, by the asking replica's clock.
         sent: Time,
@@ -157,9 +157,9 @@ pub enum Message {
     Update {
         /// Which replica is told.
         to: u32,
-        /// Who tells.
+        /// The replica whose memory this is.
         from: u32,
-        /// Why.
+        /// A vote or refusal for a candidate, or an answer to RECOVER.
         why: Telling,
         /// `sent` of the message that this answers.
         sent: Time,
@@ -171,9 +171,9 @@ pub enum Message {
     /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes anything
     /// on. Answered by `Ok`.
     Ping {
-        /// The coordinator.
+        /// The replica that the sender takes for the coordinator.
         to: u32,
-        /// Who asks.
+        /// The follower, to which `Ok` goes.
         from: u32,
         /// Which epoch the sender follows.
         epoch: u64,
@@ -185,9 +185,9 @@ pub enum Message {
     Ok {
         /// Who has asked.
         to: u32,
-        /// The coordinator.
+        /// The coordinator's index among the replicas.
         from: u32,
-        /// Its epoch.
+        /// The epoch in which it is coordinator.
         epoch: u64,
         /// When this was sent, by the coordinator's clock.
         sent: Time,

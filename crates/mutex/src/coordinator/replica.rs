@@ -373,7 +373,7 @@ impl Replica {
         }
     }
 
-    /// The timer.
+    /// A lease may have run out: takes the resource from an owner that has not renewed in time.
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.watches = false;
         if self.is_coordinator() && self.is_in_office(common, cx.now()) {

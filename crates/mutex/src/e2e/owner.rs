@@ -18,7 +18,7 @@ use crate::{Cx, Grant};
 /// The token, where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// Us.
+    /// We as the owner: who was elected, in which epoch, and that the token is here.
     pub owner: Owner,
     /// The votes that we have or have inherited, and how long they are good for.
     lease: Client,

@@ -16,7 +16,7 @@ use crate::sigma::{self, Stamp};
 /// A client that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes.
+    /// Which replicas have voted for it, as in Sigma.
     pub votes: Client,
     /// In whose queue it is.
     pub parked: Option<Owner>,

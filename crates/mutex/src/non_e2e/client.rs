@@ -17,7 +17,7 @@ use crate::sigma::{self, Common, Number, Stamp};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes.
+    /// Which replicas have voted for it, as in Sigma.
     pub votes: Client,
     /// For each replica, who has answered last.
     places: Vec<Place>,

@@ -119,7 +119,7 @@ where
 
 /// An overlay with its defaults, of which peers can be made that have settled.
 pub trait Settled: Overlay {
-    /// Its defaults.
+    /// How the overlay is set up in a simulation.
     const CONFIG: overlay::Config;
 }
 

@@ -31,7 +31,7 @@ pub struct Whole<P: Guard, O: node::Routing> {
     wake: Option<Time>,
 }
 
-/// A client.
+/// One request of a client, from when it asks until it is out again.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     ticket: Option<TicketId>,

@@ -68,7 +68,7 @@ pub enum MatrixError {
     /// The file cannot be read.
     #[error("cannot read the latency matrix {file}: {reason}")]
     Unreadable {
-        /// The file.
+        /// The file that was to be read.
         file: PathBuf,
         /// What the system says.
         reason: io::Error,
@@ -76,7 +76,7 @@ pub enum MatrixError {
     /// The file is no matrix.
     #[error("the latency matrix {file} is wrong in line {line}: {what}")]
     Malformed {
-        /// The file.
+        /// The file that was read.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -88,7 +88,7 @@ pub enum MatrixError {
         "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
     )]
     TooSmall {
-        /// The file.
+        /// The file with too few hosts.
         file: PathBuf,
         /// How many hosts it has.
         hosts: usize,

@@ -128,7 +128,7 @@ impl<A: Routing> Watch<A> for PerRound {
     }
 }
 
-/// One round.
+/// What was counted in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// How many clients asked.

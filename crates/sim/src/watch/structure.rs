@@ -21,7 +21,7 @@ impl Structure {
         Self(Some((Tokens::of(peers), OneCoordinator::of(peers), Acyclic::of(peers))))
     }
 
-    /// Watches nothing.
+    /// Makes no checks.
     pub fn none() -> Self {
         Self(None)
     }

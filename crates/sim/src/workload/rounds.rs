@@ -89,9 +89,9 @@ pub enum ToCome {
     Ask(Option<PeerId>),
     /// Somebody asks for this resource before the first round.
     AskFirst(usize),
-    /// Somebody fails.
+    /// A random peer without clients crashes for good.
     Fail,
-    /// Somebody comes.
+    /// A new peer joins the overlay.
     Come,
     /// A newcomer should be in the overlay by now.
     JoinAgain(PeerId),

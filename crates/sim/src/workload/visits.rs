@@ -34,7 +34,7 @@ pub struct Visits {
 /// Peers that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Churn {
-    /// None do.
+    /// Membership does not change.
     None,
     /// Now and then one leaves in good order and another comes: the mean time between two.
     Guests(Span),
