@@ -20,8 +20,8 @@ const FAULTS: &str = "What goes wrong";
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flags {
     /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among a
-    /// fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask replicas, once
-    /// or with --peers again and again; e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an
+    /// fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask replicas, in
+    /// an open workload or with --peers in a closed loop; e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an
     /// overlay [default: fair-k]
     #[arg(long)]
     #[serde(with = "by_name")]
@@ -100,11 +100,11 @@ pub struct Flags {
     /// How many requests there are in a round; each resource that is held is released with probability ½ [default: 20]
     #[arg(long, help_heading = ROUNDS)]
     pub requests: Option<u32>,
-    /// Whether so many requests are made in all or at each peer: whole, per-peer [default: whole]
+    /// Whether that is the number of requests in all or at each peer: whole, per-peer [default: whole]
     #[arg(long, help_heading = ROUNDS)]
     #[serde(with = "by_name")]
     pub load: Option<sim::Load>,
-    /// How many peers come or fail in each round, half of them each [default: 0]
+    /// How many peers join or fail in each round, half of them each [default: 0]
     #[arg(long, value_name = "PEERS", help_heading = ROUNDS)]
     pub churn: Option<u32>,
     /// How long a replica lives on average before it forgets everything [default: for ever]
@@ -150,11 +150,11 @@ pub struct Flags {
     /// The share of clients that withdraw, or leave early, some time after they asked [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = FAULTS)]
     pub withdrawal: Option<f64>,
-    /// Clocks are ahead by up to so much, and fast or slow by up to so many parts in a million: 1s/200
+    /// By how much clocks are ahead at most, and by how many parts per million they are fast or slow at most: 1s/200
     #[arg(long, value_name = "TIME/PPM", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub clocks: Option<Pair<Span, u64>>,
-    /// With --replica-life: no more replicas than so many forget within any such time: 2/10s
+    /// With --replica-life: at most how many replicas forget within any interval of this length: 2/10s
     #[arg(long, value_name = "REPLICAS/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub resets_at_most: Option<Pair<u32, Span>>,

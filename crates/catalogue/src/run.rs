@@ -222,7 +222,7 @@ trait RunReplicated {
     fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
 }
 
-/// Clients that ask again and again.
+/// A closed loop of clients.
 struct Loop<'a> {
     experiment: sim::Experiment,
     replicas: Replicas,

@@ -40,7 +40,7 @@ pub struct Setting {
 /// Who asks for what, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
-    /// A fixed number of peers, each of which asks again and again.
+    /// A closed loop: a fixed number of peers.
     Closed(Closed),
     /// Clients that arrive at random, each of which asks the replicas once.
     Open(Open),
@@ -175,7 +175,7 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     }
 }
 
-/// Whether clients of replicas are to ask again and again.
+/// Whether clients of replicas run in a closed loop.
 fn is_loop(flags: &Flags) -> bool {
     let is_said = [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some);
     is_said || flags.think_rate.is_some()
@@ -255,7 +255,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     Ok(faults)
 }
 
-/// By default so many replicas; and the same share of them wins, or the smallest majority.
+/// The default number of replicas; and the same share of them wins, or the smallest majority.
 fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
@@ -345,7 +345,7 @@ impl Setting {
         }
     }
 
-    /// Measured delays, and those made like them, have so many hosts and no more.
+    /// Measured delays, and those made like them, have a fixed number of hosts.
     fn check_hosts(&self) -> Result<(), Refused> {
         let newcomers = match &self.load {
             Load::Closed(_) => false,

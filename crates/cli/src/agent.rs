@@ -40,8 +40,8 @@ What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [defa
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. May be given several
-    /// times; addresses that other machines can reach need a token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
+    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable; addresses
+    /// that other machines can reach need a bearer token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
     /// /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,

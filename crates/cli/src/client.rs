@@ -109,7 +109,7 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// The token in a file.
+/// The bearer token in a file.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unusable)?;

@@ -56,7 +56,7 @@ pub struct Options {
     /// Where the page is served: a port of this machine, 0 for any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     http: SocketAddr,
-    /// End after so long, and not only on Ctrl-C
+    /// End after this long, and not only on Ctrl-C
     #[arg(long = "for", value_name = "DUR", value_parser = duration)]
     runs_for: Option<Duration>,
 }
@@ -105,7 +105,7 @@ async fn demo(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// So many peers, the others joining the first.
+/// This many peers, the others joining the first.
 async fn start(many: u16) -> Result<Vec<Peer>> {
     let secret = Secret::generate();
     let builder = || Peer::builder().listen(SocketAddr::from(([127, 0, 0, 1], 0))).secret(secret.clone());

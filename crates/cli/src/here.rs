@@ -29,8 +29,8 @@ pub struct PeerArgs {
     /// that it listens on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
-    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). May be given several times; one that answers
-    /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
+    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). Repeatable; one that answers is
+    /// enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
     #[arg(long, value_name = "ADDR")]
     join: Vec<String>,
     /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in the

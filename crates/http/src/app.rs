@@ -115,7 +115,7 @@ impl App {
 )]
 struct Document;
 
-/// Where the agent was given a token, clients must send it.
+/// Where the agent was given a bearer token, clients must send it.
 struct Bearer;
 
 impl Modify for Bearer {

@@ -30,7 +30,7 @@ pub async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) 
     }
 }
 
-/// The page itself is no secret, and a browser has no token before it.
+/// The page itself is no secret, and a browser has no bearer token before it has the page.
 fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/")
 }

@@ -25,11 +25,11 @@ use crate::Failure;
 use crate::input::About;
 use crate::waits::{Second, Waits};
 
-/// So many of those who wait are shown by name.
+/// At most this many of those who wait are shown by name.
 const MOST_SHOWN: usize = 100;
-/// The others have so long to answer. Well within the time that the page waits for us.
+/// How long the others have to answer. Well within the time that the page waits for us.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Of so many resources the waits are kept.
+/// The waits of at most this many resources are kept.
 const MOST_RESOURCES: usize = 1000;
 
 /// Watches peers without changing anything.

@@ -92,7 +92,7 @@ pub struct Config {
     pub term: Span,
     /// *periodOfTime*: how often replicas ping their coordinator, and in print how long they wait for OK. 1 s: our choice.
     pub ping: Span,
-    /// After so long a client asks again that was not answered. 0.5 s: our choice, more than a round trip.
+    /// After this long a client that was not answered asks again. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
     /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and to those who wait, so that the owner never
     /// knows of anybody to release to.

@@ -162,7 +162,7 @@ pub struct Custody {
     inbox: VecDeque<Message>,
 }
 
-/// So many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that more are a
+/// At most this many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that more are a
 /// mistake or malice.
 const MOST_EARLY: usize = 100_000;
 

@@ -139,7 +139,7 @@ impl Config {
     const TRIES: u32 = 8;
     /// How many former owners an ENQUEUE may be sent on by. Our choice: beyond that it is cheaper to ask again.
     const MOST_DETOURS: u8 = 3;
-    /// So many requests are kept for a token that is said to be coming. Our choice: who is not among them asks again.
+    /// At most this many requests are kept for a token that is said to be coming: our choice. The others ask again.
     const MOST_EARLY: usize = 1000;
     /// A lease that ends in 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);

@@ -134,7 +134,7 @@ pub struct FairKLate {
     inbox: VecDeque<Message>,
 }
 
-/// So many news are kept for a role that is still to come. Each peer tells a few at a time, and only those that know of
+/// At most this many news are kept for a role that is still to come. Each peer tells a few at a time, and only those that know of
 /// the role already, so that more are a mistake or malice.
 const MOST_EARLY: usize = 100_000;
 
@@ -292,7 +292,7 @@ impl FairKLate {
             }
             // It has come in with another token, or withdrawn: this one goes on.
             Err(_) => {
-                // The coordinator may not have heard of it yet. It would send the token here again and again.
+                // The coordinator may not have heard of it yet. It would send the token here repeatedly.
                 if self.heir.is_some() && to != Ticket::NONE {
                     self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }

@@ -1,4 +1,4 @@
-//! Which addresses to dial, and when: once, or again and again with back-off. No clock and no socket in here.
+//! Which addresses to dial, and when: once, or repeatedly with back-off. No clock and no socket in here.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

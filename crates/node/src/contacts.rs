@@ -60,11 +60,11 @@ pub enum News {
     Notice(Notice),
 }
 
-/// So many messages are kept for members that we have heard of and not met.
+/// At most this many messages are kept for members that we have heard of and not met.
 const MOST_UNMET: usize = 4096;
-/// So many of those who left are remembered.
+/// At most this many of those who left are remembered.
 const MOST_DEPARTED: usize = 4096;
-/// After so many messages we say that we have them, even if there is nothing else to say.
+/// After this many messages we acknowledge them, even if there is nothing else to say.
 const ACK_EVERY: u64 = 64;
 
 /// Every host that we have met or heard of, by number.
@@ -172,7 +172,7 @@ impl Contacts {
         self.hosts.values().filter(matters).map(|contact| contact.link.kept()).sum()
     }
 
-    /// The members that have not been connected for so long.
+    /// The members that have not been connected for at least this long.
     pub fn missing(&self, now: Time, long: Span) -> Vec<PeerId> {
         let absent = self.hosts.values().filter(|contact| contact.epoch.is_none() && now.since(contact.since) >= long);
         absent.filter_map(|contact| contact.member).collect()
@@ -353,7 +353,7 @@ impl Contacts {
         self.unmet.remove(&member);
     }
 
-    /// Whether a member's process has ended, or has not been connected for so long.
+    /// Whether a member's process has ended, or has not been connected for at least this long.
     pub fn is_gone(&self, member: PeerId, now: Time, long: Span) -> bool {
         let host = self.members.get(&member).and_then(|host| self.hosts.get(host));
         let is_absent = |contact: &Contact| contact.epoch.is_none() && now.since(contact.since) >= long;

@@ -15,7 +15,7 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A process that begins anew has nothing of what it was sent before. It says so by a new number of its life,
+//! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life,
 //! and what was meant for the old one is dropped. A link that has more to keep than it may *breaks*: it begins a new
 //! life by itself, and both sides take the other for gone.
 //!
@@ -79,7 +79,7 @@ pub enum Heard {
     Hello,
     /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
     NewLife {
-        /// So many messages were sent to the old one and never confirmed.
+        /// How many messages were sent to the old one and never confirmed.
         lost: usize,
         /// These were never sent: nobody has seen them.
         unsent: Vec<Vec<u8>>,
@@ -91,11 +91,11 @@ pub enum Heard {
 /// There was more to keep than a link may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// So many messages were never confirmed.
+    /// How many messages were never confirmed.
     pub lost: usize,
 }
 
-/// So many messages are kept for a peer that does not confirm them, and so many bytes.
+/// At most this many messages, and this many bytes, are kept for a peer that does not confirm them.
 pub const MOST_KEPT: usize = 16_384;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -280,7 +280,7 @@ impl Link {
         heard
     }
 
-    /// The other side has the first `has` of our messages. False if there are not so many.
+    /// The other side has the first `has` of our messages. False if there are fewer.
     fn confirm(&mut self, has: u64) -> bool {
         if has > self.sent {
             return false;

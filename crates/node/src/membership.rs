@@ -10,7 +10,7 @@ use peerlock_base::{PeerId, Span, Time};
 
 use crate::contacts::{Contact, Contacts, Host};
 
-/// So many addresses are told, and dialled.
+/// At most this many addresses are told, and dialled.
 const MOST_ADDRESSES: usize = 1024;
 
 /// How far a peer has come.

@@ -137,7 +137,7 @@ pub enum Effect {
     },
     /// End the connection to this host, for another to begin.
     HangUp(PeerId),
-    /// Connect to whoever listens there, again and again.
+    /// Connect to whoever listens there, and reconnect whenever that ends.
     Dial(String),
     /// We are in the cluster.
     Joined,
@@ -247,7 +247,7 @@ pub fn describe<P: Guard, O: Routing>(bytes: &[u8]) -> String {
     }
 }
 
-/// So many messages a node may tell itself in one step, as the heir of others. A protocol that does not come to an end with
+/// At most this many messages may a node tell itself in one step, as the heir of others. A protocol that does not come to an end with
 /// them has a mistake, which shall cost a resource and not the process.
 const MOST_HERE: usize = 10_000;
 

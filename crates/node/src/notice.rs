@@ -12,7 +12,7 @@ pub enum Notice {
     Malformed(Malformed),
     /// A message that made no sense. It was dropped.
     Strange(&'static str),
-    /// A process of this host has ended before it confirmed so many messages.
+    /// A process of this host has ended before it confirmed all messages.
     Lost {
         /// The host whose process has ended.
         host: PeerId,
@@ -21,7 +21,7 @@ pub enum Notice {
     },
     /// Too many messages are kept for members that we have heard of and not met; one for this member was dropped.
     Unmet(PeerId),
-    /// So many messages for this host were never confirmed that no more fit. All of them were dropped.
+    /// This host has left too many messages unconfirmed: no more fit. All of them were dropped.
     Broken {
         /// The host that does not confirm.
         host: PeerId,

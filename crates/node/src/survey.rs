@@ -1,6 +1,6 @@
 //! Who waits, and where the tokens are: asked of the coordinator, and then of the peers that it names.
 //!
-//! A peer whose clients wait asks again and again, and finds out what has come to a standstill. Whoever wants to see a
+//! A peer whose clients wait asks at intervals, and finds out what has come to a standstill. Whoever wants to see a
 //! resource in the whole cluster asks once: a [`Query`].
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +17,7 @@ use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 /// How often the coordinator is asked for a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
-/// Answers to so many questions about a resource are heard.
+/// Answers to at most this many questions about a resource are heard.
 const QUESTIONS: usize = 8;
 
 /// What is known of a resource that clients here wait for.

@@ -17,7 +17,7 @@ pub struct Config {
     pub confirm: Option<Span>,
     /// How often a message is handed to the same hop before another is tried.
     pub tries: u32,
-    /// A message that has taken so many hops is dropped: it goes round in circles.
+    /// A message that has taken this many hops is dropped: it goes round in circles.
     pub longest_way: u8,
 }
 
@@ -100,7 +100,7 @@ struct Here<P: Protocol> {
     hops: u8,
 }
 
-/// So many messages a peer may tell itself in one step. Two replicas of a resource at one peer may never come to an end,
+/// At most this many messages may a peer tell itself in one step. Two replicas of a resource at one peer may never come to an end,
 /// where each passes on what it does not know to the other: some protocols do that as printed.
 const MOST_HERE: usize = 10_000;
 

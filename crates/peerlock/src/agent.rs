@@ -25,7 +25,7 @@ impl Agent {
         }
     }
 
-    /// The agent at an endpoint, with its token if it wants one.
+    /// The agent at an endpoint, with its bearer token if it wants one.
     pub fn at(endpoint: Endpoint, token: Option<Token>) -> Self {
         Self(client::Agent::new(endpoint, token))
     }

@@ -142,7 +142,7 @@ impl Grant {
         self.grant.is_lost()
     }
 
-    /// Waits for so long, or until the holder must stop: whether it must.
+    /// Waits for this long, or until the holder must stop: whether it must.
     pub fn is_lost_within(&self, wait: Duration) -> bool {
         self.shared.runtime.block_on(async { timeout(wait, self.grant.lost()).await }).is_ok()
     }

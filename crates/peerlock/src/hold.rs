@@ -27,7 +27,7 @@ enum Holder {
 /// How a holder that has lost its slot must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Within the grace: the slot is kept for so long.
+    /// Within the grace: the slot is kept for this long.
     InGrace,
     /// At once: somebody else may be inside already.
     AtOnce,

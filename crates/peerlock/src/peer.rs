@@ -17,7 +17,7 @@ use crate::Client;
 pub const PORT: u16 = 7400;
 /// How long a peer stays awake after a message: several times as long as a core needs to wake up.
 const AWAKE: Span = Span::from_nanos(200_000);
-/// After so many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here do so a
+/// After this many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here do so a
 /// dozen times before word of who waits elsewhere is read.
 const EVENT_INTERVAL: u32 = 8;
 
@@ -132,8 +132,8 @@ impl Peer {
 }
 
 impl PeerBuilder {
-    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. All addresses of this machine and a free port if it is
-    /// not said.
+    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. By default all
+    /// addresses of this machine and a free port.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
@@ -147,20 +147,20 @@ impl PeerBuilder {
     }
 
     /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with names or IP
-    /// addresses. May be said several times: one that answers is enough. Without any a new cluster begins.
+    /// addresses. Repeatable: one that answers is enough. Without any a new cluster begins.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// What the members of the cluster have in common. That in the [data folder](places::data_dir) if it is not said,
+    /// What the members of the cluster have in common. By default that in the [data folder](places::data_dir),
     /// made if there is none.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Who this peer is. Somebody new if it is not said.
+    /// Who this peer is. By default somebody new.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self

@@ -21,7 +21,7 @@ use crate::{ClusterId, Config, Register, SessionClient, SessionId, Ttl, VoterId,
 
 /// How long a question waits for its answer before it is put again.
 const RETRY: Span = Span::from_millis(300);
-/// So many hosts are known as possible voters.
+/// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
 /// What the driver is to do, or should know.
@@ -183,7 +183,7 @@ impl Member {
         self.settle(now);
     }
 
-    /// Asks for something to be done, again and again until it is answered: [`Doing::Answered`] with the number that
+    /// Asks for something to be done, and retransmits until it is answered: [`Doing::Answered`] with the number that
     /// this returns. What is asked twice is done once, or as if.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         let number = self.number();
@@ -328,7 +328,7 @@ impl Member {
             Answer::Elsewhere { leader, voters } => {
                 self.leader = leader.filter(|leader| *leader != from);
                 self.learn(voters);
-                // A leader that is known is asked at once, but not again and again: two who take each other for it
+                // A leader that is known is asked at once, but not repeatedly: two who take each other for it
                 // would make a storm.
                 if self.leader.is_some() && now >= self.next_hurry {
                     self.next_hurry = now + RETRY;

@@ -15,7 +15,7 @@ use crate::command::{Command, Outcome};
 use crate::form::Message;
 use crate::{ClusterId, SessionId, Versions, VoterId};
 
-/// So many bytes a letter may have: the largest is a snapshot.
+/// The most bytes that a letter may have: the largest is a snapshot.
 pub const MOST_LETTER: usize = 32 << 20;
 
 /// What is said.

@@ -142,7 +142,7 @@ impl Ttl {
     const LEAST: u64 = 100;
     const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
-    /// So many milliseconds.
+    /// A time of this many milliseconds.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
         match millis {
             Self::LEAST..=Self::MOST => Ok(Self(millis)),

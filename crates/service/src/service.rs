@@ -19,7 +19,7 @@ use crate::{
     ResourceView,
 };
 
-/// So many events are kept for a watcher that is slow.
+/// At most this many events are kept for a watcher that is slow.
 const EVENTS: usize = 4096;
 
 /// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
@@ -59,7 +59,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; may be said several times. Without one, a new cluster begins.
+    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -72,7 +72,7 @@ impl Builder {
     }
 
     /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing numbers
-    /// begin as if it were 1970. If it is not said it is random. The same number twice is two members in
+    /// begin as if it were 1970. By default it is random. The same number twice is two members in
     /// one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);

@@ -124,7 +124,7 @@ pub enum Effect<A: Actor> {
         /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
     },
-    /// Wake the peer with `timer` after so long by its clock, instead of any earlier wish of that name.
+    /// Wake the peer with `timer` after this long by its clock, instead of any earlier wish of that name.
     SetTimer {
         /// The timer's name.
         timer: A::Timer,

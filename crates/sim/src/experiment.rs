@@ -1,4 +1,4 @@
-//! A closed loop of peers that ask again and again for one resource.
+//! A closed loop of peers that ask for one resource.
 
 use std::marker::PhantomData;
 

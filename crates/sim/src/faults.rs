@@ -27,7 +27,7 @@ pub struct Faults {
     pub client_crash: f64,
     /// How long a replica remembers, on average; exponential. `None`: for ever.
     pub replica_life: Option<Span>,
-    /// No more replicas than so many forget within any one such time: resets beyond that do not happen.
+    /// At most this many replicas forget within any such time: resets beyond that do not happen.
     pub resets_at_most: Option<(usize, Span)>,
     /// The lives of replicas are counted 1, 2, 3 … instead of read from a clock.
     pub counted_lives: bool,
@@ -49,7 +49,7 @@ pub struct Faults {
     pub cut_off: Option<(f64, Span)>,
     /// The share of clients that withdraw, or leave early, some time after they asked.
     pub withdrawals: f64,
-    /// Peers' clocks are ahead by up to so much, and fast or slow by up to so many parts in a million.
+    /// Peers' clocks are ahead by up to this much, and fast or slow by up to this many parts per million.
     pub clocks: Option<(Span, u64)>,
 }
 
@@ -90,7 +90,7 @@ impl Cut {
 pub(crate) enum Crash {
     /// It does not.
     Never,
-    /// So long after asking, wherever it is by then.
+    /// This long after asking, wherever it is by then.
     After(Span),
     /// When it has just come inside.
     Inside,
@@ -241,7 +241,7 @@ impl Fate {
         true
     }
 
-    /// The number of a replica's next life, after so many resets in the whole world.
+    /// The number of a replica's next life, after this many resets in the whole world.
     pub fn incarnation(&self, now: Time, peer: PeerId, resets: u64) -> u64 {
         if self.faults.counted_lives {
             return resets;
@@ -296,7 +296,7 @@ impl Fate {
         self.condition(peer).life
     }
 
-    /// A peer writes something that takes so long; when it is done, and in which life.
+    /// A peer writes something that takes this long; when it is done, and in which life.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32) {
         let condition = self.condition_mut(peer);
         condition.writes_until = condition.writes_until.max(now) + takes;

@@ -49,7 +49,7 @@ impl fmt::Display for Handover {
 }
 
 impl Ideal {
-    /// All peers of a run, with one moderator. He knows how far apart they are: a token that lies idle is sent for
+    /// All peers of a run, with one moderator. It knows how far apart they are: a token that lies idle is sent for
     /// without a message.
     pub fn peers(peers: usize, slots: u32, latency: &Latency) -> Vec<Self> {
         let free = (0..slots).map(|slot| (PeerId::new(u64::from(slot) % peers as u64), Token::new(slot))).collect();

@@ -129,8 +129,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// Whether there is a place for any number of peers: measured delays, and those made like them, have so many hosts
-    /// and no more.
+    /// Whether there is a place for any number of peers: measured delays, and those made like them, have a
+    /// fixed number of hosts.
     pub fn is_boundless(&self) -> bool {
         !matches!(self, Self::King | Self::Matrix(_))
     }

@@ -167,7 +167,7 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// For so many resources.
+    /// For this many resources.
     pub(crate) fn new(resources: usize) -> Self {
         Self { harm: vec![Harm { resources: 1, ..Harm::default() }; resources], ..Self::default() }
     }

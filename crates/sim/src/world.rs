@@ -230,7 +230,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
     }
 
-    /// What this run, with so many resources, leaves behind.
+    /// What this run, with this many resources, leaves behind.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
         let Tally { asked, lost, refused, withdrawn, crashed, restarted, resets, strange } = self.tally;

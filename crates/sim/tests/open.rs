@@ -1,4 +1,4 @@
-//! Open runs: Sigma and its strawman among clients without number, on replicas that forget.
+//! Sigma and its strawman in an open workload, on replicas that forget.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod rough;

@@ -39,7 +39,7 @@ enum Stage {
     Over,
 }
 
-/// A lease as the command's executioner sees it.
+/// A lease, as it is seen by whoever kills the command when it ends.
 pub struct Lease {
     on_lost: OnLost,
     grace: Duration,

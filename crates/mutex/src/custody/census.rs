@@ -65,7 +65,7 @@ impl Census {
         self.detached.clear();
     }
 
-    /// The result, for so many slots.
+    /// The result, for this many slots.
     pub(super) fn count(self, slots: u32) -> Count {
         let Self { answers, mut detached, .. } = self;
         let keep = answers.iter().filter(|answer| !answer.is_empty()).map(|answer| answer.session).collect();

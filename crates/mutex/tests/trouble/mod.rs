@@ -7,7 +7,7 @@ use peerlock_mutex::Observe;
 use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 
-/// So many clients of so many servers, each inside for a third of a second about every two seconds; messages overtake each
+/// A closed loop of `clients` clients of `servers` servers, each inside for a third of a second about every two seconds; messages overtake each
 /// other only between different pairs of peers. `trials` of a minute or so, in which nothing goes wrong.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
@@ -48,7 +48,7 @@ pub fn bad_network() -> Faults {
     Faults { loss: 0.05, duplication: 0.05, ..Faults::default() }
 }
 
-/// Of so many servers one forgets every three seconds, but no more than two within a lease time of 10 s with one to spare: fewer
+/// One of the servers forgets every three seconds, but no more than two within a lease time of 10 s with one to spare: fewer
 /// than 2m − n = 3.
 pub fn few_resets(servers: u64) -> Faults {
     Faults {

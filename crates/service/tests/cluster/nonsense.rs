@@ -17,7 +17,7 @@ use super::world::{Cluster, id};
 struct Spoiling {
     endpoint: Endpoint,
     rng: Rng,
-    /// One in so many messages is spoiled.
+    /// One in this many messages is spoiled.
     one_in: u64,
     earlier: Vec<Vec<u8>>,
 }

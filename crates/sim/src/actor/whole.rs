@@ -77,7 +77,7 @@ pub enum Timer {
 }
 
 impl<P: Guard, O: node::Routing> Whole<P, O> {
-    /// A peer in its so manieth life, for resources with `slots` slots. Everything that is random about it is in `seed`.
+    /// A peer in its nth life, for resources with `slots` slots. Everything that is random about it is in `seed`.
     pub fn new(me: PeerId, life: u64, seed: u64, slots: u32) -> Self {
         let birth = Birth { process: life, micros: 0, rng: Rng::stream(seed, life) };
         Self {

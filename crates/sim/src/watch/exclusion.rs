@@ -29,7 +29,7 @@ struct Inside {
 }
 
 impl Exclusion {
-    /// For so many resources with `slots` slots each. Where it is known that the rule will be broken, and the question is how
+    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken, and the question is how
     /// often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         Self { slots: slots as usize, resources: vec![Inside::default(); resources], counts, sees_instants: false }

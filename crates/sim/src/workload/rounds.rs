@@ -21,9 +21,9 @@ const LOOK_FOR_VICTIM: u32 = 100;
 /// How many ask in a round: the paper can be read both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// So many in the whole system, at random peers.
+    /// This many in the whole system, at random peers.
     Whole,
-    /// So many at each peer.
+    /// This many at each peer.
     PerPeer,
 }
 

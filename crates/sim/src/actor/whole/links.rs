@@ -25,7 +25,7 @@ use peerlock_node::NetEvent;
 
 /// How often each end lets the other hear of it, and tries again to connect.
 pub const BEAT: Span = Span::from_secs(1);
-/// Who is not heard for so long is not there.
+/// A peer that is not heard for this long is taken for gone.
 const SILENT: Span = Span::from_secs(4);
 /// Why a connection breaks where something is missing.
 const LOST: &str = "something was lost on its way";
@@ -71,7 +71,7 @@ struct End {
 #[derive(Debug, Default)]
 pub struct Connections {
     ends: BTreeMap<PeerId, End>,
-    /// Whom we want to be connected with, again and again.
+    /// Whom we want to be connected with, and reconnect to.
     wanted: BTreeSet<PeerId>,
     /// The last number that was given to a connection.
     last: u64,
@@ -89,7 +89,7 @@ pub fn address(peer: PeerId) -> String {
 }
 
 impl Connections {
-    /// Connects to whoever listens there, again and again.
+    /// Connects to whoever listens there, and reconnects whenever that ends.
     pub fn dial(&mut self, address: &str, me: PeerId, now: Time) {
         let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
         if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) {
