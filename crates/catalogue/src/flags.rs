@@ -171,7 +171,7 @@ pub struct Flags {
     /// How many of each peer's first entries the steady state leaves out [default: 20]
     #[arg(long, value_name = "ENTRIES", help_heading = CLOSED)]
     pub warm_up: Option<u32>,
-    /// What all chance is drawn from; the same seed gives the same result [default: 1]
+    /// The seed of all random numbers; the same seed gives the same result [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
 }

@@ -80,7 +80,7 @@ impl AgentArgs {
         if let Some(endpoint) = self.named()? {
             return self.at(endpoint).map(Some);
         }
-        // Who has no place for a socket has no agent.
+        // Without a place for its socket there is no agent.
         let Ok(path) = socket() else { return Ok(None) };
         match UnixStream::connect(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

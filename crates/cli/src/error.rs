@@ -158,7 +158,7 @@ pub mod exit {
 
     /// Prints what the parser has to say: help and version are no errors.
     pub fn after_parsing(error: &clap::Error) -> ExitCode {
-        // A person wants the usage; a log wants one line. Who has typed nothing at all wants the help.
+        // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             let text = error.to_string();

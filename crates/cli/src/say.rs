@@ -18,7 +18,7 @@ pub fn tell(what: &impl Serialize) {
     }
 }
 
-/// Whoever has closed our standard error does not want to hear.
+/// If our standard error is closed, the line is dropped.
 fn write(line: String) {
     let _gone = stderr().write_all(line.as_bytes());
 }

@@ -30,7 +30,7 @@ struct Shared {
     times: Times,
     /// Keys for the names of grants.
     keys: RandomState,
-    /// Whether the agent stops. Whoever has a receiver has something to end before.
+    /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
     closing: watch::Sender<bool>,
 }
 
@@ -93,7 +93,7 @@ impl App {
     }
 
     /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept while
-    /// the agent was started again must not renew what is another's by now.
+    /// the agent restarted must not renew what is another's by now.
     pub(crate) fn grant_name(&self, name: &Name, grant: GrantId) -> String {
         format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant)))
     }

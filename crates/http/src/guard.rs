@@ -18,7 +18,7 @@ pub enum Door {
     Unix,
     /// Only this machine connects. But a browser on it does so for any web page: those are told by their headers.
     Loopback,
-    /// Who does not know it has no say.
+    /// A bearer token: requests without it are refused.
     Token(Token),
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Socket {
 /// Why it cannot be listened there. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Everybody could release everything.
+    /// Without a bearer token everybody could release everything.
     #[error(
         "{address} can be reached from other machines, and there is no token: give one that clients must know, \
          or listen on 127.0.0.1 or a Unix socket"

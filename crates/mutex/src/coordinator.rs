@@ -52,7 +52,7 @@
 //! # Nobody waits for ever
 //!
 //! Clients ask again until they are inside, first all replicas and then the one that answers; a coordinator that knows
-//! them changes nothing but the time it last heard of them. RELEASEs are sent again until the coordinator has
+//! them changes nothing but the time it last heard of them. RELEASEs are retransmitted until the coordinator has
 //! confirmed one. A grant that nobody wants any more goes back to the coordinator, and so does one whose
 //! owner knows no successor: then the coordinator serves the first of its own queue. All the rest may get lost.
 //!
@@ -116,7 +116,7 @@ pub struct Config {
     pub majority_lease: bool,
     /// Owners have a lease, and know when it ends. In print (§4.4) it is promised; Figure 1 has none.
     pub owner_lease: bool,
-    /// What is not answered is sent again. In print (§4.4) it is promised; Figure 1 sends everything once.
+    /// What is not answered is retransmitted. In print (§4.4) it is promised; Figure 1 sends everything once.
     pub resends: bool,
     /// Only the coordinator acts on a REQUEST. In print the others ping it and pass the REQUEST on: the same, for 3 (n − 1)
     /// messages more.

@@ -373,7 +373,7 @@ impl Custody {
     fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
         match due {
             Due::Nothing => {}
-            // Who has taken over and was not asked yet has nobody to tell.
+            // After a takeover, and before the first census, there is no coordinator to tell.
             Due::Report(_) if self.stage != Stage::Party => {}
             Due::Report(at) => {
                 let news = self.tokens.report(at);
@@ -396,7 +396,7 @@ impl Custody {
         }
     }
 
-    /// We were forced out of what we had. Whoever waits here asks anew.
+    /// We were forced out of what we had. Clients that wait here ask again.
     fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
             return; // We have joined again since.

@@ -75,7 +75,7 @@ pub struct Config {
     /// who stays for less than 20 s never does; a crash inside holds everybody up for as long.
     pub lease: Span,
     /// How long a client waits for an answer before it asks again; then twice as long, up to half a lease. Also the time
-    /// after which a token is sent again. 2 s: our choice, several times as long as a route takes.
+    /// after which a token is retransmitted. 2 s: our choice, several times as long as a route takes.
     pub retry: Span,
     /// How often those who wait ask the owner whether it is still there. 10 minutes: the paper's example.
     pub ping: Span,
@@ -94,7 +94,7 @@ pub struct Config {
     pub marks_of_winners: bool,
     /// RELEASE and IAMWINNER are compared with what is known already. In print late ones hit whoever is the owner now.
     pub epochs: bool,
-    /// TOKEN is acknowledged, and sent again. In print it is the only copy of the queue.
+    /// TOKEN is acknowledged, and retransmitted. In print it is the only copy of the queue.
     pub acknowledged: bool,
     /// Votes are leased, and the owner knows until when and renews them. In print the votes for one who crashes inside are
     /// lost.
@@ -458,7 +458,7 @@ impl Protocol for E2e {
         self.expire(cx);
         let goes_on = match message {
             Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),
-            // Who asks again has not been helped by what we know.
+            // It asks again, so what we know has not helped it.
             Message::Vote(sigma::Message::Request { replica, client, .. }) => {
                 self.trail.remove(replica, |owner| owner.elected != client);
                 true

@@ -263,7 +263,7 @@ impl<A: Copy> Line<A> {
     /// A token whose holder should be told something, and whom to tell it of. Of several tokens, the one that has
     /// been at its peer longest: it is likely to leave first.
     fn choose(&self) -> Option<(usize, Claim)> {
-        // Who gets a free token is as good as served.
+        // A waiter that gets a free token is as good as served.
         let open = || self.waiting.iter().filter(|waiter| !self.gets_a_free_token(waiter));
         let oldest = open().next()?;
         if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.is_open()) {

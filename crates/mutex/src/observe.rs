@@ -72,7 +72,7 @@ pub trait Observe: Protocol {
         1
     }
 
-    /// The pointer in one of the trees, counted from 0. Who has to do with any protocol asks this.
+    /// The pointer in one of the trees, counted from 0. For code that is generic over protocols.
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }

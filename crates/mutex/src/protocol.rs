@@ -151,7 +151,7 @@ pub enum Effect<M, T> {
     /// The client with this ticket will not be let in: others were faster, and the protocol does not make it wait. The
     /// ticket is finished.
     Refused {
-        /// Who goes away empty-handed.
+        /// The client that is not let in.
         ticket: Ticket,
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.

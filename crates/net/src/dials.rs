@@ -44,7 +44,7 @@ impl Dials {
     pub fn want(&mut self, address: Address, keep: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.keep |= keep;
-            // Who asks knows something: no more waiting.
+            // The caller has reason to expect an answer: no more waiting.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
             }

@@ -151,7 +151,7 @@ pub enum Class {
     BadRequest,
     /// The bearer token is missing or wrong.
     Unauthorized,
-    /// Whoever asks must not.
+    /// The caller is not allowed to.
     Forbidden,
     /// No peer has heard of the resource.
     NoSuchResource,

@@ -1,6 +1,6 @@
 //! Messages that arrive exactly once and in order between two living processes, over connections that come and go.
 //!
-//! A token that is lost is lost for good, so what the transport loses with a connection is sent again on the next one:
+//! A token that is lost is lost for good, so what the transport loses with a connection is retransmitted on the next one:
 //!
 //! ```text
 //!   A                                   B
@@ -230,7 +230,7 @@ impl Link {
         self.has - self.told
     }
 
-    /// A frame arrived; what has to be sent again goes to `out`.
+    /// A frame arrived; what has to be retransmitted goes to `out`.
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Heard {
         match (self.stage, frame) {
             (Stage::Closed, _) => Heard::Nothing,

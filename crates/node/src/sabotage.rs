@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Sabotage {
-    /// After the next hello the last message that was not confirmed is not sent again.
+    /// After the next hello the last message that was not confirmed is not retransmitted.
     Resend = 1,
     /// A confirmation counts for one message more than it says.
     Ack,

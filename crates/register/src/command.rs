@@ -32,7 +32,7 @@ pub struct Info {
 /// One change of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A process begins. Answered by [`Outcome::Opened`]; sent again with the same nonce it is the same session.
+    /// A process begins. Answered by [`Outcome::Opened`]; retransmitted with the same nonce it is the same session.
     Open {
         /// The host that the process runs on.
         host: PeerId,

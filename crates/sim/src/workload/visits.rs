@@ -138,7 +138,7 @@ fn patience<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
     joined.try_for_each(|peer| world.command(peer, Command::Patience(is_patient)))
 }
 
-/// A peer that is gone, or will not come, is started again.
+/// A peer that is gone, or will not come, is restarted.
 fn start_again<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>) {
     let newcomer = world.add_new();
     world.schedule(world.now(), Event::Join(newcomer));
