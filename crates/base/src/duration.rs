@@ -36,8 +36,8 @@ impl fmt::Display for SpanError {
     }
 }
 
-/// A decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the longest unit
-/// first.
+/// A decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the longest
+/// unit first.
 ///
 /// ```
 /// use peerlock_base::Span;

@@ -129,8 +129,8 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     Ok(peer)
 }
 
-/// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
-/// kernel, and as many processes as there are cores run at once.
+/// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without
+/// the kernel, and as many processes as there are cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
     peerlock::runtime()?.block_on(async {
         let place = place().await?;
@@ -247,8 +247,8 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
     Ok(answer)
 }
 
-/// Stays for this long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond coarse, and
-/// the rest is waited for awake, without keeping anybody from working.
+/// Stays for this long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond
+/// coarse, and the rest is waited for awake, without keeping anybody from working.
 async fn stay(hold: Duration) -> Result<(), Failure> {
     let end = clock::now() + clock::nanos(hold);
     let asleep = end - clock::nanos(hold.min(AWAKE));

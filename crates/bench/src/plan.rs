@@ -53,8 +53,8 @@ pub enum Progress {
     Step(String),
 }
 
-/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where they
-/// are spread over all of them, how a few cores are shared by many processes is measured, too.
+/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
+/// they are spread over all of them, how a few cores are shared by many processes is measured, too.
 const PEERS: usize = 8;
 /// The clients of each hand-over case; as many in a line where others are compared.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];

@@ -74,8 +74,8 @@ impl AgentArgs {
         self.at(endpoint)
     }
 
-    /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that has
-    /// died: going on without it would be a cluster apart from the one it was in.
+    /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that
+    /// has died: going on without it would be a cluster apart from the one it was in.
     pub fn find(&self) -> Result<Option<Client>> {
         if let Some(endpoint) = self.named()? {
             return self.at(endpoint).map(Some);

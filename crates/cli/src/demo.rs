@@ -30,8 +30,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Start a cluster of peers in this process, with clients and a live page
 ///
-/// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where the
-/// tokens are, who waits, and for how long. Nothing is left when it ends.
+/// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where
+/// the tokens are, who waits, and for how long. Nothing is left when it ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {

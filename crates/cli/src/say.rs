@@ -1,5 +1,5 @@
-//! What we say beside what we print: one line, written in one piece, so that nobody who writes to the same terminal comes in
-//! between.
+//! What we say beside what we print: one line, written in one piece, so that nobody who writes to the same terminal
+//! comes in between.
 
 use std::io::{Write as _, stderr};
 

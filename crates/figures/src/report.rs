@@ -39,7 +39,8 @@ pub struct Outcome {
     pub moved: Vec<String>,
 }
 
-/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`, `ID.toml`.
+/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`,
+/// `ID.toml`.
 ///
 /// # Errors
 /// A file cannot be written.

@@ -92,8 +92,8 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept while
-    /// the agent restarted must not renew what is another's by now.
+    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept
+    /// while the agent restarted must not renew what is another's by now.
     pub(crate) fn grant_name(&self, name: &Name, grant: GrantId) -> String {
         format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant)))
     }

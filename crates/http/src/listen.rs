@@ -62,8 +62,8 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at an endpoint. A bearer token is needed where other machines come in, and asked for wherever it was given; but
-    /// not on a Unix socket, which only its owner can use.
+    /// Listens at an endpoint. A bearer token is needed where other machines come in, and asked for wherever it was
+    /// given; but not on a Unix socket, which only its owner can use.
     ///
     /// # Errors
     /// See [`ListenError`].

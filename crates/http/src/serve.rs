@@ -26,8 +26,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// When there are no more file descriptors, we wait for one to become free.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event streams
-/// end, and after two seconds at most nothing is left.
+/// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
+/// streams end, and after two seconds at most nothing is left.
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let router = app.router();
     let doors = listeners.iter().map(|listener| {

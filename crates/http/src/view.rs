@@ -1,7 +1,8 @@
 //! What the live page draws: one or several peers from the inside, put together.
 //!
-//! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where the
-//! others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks the others.
+//! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where
+//! the others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks
+//! the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -22,9 +22,9 @@
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer, each ticket in its own right, and a waiting ticket may withdraw,
-//! as in [Fair-K](crate::fair_k). A token that nobody wants elsewhere goes to the oldest ticket that waits at the same
-//! peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
+//! *Departure:* any number of clients wait at one peer, each ticket in its own right, and a waiting ticket may
+//! withdraw, as in [Fair-K](crate::fair_k). A token that nobody wants elsewhere goes to the oldest ticket that waits at
+//! the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

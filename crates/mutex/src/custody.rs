@@ -162,8 +162,8 @@ pub struct Custody {
     inbox: VecDeque<Message>,
 }
 
-/// At most this many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that more are a
-/// mistake or malice.
+/// At most this many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that
+/// more are a mistake or malice.
 const MOST_EARLY: usize = 100_000;
 
 impl Custody {
@@ -208,8 +208,8 @@ impl Custody {
     /// of its own, from before it is first asked. The register must end the earlier session and make this one a party
     /// in one entry.
     ///
-    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it had
-    /// before.
+    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it
+    /// had before.
     pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
         let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
             Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))

@@ -331,9 +331,9 @@ impl<A: Copy> Line<A> {
         self.seats.iter()
     }
 
-    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of it
-    /// is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over all
-    /// the same.
+    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
+    /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
+    /// all the same.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiter| waiter.claim.peer != peer);
         for seat in &mut self.seats {

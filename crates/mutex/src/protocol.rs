@@ -70,8 +70,8 @@ pub trait Protocol: Sized {
     /// must not get lost with it is ours again; what `to` should hear if it comes back after all is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here, on
-    /// its way here, or lost if it never arrives.
+    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here,
+    /// on its way here, or lost if it never arrives.
     fn on_inherited(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>) {
         self.on_message(from, message, cx);
     }
@@ -210,8 +210,8 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is [asked](Protocol::on_forward)
-    /// and may keep it.
+    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is
+    /// [asked](Protocol::on_forward) and may keep it.
     pub fn route(&mut self, key: Key, message: P::Message) {
         self.effects.push(Effect::Route { key, message });
     }

@@ -258,8 +258,8 @@ mod tests {
         assert_eq!(decoder.next(), Ok(Some(Frame::Refuse(Refusal::Broken))), "a reason of a later version");
     }
 
-    /// Seeded fuzzing: good streams with bytes flipped, cut and repeated, and noise. The decoder ends in an error or waits
-    /// for more; it never holds more than a frame and a chunk; and what it hands out can be encoded again.
+    /// Seeded fuzzing: good streams with bytes flipped, cut and repeated, and noise. The decoder ends in an error or
+    /// waits for more; it never holds more than a frame and a chunk; and what it hands out can be encoded again.
     #[test]
     fn no_bytes_make_the_decoder_fall_over_or_grow() {
         let longest = 400;

@@ -19,7 +19,8 @@ pub struct Metrics {
     pub received: u64,
     /// Their bytes, without framing.
     pub received_bytes: u64,
-    /// Messages that were to be sent and were not: no link, a full queue, too long, or still queued when the link ended.
+    /// Messages that were to be sent and were not: no link, a full queue, too long, or still queued when the link
+    /// ended.
     pub dropped: u64,
     /// Connections, in either direction, that never became a link, by reason.
     pub refused: BTreeMap<Refusal, u64>,

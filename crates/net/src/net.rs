@@ -26,8 +26,8 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Where to listen by TCP; port 0 is any free one.
     pub listen: SocketAddr,
-    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the address
-    /// they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
+    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the
+    /// address they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
     pub advertise: Option<SocketAddr>,
     /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
     #[cfg(feature = "quic")]

@@ -4,9 +4,10 @@
 //! Everything is under one lock that is held for a few instructions and never across an await, so an epoch's end, its
 //! `Down` and the beginning of the next are one step: no message of an old epoch can slip in behind.
 //!
-//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or restart.
-//! The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes and keeps
-//! the one it has, unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
+//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or
+//! restart. The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes
+//! and keeps the one it has, unless the other side has lost that one (`Hello::over`) or is another process
+//! (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;

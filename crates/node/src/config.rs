@@ -8,8 +8,8 @@ pub struct Config {
     /// After this long its clients lose their places in line, and tokens on their way to it come back. 10 s: a third of
     /// the default lease.
     pub gone: Span,
-    /// After this long it does not count any more when a majority is needed. 10 min: who is cut off for longer and comes
-    /// back may have founded resources of its own.
+    /// After this long it does not count any more when a majority is needed. 10 min: who is cut off for longer and
+    /// comes back may have founded resources of its own.
     pub forget: Span,
     /// How often to look for a peer to join through. 500 ms.
     pub join_patience: Span,
@@ -18,8 +18,8 @@ pub struct Config {
     /// How long to wait when leaving for others to confirm what they were given. 5 s.
     pub leave_patience: Span,
     /// For this long after a message the peer stays awake, where it has a thread of its own: the
-    /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever else
-    /// wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
+    /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever
+    /// else wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
     pub awake: Span,
     /// How many clients may wait or hold a slot here. 100,000.
     pub most_clients: usize,

@@ -343,8 +343,8 @@ impl Contacts {
         contact.map(|mut contact| contact.link.take_kept()).unwrap_or_default()
     }
 
-    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing is
-    /// sent to it.
+    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing
+    /// is sent to it.
     pub fn lose(&mut self, member: PeerId) {
         if self.gone.len() >= MOST_DEPARTED {
             self.gone.pop_first();

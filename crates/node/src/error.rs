@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::MOST_SLOTS;
 use crate::{Name, json};
 
-/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says otherwise.
+/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "snake_case")]
 #[non_exhaustive]

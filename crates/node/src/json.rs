@@ -1,7 +1,7 @@
 //! How durations and peers are written in JSON, with `#[serde(with = "json")]`.
 //!
-//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which has
-//! more of them than a number of JavaScript keeps.
+//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which
+//! has more of them than a number of JavaScript keeps.
 
 use alloc::string::{String, ToString as _};
 use core::time::Duration;

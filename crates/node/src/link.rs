@@ -1,6 +1,7 @@
 //! Messages that arrive exactly once and in order between two living processes, over connections that come and go.
 //!
-//! A token that is lost is lost for good, so what the transport loses with a connection is retransmitted on the next one:
+//! A token that is lost is lost for good, so what the transport loses with a connection is retransmitted on the next
+//! one:
 //!
 //! ```text
 //!   A                                   B

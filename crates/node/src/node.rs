@@ -49,8 +49,8 @@ pub enum Input {
         /// What it asks for.
         wanted: Wanted,
     },
-    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there is
-    /// no such ticket.
+    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there
+    /// is no such ticket.
     Release {
         /// Whom to answer with [`Answer::Released`], if anybody.
         call: Option<u64>,
@@ -75,8 +75,8 @@ pub enum Input {
         /// The resource to show.
         name: Name,
     },
-    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end all
-    /// the same, for those who do not hear of it. Answered by [`Effect::Drained`].
+    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
+    /// all the same, for those who do not hear of it. Answered by [`Effect::Drained`].
     Drain,
     /// Hand over what we have for the others and say goodbye. Clients here lose what they have. Answered by
     /// [`Effect::Left`].
@@ -223,7 +223,8 @@ pub struct Birth {
     pub process: u64,
     /// The wall clock at the node's [`Time::ZERO`], in microseconds since 1970. Fencing numbers begin there: those of a
     /// resource that is founded again, after everybody had stopped, are above all it ever had. That is true as long as
-    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a second.
+    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a
+    /// second.
     pub micros: u64,
     /// Random numbers of its own.
     pub rng: Rng,
@@ -247,8 +248,8 @@ pub fn describe<P: Guard, O: Routing>(bytes: &[u8]) -> String {
     }
 }
 
-/// At most this many messages may a node tell itself in one step, as the heir of others. A protocol that does not come to an end with
-/// them has a mistake, which shall cost a resource and not the process.
+/// At most this many messages may a node tell itself in one step, as the heir of others. A protocol that does not come
+/// to an end with them has a mistake, which shall cost a resource and not the process.
 const MOST_HERE: usize = 10_000;
 
 /// One peer with all its clients.
@@ -362,8 +363,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// Does what has come up in this step: news of members, and what we have told ourselves as the heir of others. That is a
-    /// queue and not a call from within, so that however much it is the stack stays as it is.
+    /// Does what has come up in this step: news of members, and what we have told ourselves as the heir of others. That
+    /// is a queue and not a call from within, so that however much it is the stack stays as it is.
     fn settle(&mut self) {
         let mut told = 0;
         loop {
@@ -396,8 +397,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps as
-    /// there are tickets, so that it costs the same whatever their number.
+    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
+    /// as there are tickets, so that it costs the same whatever their number.
     fn check(&mut self) {
         assert!(self.news.is_empty() && self.here.is_empty(), "what comes up in a step is dealt with in that step");
         self.unchecked += 1;
@@ -537,8 +538,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.peer_step(peer::Input::Inherited { from, resource, message });
     }
 
-    /// What was meant for a member that is gone, and that it has not acted on. Its heir gets it; without one, it is for the
-    /// protocols to decide what is not to get lost.
+    /// What was meant for a member that is gone, and that it has not acted on. Its heir gets it; without one, it is for
+    /// the protocols to decide what is not to get lost.
     fn give_back(&mut self, to: PeerId, bodies: Vec<Vec<u8>>, heir: Option<PeerId>) {
         for bytes in bodies {
             let Ok(Body::Peer(wire)) = decode_body::<Wire<P, O>>(&bytes) else { continue };
@@ -595,8 +596,8 @@ mod tests {
         assert_eq!((grant.slot, grant.fencing), (0, 6), "numbers begin at the time of the founding, in microseconds");
     }
 
-    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and died of
-    /// it. Anybody in the cluster could make it so.
+    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and
+    /// died of it. Anybody in the cluster could make it so.
     #[test]
     fn an_heir_without_the_line_lives_and_its_clients_are_told() {
         let mut node = alone();

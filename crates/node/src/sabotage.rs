@@ -1,5 +1,5 @@
-//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them. Without the
-//! feature `sabotage` there are none.
+//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them.
+//! Without the feature `sabotage` there are none.
 
 /// One such mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

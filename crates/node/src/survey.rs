@@ -24,8 +24,8 @@ const QUESTIONS: usize = 8;
 #[derive(Clone, Debug, Default)]
 struct Watched {
     health: Health,
-    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the next
-    /// question has been asked: whoever gives it is alive all the same.
+    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the
+    /// next question has been asked: whoever gives it is alive all the same.
     questions: VecDeque<u64>,
 }
 
@@ -80,8 +80,8 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, who should have its tokens and is to be asked next, and whether it is the
-    /// answer to the latest question, so that all who asked before it stand in line.
+    /// The coordinator has answered: the resource, who should have its tokens and is to be asked next, and whether it
+    /// is the answer to the latest question, so that all who asked before it stand in line.
     pub fn on_line(
         &mut self,
         from: PeerId,

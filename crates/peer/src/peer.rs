@@ -100,8 +100,8 @@ struct Here<P: Protocol> {
     hops: u8,
 }
 
-/// At most this many messages may a peer tell itself in one step. Two replicas of a resource at one peer may never come to an end,
-/// where each passes on what it does not know to the other: some protocols do that as printed.
+/// At most this many messages may a peer tell itself in one step. Two replicas of a resource at one peer may never come
+/// to an end, where each passes on what it does not know to the other: some protocols do that as printed.
 const MOST_HERE: usize = 10_000;
 
 /// Where a message for a key goes from here.

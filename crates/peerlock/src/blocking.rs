@@ -58,8 +58,8 @@ impl Client {
         Self::start(async { Ok(Agent::here()?.into()) })
     }
 
-    /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is dropped,
-    /// which may take ten seconds.
+    /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is
+    /// dropped, which may take ten seconds.
     ///
     /// # Errors
     /// See [`StartError`].

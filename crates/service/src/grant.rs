@@ -109,7 +109,8 @@ impl Grant {
         _ = lease.wait_for(|lease| lease.lost).await;
     }
 
-    /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside. Cancel-safe.
+    /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside.
+    /// Cancel-safe.
     pub async fn ended(&self) {
         let mut lease = self.lease.clone();
         while lease.changed().await.is_ok() {}

@@ -28,8 +28,8 @@ pub fn identity(data_dir: &Path) -> PathBuf {
     data_dir.join("identity")
 }
 
-/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where
-/// there is no such folder, `agent.sock` in the data folder.
+/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`;
+/// where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.

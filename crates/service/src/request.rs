@@ -100,8 +100,8 @@ impl Request {
         Self { label: Some(label.into()), ..self }
     }
 
-    /// A number or name for this request: asked for again for the same resource in the same session while it waits or is
-    /// inside, it is the same.
+    /// A number or name for this request: asked for again for the same resource in the same session while it waits or
+    /// is inside, it is the same.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }

@@ -71,9 +71,9 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing numbers
-    /// begin as if it were 1970. By default it is random. The same number twice is two members in
-    /// one, and breaks every promise.
+    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing
+    /// numbers begin as if it were 1970. By default it is random. The same number twice is two members in one, and
+    /// breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
@@ -109,8 +109,8 @@ impl Service {
         self.shared.me
     }
 
-    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was granted
-    /// meanwhile. This peer renews the lease.
+    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was
+    /// granted meanwhile. This peer renews the lease.
     ///
     /// # Errors
     /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
@@ -118,8 +118,8 @@ impl Service {
         self.ask(request.into(), SessionId(1), true)
     }
 
-    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer: one
-    /// that is frozen shall lose it.
+    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
+    /// one that is frozen shall lose it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -214,9 +214,9 @@ impl Service {
         _ = self.shared.commands.send(Command::Dial { address: address.into() });
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more, those
-    /// who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped, or its
-    /// lease has ended.
+    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
+    /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
+    /// or its lease has ended.
     pub async fn drain(&self) {
         _ = self.call(|reply| Command::Drain { reply }).await;
     }
@@ -239,7 +239,8 @@ impl Shared {
     }
 }
 
-/// One client of a peer, for as long as it is there. Dropping it withdraws what it waits for and releases what it holds.
+/// One client of a peer, for as long as it is there. Dropping it withdraws what it waits for and releases what it
+/// holds.
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,

@@ -21,8 +21,8 @@ pub use whole::Whole;
 pub trait Actor: Sized {
     /// What peers send each other.
     type Message: Clone + Debug;
-    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to be
-    /// woken next has one timer, and sets it again when that moment has changed.
+    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to
+    /// be woken next has one timer, and sets it again when that moment has changed.
     type Timer: Clone + Debug + Eq + Hash;
     /// What the workload may tell it beside requests and releases, such as to join by way of somebody.
     type Command: Debug;
@@ -38,8 +38,8 @@ pub trait Actor: Sized {
     /// The names of the message types, in the order of [`Actor::kind`].
     const KINDS: &'static [&'static str];
 
-    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is neither
-    /// counted nor traced.
+    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is
+    /// neither counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;
 
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.

@@ -32,8 +32,8 @@ pub struct Experiment {
     pub links: Links,
     /// What goes wrong. Those who forget are the servers, or everybody where there are none.
     pub faults: Faults,
-    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and requests
-    /// that are never served, or sent away.
+    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and
+    /// requests that are never served, or sent away.
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
@@ -46,8 +46,8 @@ pub struct Experiment {
 impl Experiment {
     /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
     ///
-    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it was
-    /// told last.
+    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it
+    /// was told last.
     ///
     /// # Errors
     /// A rule was broken.

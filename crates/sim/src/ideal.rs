@@ -1,8 +1,8 @@
 //! The ideal: one line for all slots, kept by a moderator who knows everything at once. A bound, not a protocol.
 //!
 //! Whoever leaves knows the oldest request in the world and sends it the token: one message, no slot idle for longer
-//! than that while anybody waits, and nobody ever passed. No real protocol can know that much; the difference to it is what
-//! a real one pays for distance.
+//! than that while anybody waits, and nobody ever passed. No real protocol can know that much; the difference to it is
+//! what a real one pays for distance.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

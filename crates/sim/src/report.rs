@@ -36,8 +36,8 @@ pub struct Report {
     pub within: Harm,
     /// … and the others, for which no quorum promises anything.
     pub beyond: Harm,
-    /// The client of an open workload whose messages are most in relation to the bound of its place, and how many replicas
-    /// that bound is for.
+    /// The client of an open workload whose messages are most in relation to the bound of its place, and how many
+    /// replicas that bound is for.
     pub worst: Option<(Cost, u32)>,
     /// Round by round, if there are rounds.
     pub rounds: Vec<Round>,

@@ -8,19 +8,19 @@
 //!    Faults ──lost, twice, frozen──►┘             └──arrival──► Latency
 //! ```
 //!
-//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants done; the
-//!   world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its disk when it
-//!   restarts ([`Setup::make`]).
-//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have the whole
-//!   world, of which it is the field `load`. See `workload/closed.rs`.
-//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that exist must
-//!   not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
-//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of those
-//!   settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
+//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants
+//!   done; the world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its
+//!   disk when it restarts ([`Setup::make`]).
+//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have
+//!   the whole world, of which it is the field `load`. See `workload/closed.rs`.
+//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that
+//!   exist must not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of
+//!   those settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
 //!   [`Sheet`](crate::report::Sheet), from where it comes into the [`Report`](crate::Report) by its name.
 //!
-//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12 further
-//! faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
+//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12
+//! further faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
 
 use std::any::Any;
 use std::fmt;
@@ -89,8 +89,8 @@ enum Fault {
     First,
 }
 
-/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go round in
-/// circles and come twice.
+/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go
+/// round in circles and come twice.
 const MOST_FOR_ALL: usize = 1_000_000;
 const MOST_FOR_EACH: usize = 100;
 
@@ -204,7 +204,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// # Errors
     /// A rule was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
-        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its trace.
+        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its
+        // trace.
         let played = catch_unwind(AssertUnwindSafe(|| self.play()));
         played.unwrap_or_else(|panic| Err(in_words(&*panic))).map_err(|what| Violation { at: self.now, what })
     }

@@ -1,8 +1,8 @@
 //! The clock that leases are measured by, and an alarm on it.
 //!
 //! Leases end elsewhere while this machine sleeps, so the clock must count that sleep: `CLOCK_BOOTTIME`.
-//! `CLOCK_MONOTONIC` (and with it `std::time::Instant` and tokio's timers) stands still in suspend: a laptop that wakes up would think
-//! that its lease, long given to somebody else, has its whole time to go.
+//! `CLOCK_MONOTONIC` (and with it `std::time::Instant` and tokio's timers) stands still in suspend: a laptop that wakes
+//! up would think that its lease, long given to somebody else, has its whole time to go.
 
 use std::future::pending;
 use std::io;

@@ -114,8 +114,8 @@ impl fmt::Display for Notice {
 /// `Moment::now()` kills it. A sender that is dropped renews no more.
 ///
 /// The error is that nothing could be started. If this future is dropped, the command is killed (except
-/// [`OnLost::Leave`]). `tell` should write a notice in one piece (`eprintln!` does not): the command may be writing to the
-/// same terminal. The program must call [`errand`](crate::errand::errand) first in its `main`.
+/// [`OnLost::Leave`]). `tell` should write a notice in one piece (`eprintln!` does not): the command may be writing to
+/// the same terminal. The program must call [`errand`](crate::errand::errand) first in its `main`.
 pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;

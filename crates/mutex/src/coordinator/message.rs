@@ -62,9 +62,9 @@ pub enum Telling {
 /// comes from: a peer may host several, and on an overlay they are known by nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica that
-    /// it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with `Response`. In
-    /// print it goes to all, and the others pass it on.
+    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica
+    /// that it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with
+    /// `Response`. In print it goes to all, and the others pass it on.
     Request {
         /// Which replica is asked.
         to: u32,
@@ -111,8 +111,8 @@ pub enum Message {
         /// Who waits now.
         entry: Entry,
     },
-    /// RELEASE: one has left. To all who wait and to all replicas. From the client itself; from the coordinator on behalf
-    /// of one who is not heard of any more.
+    /// RELEASE: one has left. To all who wait and to all replicas. From the client itself; from the coordinator on
+    /// behalf of one who is not heard of any more.
     Release {
         /// Which replica is told; `None` if a client is.
         to: Option<u32>,
@@ -132,8 +132,8 @@ pub enum Message {
         /// `receipt` of the RELEASE that has come.
         receipt: u64,
     },
-    /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the news,
-    /// not a question.
+    /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the
+    /// news, not a question.
     IamCoordinator {
         /// Which replica is told.
         to: u32,
@@ -168,8 +168,8 @@ pub enum Message {
         /// What it knows.
         memory: Memory,
     },
-    /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes anything
-    /// on. Answered by `Ok`.
+    /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes
+    /// anything on. Answered by `Ok`.
     Ping {
         /// The replica that the sender takes for the coordinator.
         to: u32,
@@ -177,8 +177,8 @@ pub enum Message {
         from: u32,
         /// Which epoch the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: for a term from then on its sender follows nobody
-        /// else.
+        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: for a term from then on its sender follows
+        /// nobody else.
         heard: Time,
     },
     /// OK: it is.
@@ -241,7 +241,8 @@ pub enum Timer {
     Resend,
     /// The coordinator looks whether the owner's lease has run out.
     Lease(u32),
-    /// A replica pings its coordinator, stands for coordinator, or asks for its memory. In print: the wait for OK is over.
+    /// A replica pings its coordinator, stands for coordinator, or asks for its memory. In print: the wait for OK is
+    /// over.
     Ping(u32),
 }
 

@@ -78,8 +78,8 @@ pub enum Message {
         /// Who has won.
         owner: Owner,
     },
-    /// ENQUEUE: from a hop or a replica that knows the owner, in place of a REQUEST. Answered by QUEUED, the first time.
-    /// Or PING (§V.A): from a waiting client to the owner, and always answered.
+    /// ENQUEUE: from a hop or a replica that knows the owner, in place of a REQUEST. Answered by QUEUED, the first
+    /// time. Or PING (§V.A): from a waiting client to the owner, and always answered.
     Enqueue(Enqueue),
     /// You wait in my queue. From the owner to a requester; with the queue, as an UPDATE, if that is one of the first
     /// (§V.A). In the paper only those are told anything.
@@ -99,8 +99,8 @@ pub enum Message {
         /// Which owner has finished: so this one, and all before.
         epoch: u64,
     },
-    /// I am not the owner any more, and nobody is. Answers an ENQUEUE of a replica at a former owner; the replica takes it
-    /// for the RELEASE, and acts on the request as if it had just come. Not in the paper.
+    /// I am not the owner any more, and nobody is. Answers an ENQUEUE of a replica at a former owner; the replica takes
+    /// it for the RELEASE, and acts on the request as if it had just come. Not in the paper.
     Back {
         /// Which replica the request was for.
         replica: u32,

@@ -92,8 +92,8 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a hop
-    /// knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a
+    /// hop knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
     /// asked twice by one client would name it as holder.
     pub fn on_queued(
         &mut self,

@@ -17,8 +17,8 @@ pub use links::address;
 
 /// The product's own peer, with its clients and its connections.
 ///
-/// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget to;
-/// most wait as long as it takes, some for a while, some not at all.
+/// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget
+/// to; most wait as long as it takes, some for a while, some not at all.
 pub struct Whole<P: Guard, O: node::Routing> {
     node: Node<P, O>,
     connections: Connections,
@@ -47,8 +47,8 @@ pub enum Command {
     Start(Vec<PeerId>),
     /// Hand over what it has, and go.
     Leave,
-    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served; or they
-    /// differ again.
+    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
+    /// or they differ again.
     Patience(bool),
 }
 

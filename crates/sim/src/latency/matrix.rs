@@ -18,8 +18,8 @@
 //! `loss_rate` are passed over: they say nothing of delays, or what the simulator has models of its own for.
 //!
 //! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
-//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other negative
-//! number is a mistake. The diagonal is not used.
+//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other
+//! negative number is a mistake. The diagonal is not used.
 //!
 //! In both, empty lines and lines that begin with `#` are passed over.
 //!

@@ -32,7 +32,8 @@ pub struct ClosedLoop {
     thinking: usize,
     /// When somebody was last let in.
     progress: Time,
-    /// The run is given up when nobody has been let in for this long: much longer than any lease, and than anybody thinks or stays.
+    /// The run is given up when nobody has been let in for this long: much longer than any lease, and than anybody
+    /// thinks or stays.
     patience: Span,
     rng: Rng,
 }
@@ -112,7 +113,8 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some protocols' upkeep.
+    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some
+    /// protocols' upkeep.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
         let load = &world.load;

@@ -9,8 +9,8 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, and at every peer one
-/// more client asks for each resource.
+/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, and at every
+/// peer one more client asks for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
     /// How many resources there are.
@@ -40,8 +40,8 @@ pub enum Churn {
     Guests(Span),
 }
 
-/// How long after the end whoever still waits may take to hear of something: longer than the longest lease, and than anybody
-/// is willing to wait.
+/// How long after the end whoever still waits may take to hear of something: longer than the longest lease, and than
+/// anybody is willing to wait.
 const PATIENCE: Span = Span::from_secs(100);
 /// How long after the end the last clients come: whoever was cut off or frozen is back by then.
 const SETTLE: Span = Span::from_secs(60);
@@ -117,8 +117,8 @@ impl InVisits {
 
 type On<'a, P, O, W> = World<'a, Whole<P, O>, InVisits, W>;
 
-/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one, a new
-/// cluster begins.
+/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one,
+/// a new cluster begins.
 fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
     let staying = world.load.staying();
     let via = world.load.any(&staying);

@@ -185,8 +185,8 @@ impl Connections {
         }
     }
 
-    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what was sent
-    /// from there on is lost with the connection.
+    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what
+    /// was sent from there on is lost with the connection.
     fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
         self.up(peer, now);
         let end = self.ends.get_mut(&peer)?;
