@@ -30,7 +30,7 @@
 //! or renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for
 //! nobody else meanwhile. Within a reign there is one owner: a token is made for one request, and used once. It carries
 //! the end of the lease, by the clock of whoever gets it, so that it needs no further votes; a token that comes later
-//! than that is nothing but a queue. Whoever is inside at the end of the lease is out. Everything else, what hops
+//! than that is nothing but a queue. A client that is inside at the end of the lease is out. Everything else, what hops
 //! remember, what is queued where, who pings whom, only saves messages or time.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
@@ -40,7 +40,7 @@
 //! **When the owner fails** (§V.A) those who wait find out by pings, and the lease runs out. Whoever of them is elected
 //! then, with its copy of the queue, is the new owner. *Departure:* the paper lets the one with the most recent copy
 //! declare itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes,
-//! and the earliest request gets them. Who is missing in its copy asks again by itself.
+//! and the earliest request gets them. A client that is missing in its copy asks again by itself.
 //!
 //! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
@@ -101,7 +101,7 @@ pub struct Config {
     pub leases: bool,
     /// A client that gets no answer asks again. In print what is lost, or forgotten, is lost for ever.
     pub asks_again: bool,
-    /// Who takes the owner for dead needs votes to follow it. In print it declares itself the owner.
+    /// A client that takes the owner for dead needs votes to follow it. In print it declares itself the owner.
     pub claims_voted: bool,
 }
 
@@ -301,8 +301,8 @@ impl E2e {
     }
 
     /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as any hop does; the
-    /// paper's says who the owner is, and leaves it at that. Who asks again gets into the replica's own queue, too:
-    /// the owner may be dead.
+    /// paper's says who the owner is, and leaves it at that. A client that asks again gets into the replica's own
+    /// queue, too: the owner may be dead.
     fn on_request(
         &mut self,
         replica: u32,

@@ -241,7 +241,7 @@ impl<A: Copy> Line<A> {
         Ok(())
     }
 
-    /// Whoever gets a free token needs no other: holders that were told of it may be told of somebody else.
+    /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
     fn free_the_others(&mut self, at: usize) {
         let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at] else { return };
         for seat in self.seats.iter_mut().filter(|seat| seat.slot != slot) {

@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(dialled, MOST_ADDRESSES - 2);
     }
 
-    /// Whoever founds something asks all whom it knows. So it must know those whom the others know.
+    /// A founder asks all members that it knows, so it must know those that the others know.
     #[test]
     fn a_newcomer_is_in_when_it_has_met_everybody_or_waited_long_enough() {
         for patient in [true, false] {

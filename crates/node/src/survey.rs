@@ -1,7 +1,7 @@
 //! Who waits, and where the tokens are: asked of the coordinator, and then of the peers that it names.
 //!
-//! A peer whose clients wait asks at intervals, and finds out what has come to a standstill. Whoever wants to see a
-//! resource in the whole cluster asks once: a [`Query`].
+//! A peer whose clients wait asks at intervals, and finds out what has come to a standstill. A client that wants to see
+//! a resource in the whole cluster asks once: a [`Query`].
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

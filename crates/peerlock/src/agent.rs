@@ -7,8 +7,8 @@ use peerlock_service::places;
 
 use crate::{Client, StartError};
 
-/// The agent of this machine (`peerlock agent`), through its socket. Whoever may use the socket needs no secret and is
-/// no member of the cluster. Copies share their connections. Nothing is connected before something is asked.
+/// The agent of this machine (`peerlock agent`), through its socket. A process that may use the socket needs no secret
+/// and is no member of the cluster. Copies share their connections. Nothing is connected before something is asked.
 #[derive(Clone, Debug)]
 pub struct Agent(pub(crate) client::Agent);
 

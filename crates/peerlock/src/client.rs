@@ -244,7 +244,7 @@ enum Source {
 }
 
 impl Events {
-    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. Who is too slow misses the oldest, and
+    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. A slow reader misses the oldest, and
     /// is told by [`Event::Missed`].
     ///
     /// # Errors

@@ -131,7 +131,7 @@ async fn keep(
             released.await
         }
     };
-    // Whoever has dropped it does not ask how it went: the end of the connection says the same.
+    // It was dropped, so nobody asks how it went: the end of the connection says the same.
     if let Ok(reply) = reply {
         _ = reply.send(hold.release().await);
     }

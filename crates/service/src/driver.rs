@@ -368,8 +368,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Gives everybody who waits for a ticket a handle of its grant. Who does not want it any more drops the handle,
-    /// and with the last of them the grant.
+    /// Gives everybody who waits for a ticket a handle of its grant. A client that does not want it any more drops the
+    /// handle, and with the last of them the grant.
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(seat), Some(sender)) = (self.seats.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &seat.lease) else { return };

@@ -59,7 +59,7 @@ fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Re
     }
 }
 
-/// Whoever owns this process, according to the system.
+/// The user that owns this process, according to the system.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }

@@ -204,7 +204,7 @@ impl Service {
         self.call(|reply| Command::Inspect { reply }).await
     }
 
-    /// What happens at this peer from now on. Who is too slow misses the oldest, and is told how many.
+    /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
     }

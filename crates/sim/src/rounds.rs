@@ -6,7 +6,7 @@
 //! of its first half, and the second half lets the messages settle.
 //!
 //! After the last round nobody asks any more, everybody leaves, and the run goes on until nobody waits, or for `drain`
-//! at most. Whoever still waits then is stuck. What is sent after the last round is not counted.
+//! at most. A client that still waits then is stuck. What is sent after the last round is not counted.
 //!
 //! ```
 //! use peerlock_base::Span;

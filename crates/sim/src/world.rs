@@ -286,7 +286,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
-                    return Ok(()); // Whoever is done cannot crash any more.
+                    return Ok(()); // A client that is done cannot crash any more.
                 }
                 self.crash_by_chance(peer)
             }

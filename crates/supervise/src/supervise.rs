@@ -190,7 +190,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match self.lease.due(Moment::now()) {
             Some(Due::Ask) => {
                 self.end_with(Signal::SIGTERM, Notice::Asked);
-                // Who is stopped cannot hear it.
+                // A stopped process does not get it before it is continued.
                 let _ended = self.child.signal(Signal::SIGCONT);
             }
             Some(Due::Kill) => self.end_with(Signal::SIGKILL, Notice::Killed),

@@ -137,7 +137,7 @@ pub enum Message {
     IamCoordinator {
         /// Which replica is told.
         to: u32,
-        /// The candidate.
+        /// The candidate's index among the replicas.
         from: u32,
         /// The epoch, which only this replica can have; in print the time stamp.
         epoch: u64,
@@ -191,7 +191,7 @@ pub enum Message {
         epoch: u64,
         /// When this was sent, by the coordinator's clock.
         sent: Time,
-        /// Whoever has an earlier place does not wait any more.
+        /// Clients with an earlier place do not wait any more.
         front: Place,
     },
 }

@@ -223,7 +223,7 @@ impl E2e {
         }
     }
 
-    /// Whoever is inside when the lease ends is out.
+    /// A client that is inside when the lease ends is out.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
         if let Some(ticket) = token.inside.take() {

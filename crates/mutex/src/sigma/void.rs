@@ -17,8 +17,8 @@ use crate::UnderWay;
 /// - *RELEASE.* A replica that does not know the client has nothing to do. If no REQUEST or YIELD of that client is
 ///   under way it will not get to know it either, since only those who wait ask, and those inside who yield are not
 ///   settled. The same holds for the second of two copies, when the first has come.
-/// - *INQUIRE.* Who is inside and settled does nothing. Who has finished answers with a copy of its RELEASE, which is
-///   void in most cases. It is not if the RELEASE itself has overtaken the REQUEST.
+/// - *INQUIRE.* A client that is inside and settled does nothing. One that has finished answers with a copy of its
+///   RELEASE, which is void in most cases. It is not if the RELEASE itself has overtaken the REQUEST.
 pub(super) fn is_void(receiver: &Sigma, letter: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = letter;
     let Common { config, clock, fencing, .. } = &receiver.common;

@@ -169,8 +169,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// A ticket is in line, with `ahead` others before it. Who does not want to wait goes, unless a free token is on
-    /// its way.
+    /// A ticket is in line, with `ahead` others before it. A client that does not want to wait goes, unless a free
+    /// token is on its way.
     fn on_place(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());

@@ -35,8 +35,8 @@ impl Exclusion {
         Self { slots: slots as usize, resources: vec![Inside::default(); resources], counts, sees_instants: false }
     }
 
-    /// Whoever comes and leaves at one moment was inside at that moment, and must not have met anybody there. To be
-    /// watched where a slot cannot go from one peer to another in no time, since messages take some.
+    /// A client that comes and leaves at one moment was inside at that moment, and must not have met anybody there. To
+    /// be watched where a slot cannot go from one peer to another in no time, since messages take some.
     pub fn seeing_instants(mut self, sees_instants: bool) -> Self {
         self.sees_instants = sees_instants;
         self
