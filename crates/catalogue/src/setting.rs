@@ -33,16 +33,16 @@ pub struct Setting {
     pub count_violations: bool,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 /// Who asks for what, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
-    /// A closed loop: a fixed number of peers.
+    /// A fixed number of peers in a closed loop.
     Closed(Closed),
-    /// Clients that arrive at random, each of which asks the replicas once.
+    /// An open workload: clients arrive at random, and each asks the replicas once.
     Open(Open),
     /// Peers on an overlay that ask for many resources, round after round.
     Rounds(Rounds),

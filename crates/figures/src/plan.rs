@@ -50,7 +50,7 @@ pub enum Verdict {
 }
 
 impl Plan {
-    /// Spells out every run of `figures`; all chance is drawn from `seed`.
+    /// Spells out every run of `figures`; all random numbers are drawn from `seed`.
     ///
     /// # Errors
     /// An experiment file makes no sense.

@@ -22,7 +22,7 @@ pub struct Provenance {
     pub commit: String,
     /// The command that made the report.
     pub command: String,
-    /// What all chance was drawn from; as text, since TOML's numbers have a sign.
+    /// The seed of all random numbers; as text, since TOML's numbers have a sign.
     pub seed: String,
     /// How long the runs took.
     pub duration: String,

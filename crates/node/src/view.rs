@@ -191,7 +191,7 @@ pub struct Progress {
     /// How many are ahead; `None` while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
-    /// How long it will take at the speed of late.
+    /// How long it will take at the recent rate.
     #[serde(rename = "expected_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub expected: Option<Duration>,

@@ -160,7 +160,7 @@ impl PeerBuilder {
         self
     }
 
-    /// Who this peer is. By default somebody new.
+    /// Who this peer is. By default a new one.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self

@@ -39,7 +39,7 @@ pub struct Experiment {
     pub warm_up: u32,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 

@@ -75,7 +75,7 @@ enum Event<A: Actor, E> {
     Fault(Fault),
 }
 
-/// What befalls somebody by chance.
+/// A fault that comes at random.
 enum Fault {
     /// Somebody crashes, and is down for this long.
     Crash(Span),
@@ -120,7 +120,7 @@ pub struct Setup<'a, A: Actor> {
     pub links: Links,
     /// What goes wrong.
     pub faults: Faults,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Messages that make no sense where they come are counted, instead of breaking a rule.
     pub is_lenient: bool,
@@ -152,7 +152,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     tally: Tally,
     peers_rng: Rng,
     disk_rng: Rng,
-    /// How many faults are in the queue that will strike somebody by chance.
+    /// How many faults are in the queue that will strike at random.
     faults_to_come: usize,
     /// Nothing else is.
     has_come_to_rest: bool,
@@ -682,7 +682,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.calm_down();
     }
 
-    /// Whether anything can go wrong by chance.
+    /// Whether anything can go wrong at random.
     pub fn is_rough(&self) -> bool {
         self.fate.is_rough()
     }

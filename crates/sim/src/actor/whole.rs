@@ -91,7 +91,7 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
         }
     }
 
-    /// A client's wishes, drawn by chance.
+    /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
             return (self.wish(resource, ticket, Span::from_secs(30), Wait::Forever, true), None);

@@ -21,7 +21,7 @@ pub struct Visits {
     pub stay: Span,
     /// When a client at every peer asks for each resource. Peers have found each other by then.
     pub begin: Span,
-    /// From then on clients come by chance. Resources are founded by then, and known to everybody.
+    /// From then on clients come at random. Resources are founded by then, and known to everybody.
     pub founded: Span,
     /// Nobody comes any more, and nothing goes wrong any more.
     pub end: Span,

@@ -50,7 +50,7 @@ pub enum Part {
     Accept,
     /// The next of the bytes that it sends, counted from 1.
     Data(u64, Vec<u8>),
-    /// It is there, and has sent so much.
+    /// It is there, and has sent this much.
     Beat(u64),
     /// It does not know such a connection any more.
     Close,
