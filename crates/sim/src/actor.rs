@@ -68,7 +68,7 @@ pub enum Input<A: Actor> {
     Request {
         /// For which resource, by its number.
         resource: usize,
-        /// The client, by a ticket of its peer's.
+        /// The client's ticket, unique in the run.
         ticket: Ticket,
     },
     /// A client leaves, or withdraws while it is still waiting.
