@@ -14,7 +14,7 @@ const LONGEST_NANOS: f64 = (u64::MAX / 2) as f64;
 pub enum SpanError {
     /// Not a number with a unit.
     Malformed(String),
-    /// Below zero.
+    /// It is below zero.
     Negative(String),
     /// More nanoseconds than are counted.
     TooLong(String),
@@ -36,8 +36,8 @@ impl fmt::Display for SpanError {
     }
 }
 
-/// A decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the longest unit
-/// first.
+/// A decimal number followed, without a space, by `ns`, `us`, `ms`, `s`, `m` or `h`; or several of them, the longest
+/// unit first.
 ///
 /// ```
 /// use peerlock_base::Span;

@@ -16,7 +16,7 @@ pub struct Time(u64);
 pub struct Span(u64);
 
 impl Time {
-    /// The beginning.
+    /// The beginning of a run.
     pub const ZERO: Self = Self(0);
 
     /// The last moment there is. Whatever would come later comes then.

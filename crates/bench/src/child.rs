@@ -3,7 +3,7 @@
 //!
 //! | told | answer |
 //! | --- | --- |
-//! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after so many nanoseconds of rest each |
+//! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after PAUSE nanoseconds of rest each |
 //! | `found NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
@@ -34,7 +34,7 @@ pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
 /// As much as a message between peers.
 const MESSAGE: usize = 128;
 
-/// So long after the one before it the next client comes, for clients of different processes to stand in line in turns.
+/// How long after the one before it each client comes, so that clients of different processes alternate in line.
 pub const STAGGER: Duration = Duration::from_millis(1);
 
 /// Longer than a sleeping thread takes to wake up and to wake the clients' own.
@@ -129,8 +129,8 @@ async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     Ok(peer)
 }
 
-/// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without the
-/// kernel, and as many processes as there are cores run at once.
+/// Does what it is told at a place. Everything is on one thread: network, peer and clients wake each other up without
+/// the kernel, and as many processes as there are cores run at once.
 fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), Failure> {
     peerlock::runtime()?.block_on(async {
         let place = place().await?;
@@ -247,8 +247,8 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
     Ok(answer)
 }
 
-/// Stays for so long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond coarse, and
-/// the rest is waited for awake, without keeping anybody from working.
+/// Stays for this long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond
+/// coarse, and the rest is waited for awake, without keeping anybody from working.
 async fn stay(hold: Duration) -> Result<(), Failure> {
     let end = clock::now() + clock::nanos(hold);
     let asleep = end - clock::nanos(hold.min(AWAKE));

@@ -46,7 +46,7 @@ impl Crew<'_> {
 }
 
 impl Worker {
-    /// Its process.
+    /// The number of its process, while that runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }

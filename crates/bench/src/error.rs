@@ -16,15 +16,15 @@ pub enum Error {
         program: &'static str,
         /// Where it comes from.
         package: &'static str,
-        /// What happened.
+        /// What the system said.
         source: io::Error,
     },
     /// A server to compare with does not answer.
     #[error("{against} was started and does not answer: {why}. Its last words: {words}")]
     Mute {
-        /// Which.
+        /// The server that was asked for.
         against: Against,
-        /// What happened.
+        /// What went wrong when it was asked.
         why: String,
         /// The end of its log.
         words: String,
@@ -32,7 +32,7 @@ pub enum Error {
     /// A child could not be started or has ended.
     #[error("{who} of the bench has failed: {why}. Try again; if it stays, that is a mistake of ours")]
     Child {
-        /// Which.
+        /// Which of the children, in words.
         who: String,
         /// What it said or what happened.
         why: String,
@@ -40,9 +40,9 @@ pub enum Error {
     /// What the clients noted must not happen.
     #[error("{who} broke a promise: {what}")]
     Broken {
-        /// Who.
+        /// The lock that was measured: peerlock, or a server.
         who: String,
-        /// What happened.
+        /// The promise, and how it was broken.
         what: String,
     },
     /// Something that every machine has is missing here.

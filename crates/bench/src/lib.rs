@@ -9,8 +9,8 @@
 //!     └── etcd and redis clients             as many as the peers have, in as many processes
 //! ```
 //!
-//! Every client notes when it asked, entered and left on `CLOCK_MONOTONIC`, which is one clock for the whole machine; the
-//! *gap* of a hand-over is the time from one client's leaving to the next one's entering the same slot. What the
+//! Every client notes when it asked, entered and left on `CLOCK_MONOTONIC`, which is one clock for the whole machine;
+//! the *gap* of a hand-over is the time from one client's leaving to the next one's entering the same slot. What the
 //! clients noted is also checked: two of them in one slot, or a fencing number that went back, fail the run.
 //!
 //! All cases take turns within each round, so that a moment of load does not hit only one of them. `docs/bench.md` says

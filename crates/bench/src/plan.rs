@@ -18,7 +18,7 @@ use crate::{Error, clock};
 /// A server to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Against {
-    /// Its lock.
+    /// etcd's lock, by its JSON gateway.
     Etcd,
     /// A list with one token.
     Redis,
@@ -47,14 +47,14 @@ pub struct Options {
 /// How far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There are so many steps.
+    /// How many steps there are.
     ToDo(u64),
     /// The next one.
     Step(String),
 }
 
-/// So many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where they
-/// are spread over all of them, how a few cores are shared by many processes is measured, too.
+/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
+/// they are spread over all of them, how a few cores are shared by many processes is measured, too.
 const PEERS: usize = 8;
 /// The clients of each hand-over case; as many in a line where others are compared.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
@@ -114,7 +114,7 @@ struct Setting {
     who: &'static str,
     what: &'static str,
     clients: usize,
-    /// So many processes the clients are spread over.
+    /// How many processes the clients are spread over.
     processes: usize,
     slots: u32,
     hold: Duration,
@@ -216,7 +216,7 @@ fn secret() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A cluster of so many.
+/// A cluster of this many peers.
 async fn peers(crew: &Crew<'_>, count: usize) -> Result<Vec<Worker>, Error> {
     let (first, address) = crew.start(&["peer"]).await?;
     let mut all = vec![first];

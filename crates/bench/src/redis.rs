@@ -1,7 +1,7 @@
 //! Redis as people pass a token with it: `BLPOP` waits for the token, `RPUSH` gives it back.
 //!
-//! First come, first served, in two messages. It is a floor for what goes through a server, not a lock: a client that dies
-//! with the token takes it along, there is no lease and no fencing number, and nothing is on disk.
+//! First come, first served, in two messages. It is a floor for what goes through a server, not a lock: a client that
+//! dies with the token takes it along, there is no lease and no fencing number, and nothing is on disk.
 
 use std::net::SocketAddr;
 

@@ -48,7 +48,7 @@ pub struct Case {
     pub what: &'static str,
     /// How many clients.
     pub clients: usize,
-    /// In so many processes; of peerlock, each is a peer.
+    /// In how many processes; of peerlock, each is a peer.
     pub processes: usize,
     /// How many may be inside.
     pub slots: u32,
@@ -87,7 +87,7 @@ pub struct Memory {
     pub through: &'static str,
     /// How many wait.
     pub waiting: usize,
-    /// For so many resources.
+    /// For how many resources.
     pub resources: usize,
     /// Resident before they came, in MB.
     pub before_mb: f64,
@@ -98,11 +98,11 @@ pub struct Memory {
 /// Something that we want to reach.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
-    /// What.
+    /// The number that has a target, in words.
     pub what: String,
     /// What was measured.
     pub measured: f64,
-    /// The bound.
+    /// The target, in the unit of `measured`.
     pub bound: f64,
     /// Whether it was met. More is better if `at_least`, else less.
     pub met: bool,

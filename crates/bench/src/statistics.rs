@@ -28,9 +28,9 @@ pub struct Times {
     pub count: usize,
     /// The median, in microseconds.
     pub p50_us: f64,
-    /// 99 of 100 took at most so long.
+    /// The 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// The longest.
+    /// The longest, in microseconds.
     pub max_us: f64,
 }
 

@@ -19,10 +19,10 @@ const FAULTS: &str = "What goes wrong";
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flags {
-    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among a
-    /// fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask replicas, once
-    /// or with --peers again and again; e2e, non-e2e, and with --overlay also sigma and coordinator for peers on an
-    /// overlay [default: fair-k]
+    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among
+    /// a fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask
+    /// replicas, in an open workload or with --peers in a closed loop; e2e, non-e2e, and with --overlay also sigma and
+    /// coordinator for peers on an overlay [default: fair-k]
     #[arg(long)]
     #[serde(with = "by_name")]
     pub protocol: Option<Protocol>,
@@ -40,8 +40,8 @@ pub struct Flags {
     /// How many replicas, up to 64 [default: 32; on an overlay 10 for each resource]
     #[arg(long, help_heading = OPEN)]
     pub replicas: Option<u32>,
-    /// How many votes win: more than half of the replicas [default: three quarters, 24 of 32; on an overlay just more than
-    /// half, 6 of 10]
+    /// How many votes win: more than half of the replicas [default: three quarters, 24 of 32; on an overlay just more
+    /// than half, 6 of 10]
     #[arg(long, help_heading = OPEN)]
     pub votes: Option<u32>,
     /// What routes messages to replicas: chord, pastry [default: pastry, where the protocol needs an overlay]
@@ -51,12 +51,13 @@ pub struct Flags {
     /// How many resources [default: 65]
     #[arg(long, help_heading = ROUNDS)]
     pub resources: Option<u32>,
-    /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; in an open workload clients leave at
-    /// once]
+    /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; in an open workload clients
+    /// leave at once]
     #[arg(long, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
     pub hold: Option<Hold>,
-    /// With a two-point hold: the share of long stays, from 0 to 1 [default: their mean is the geometric mean of the two]
+    /// With a two-point hold: the share of long stays, from 0 to 1 [default: their mean is the geometric mean of the
+    /// two]
     #[arg(long, value_name = "SHARE")]
     pub long_share: Option<f64>,
     /// How often a peer asks per second of thinking: λ [default: 0.5]
@@ -81,8 +82,8 @@ pub struct Flags {
     #[arg(long, value_name = "TIME", help_heading = OPEN, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
     pub lease: Option<Span>,
-    /// How long it runs before anything is measured [default: 300s; on an overlay 0s, or longer, and then every resource is
-    /// asked for once at the beginning, so that whoever has to be elected is]
+    /// How long it runs before anything is measured [default: 300s; on an overlay 0s, or longer, and then every
+    /// resource is asked for once at the beginning, so that whoever has to be elected is]
     #[arg(long, value_name = "TIME", help_heading = OPEN, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
     pub settle: Option<Span>,
@@ -100,11 +101,11 @@ pub struct Flags {
     /// How many requests there are in a round; each resource that is held is released with probability ½ [default: 20]
     #[arg(long, help_heading = ROUNDS)]
     pub requests: Option<u32>,
-    /// Whether so many requests are made in all or at each peer: whole, per-peer [default: whole]
+    /// Whether that is the number of requests in all or at each peer: whole, per-peer [default: whole]
     #[arg(long, help_heading = ROUNDS)]
     #[serde(with = "by_name")]
     pub load: Option<sim::Load>,
-    /// How many peers come or fail in each round, half of them each [default: 0]
+    /// How many peers join or fail in each round, half of them each [default: 0]
     #[arg(long, value_name = "PEERS", help_heading = ROUNDS)]
     pub churn: Option<u32>,
     /// How long a replica lives on average before it forgets everything [default: for ever]
@@ -124,8 +125,8 @@ pub struct Flags {
     #[arg(long, value_name = "SHARE/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub delay: Option<Pair<f64, Span>>,
-    /// A peer crashes with all its clients, and restarts with what its disk has kept: how often one does, and for how long it
-    /// is down, on average: 60s/5s
+    /// A peer crashes with all its clients, and restarts with what its disk has kept: how often one does, and for how
+    /// long it is down, on average: 60s/5s
     #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub crash: Option<Pair<Span, Span>>,
@@ -138,27 +139,29 @@ pub struct Flags {
     #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub freeze: Option<Pair<Span, Span>>,
-    /// Half of the peers and the other half do not hear of each other: how often, and for how long, on average: 60s/10s; or
-    /// only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s
+    /// Half of the peers and the other half do not hear of each other: how often, and for how long, on average:
+    /// 60s/10s; or only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s
     #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub partition: Option<Partition>,
-    /// The share of clients that are cut off from everybody as soon as they are inside, and for how long on average: 0.1/10s
+    /// The share of clients that are cut off from everybody as soon as they are inside, and for how long on average:
+    /// 0.1/10s
     #[arg(long, value_name = "SHARE/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub cut_off: Option<Pair<f64, Span>>,
     /// The share of clients that withdraw, or leave early, some time after they asked [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = FAULTS)]
     pub withdrawal: Option<f64>,
-    /// Clocks are ahead by up to so much, and fast or slow by up to so many parts in a million: 1s/200
+    /// By how much clocks are ahead at most, and by how many parts per million they are fast or slow at most: 1s/200
     #[arg(long, value_name = "TIME/PPM", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub clocks: Option<Pair<Span, u64>>,
-    /// With --replica-life: no more replicas than so many forget within any such time: 2/10s
+    /// With --replica-life: at most how many replicas forget within any interval of this length: 2/10s
     #[arg(long, value_name = "REPLICAS/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub resets_at_most: Option<Pair<u32, Span>>,
-    /// With --replica-life: how long a replica that has just forgotten is cut off from everybody, on average [default: 0s]
+    /// With --replica-life: how long a replica that has just forgotten is cut off from everybody, on average [default:
+    /// 0s]
     #[arg(long, value_name = "TIME", help_heading = FAULTS, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
     pub down_after_reset: Option<Span>,
@@ -171,7 +174,7 @@ pub struct Flags {
     /// How many of each peer's first entries the steady state leaves out [default: 20]
     #[arg(long, value_name = "ENTRIES", help_heading = CLOSED)]
     pub warm_up: Option<u32>,
-    /// What all chance is drawn from; the same seed gives the same result [default: 1]
+    /// The seed of all random numbers; the same seed gives the same result [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
 }

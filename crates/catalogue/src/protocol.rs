@@ -24,7 +24,7 @@ pub enum Protocol {
     Sigma,
     /// Sigma as printed, but that a retry is not queued a second time. Without that, ghosts stop it.
     SigmaOnce,
-    /// Whoever gets the votes is in; losers give up. MinIO's dsync is this strawman in production.
+    /// The client that gets the votes is in; losers give up. MinIO's dsync is this strawman in production.
     Strawman,
     /// The same, but losers try again after a random time.
     StrawmanRetry,

@@ -25,7 +25,8 @@ pub enum Error {
     Broken(#[from] Box<Failure>),
 }
 
-/// Is told how much has been done since it was told last. Behind a pointer, so that every protocol is compiled once, here.
+/// Is told how much has been done since it was told last. Behind a pointer, so that every protocol is compiled once,
+/// here.
 type Progress<'a> = &'a (dyn Fn(u64) + Sync);
 
 impl Setting {
@@ -222,7 +223,7 @@ trait RunReplicated {
     fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
 }
 
-/// Clients that ask again and again.
+/// A closed loop of clients.
 struct Loop<'a> {
     experiment: sim::Experiment,
     replicas: Replicas,

@@ -17,7 +17,7 @@ const LEASE: Span = Span::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
 pub struct Setting {
-    /// Which protocol.
+    /// The protocol that is simulated.
     pub protocol: Protocol,
     /// In which form; repaired, where there is only one.
     pub form: Form,
@@ -33,16 +33,16 @@ pub struct Setting {
     pub count_violations: bool,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 /// Who asks for what, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Load {
-    /// A fixed number of peers, each of which asks again and again.
+    /// A fixed number of peers in a closed loop.
     Closed(Closed),
-    /// Clients that arrive at random, each of which asks the replicas once.
+    /// An open workload: clients arrive at random, and each asks the replicas once.
     Open(Open),
     /// Peers on an overlay that ask for many resources, round after round.
     Rounds(Rounds),
@@ -79,7 +79,7 @@ pub struct Voters {
 /// An open workload (Sigma paper, §5).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Open {
-    /// Who votes.
+    /// How many replicas there are, and how many votes win.
     pub voters: Voters,
     /// How long a client stays inside; `None`: it leaves at once.
     pub hold: Option<Hold>,
@@ -175,7 +175,7 @@ fn among(flags: &Flags, protocol: Protocol) -> Result<Among, Refused> {
     }
 }
 
-/// Whether clients of replicas are to ask again and again.
+/// Whether clients of replicas run in a closed loop.
 fn is_loop(flags: &Flags) -> bool {
     let is_said = [flags.peers, flags.entries, flags.warm_up].iter().any(Option::is_some);
     is_said || flags.think_rate.is_some()
@@ -255,7 +255,7 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
     Ok(faults)
 }
 
-/// By default so many replicas; and the same share of them wins, or the smallest majority.
+/// The default number of replicas; and the same share of them wins, or the smallest majority.
 fn voters(flags: &Flags, replicas: u32, votes: u32) -> Result<Voters, Refused> {
     let n = flags.replicas.unwrap_or(replicas);
     if !(1..=64).contains(&n) {
@@ -345,7 +345,7 @@ impl Setting {
         }
     }
 
-    /// Measured delays, and those made like them, have so many hosts and no more.
+    /// Measured delays, and those made like them, have a fixed number of hosts.
     fn check_hosts(&self) -> Result<(), Refused> {
         let newcomers = match &self.load {
             Load::Closed(_) => false,

@@ -26,9 +26,9 @@ const LOGGED: &str = "info,libp2p_swarm=warn";
 
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
-/// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live page.
-/// On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases have
-/// ended, hands everything over to the other peers, and ends. A second signal ends it at once.
+/// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
+/// page. On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases
+/// have ended, hands everything over to the other peers, and ends. A second signal ends it at once.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -40,8 +40,8 @@ What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [defa
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. May be given several
-    /// times; addresses that other machines can reach need a token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
+    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable;
+    /// addresses that other machines can reach need a bearer token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
     /// /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,

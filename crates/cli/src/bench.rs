@@ -14,7 +14,7 @@ pub struct Options {
     /// One short round: whether it works, not how well
     #[arg(long)]
     quick: bool,
-    /// Compare with a server that is installed here; may be said several times. It is started for the time of the bench
+    /// Compare with a server that is installed here; repeatable. It is started for the time of the bench
     #[arg(long, value_name = "SERVER")]
     against: Vec<Against>,
     /// The result as JSON

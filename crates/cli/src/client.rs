@@ -74,13 +74,13 @@ impl AgentArgs {
         self.at(endpoint)
     }
 
-    /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that has
-    /// died: going on without it would be a cluster apart from the one it was in.
+    /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that
+    /// has died: going on without it would be a cluster apart from the one it was in.
     pub fn find(&self) -> Result<Option<Client>> {
         if let Some(endpoint) = self.named()? {
             return self.at(endpoint).map(Some);
         }
-        // Who has no place for a socket has no agent.
+        // Without a place for its socket there is no agent.
         let Ok(path) = socket() else { return Ok(None) };
         match UnixStream::connect(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -109,7 +109,7 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// The token in a file.
+/// The bearer token in a file.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unusable)?;

@@ -30,8 +30,8 @@ const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Start a cluster of peers in this process, with clients and a live page
 ///
-/// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where the
-/// tokens are, who waits, and for how long. Nothing is left when it ends.
+/// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where
+/// the tokens are, who waits, and for how long. Nothing is left when it ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -56,7 +56,7 @@ pub struct Options {
     /// Where the page is served: a port of this machine, 0 for any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     http: SocketAddr,
-    /// End after so long, and not only on Ctrl-C
+    /// End after this long, and not only on Ctrl-C
     #[arg(long = "for", value_name = "DUR", value_parser = duration)]
     runs_for: Option<Duration>,
 }
@@ -105,7 +105,7 @@ async fn demo(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// So many peers, the others joining the first.
+/// This many peers, the others joining the first.
 async fn start(many: u16) -> Result<Vec<Peer>> {
     let secret = Secret::generate();
     let builder = || Peer::builder().listen(SocketAddr::from(([127, 0, 0, 1], 0))).secret(secret.clone());

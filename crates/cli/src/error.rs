@@ -21,7 +21,7 @@ pub enum Error {
     /// A protocol broke a rule.
     #[error("{failure}\nTo see it again: {again}")]
     Broken {
-        /// What happened.
+        /// The rule that was broken, and the seed.
         failure: Box<Failure>,
         /// The command that shows it.
         again: String,
@@ -44,7 +44,7 @@ pub enum Error {
     /// A file that was named cannot be used.
     #[error("cannot use {path}: {source}. Check the file, or name another one")]
     File {
-        /// The file.
+        /// The file as it was named.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -52,7 +52,7 @@ pub enum Error {
     /// The data folder cannot be used.
     #[error("cannot use the data folder {path}: {source}. Make it writable, or name another one with --data-dir")]
     Folder {
-        /// The folder.
+        /// The data folder.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -60,7 +60,7 @@ pub enum Error {
     /// Another agent has the data folder.
     #[error("an agent with the data folder {path} runs already: stop it, or give this one a folder with --data-dir")]
     SecondAgent {
-        /// The folder.
+        /// The data folder that both want.
         path: PathBuf,
     },
     /// Nothing could be listened on for clients.
@@ -158,7 +158,7 @@ pub mod exit {
 
     /// Prints what the parser has to say: help and version are no errors.
     pub fn after_parsing(error: &clap::Error) -> ExitCode {
-        // A person wants the usage; a log wants one line. Who has typed nothing at all wants the help.
+        // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             let text = error.to_string();

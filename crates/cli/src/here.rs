@@ -25,16 +25,17 @@ pub struct PeerArgs {
     /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is the one
-    /// that it listens on
+    /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is
+    /// the one that it listens on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
-    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). May be given several times; one that answers
-    /// is enough [default: the peers of this data folder that run on this machine; a new cluster if there are none]
+    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). Repeatable; one
+    /// that answers is enough [default: the peers of this data folder that run on this machine; a new cluster if there
+    /// are none]
     #[arg(long, value_name = "ADDR")]
     join: Vec<String>,
-    /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in the
-    /// data folder, made at the first start]
+    /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in
+    /// the data folder, made at the first start]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// The folder for secret and identity [default: $PEERLOCK_DATA_DIR, $XDG_DATA_HOME/peerlock or

@@ -26,7 +26,7 @@ pub struct Options {
     /// The folder that the report is written to. Points that are there already are not run again
     #[arg(long, default_value = "out", value_name = "DIR")]
     out: PathBuf,
-    /// What all chance is drawn from; the same seed gives the same report
+    /// The seed of all random numbers; the same seed gives the same report
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many threads [default: one per core]

@@ -63,8 +63,8 @@ pub struct Options {
     /// How long the slot stands without being renewed: others wait so long if this machine vanishes
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     ttl: Duration,
-    /// What to do when the slot is lost: ask the command to end (SIGTERM) and kill it if it does not, kill it at once, or
-    /// let it run on beside others
+    /// What to do when the slot is lost: ask the command to end (SIGTERM) and kill it if it does not, kill it at once,
+    /// or let it run on beside others
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
     /// How long before the lease's end the command must begin to stop [default: a fifth of the lease]
@@ -142,8 +142,8 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let request = options.request.of(&options.name, lease.ttl, label(&options.command)).grace(lease.grace);
     let acquired = async {
         let hold = client.hold(request, |place| show.waiting(&options.name, place)).await?;
-        // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever the
-        // other side counts from is later.
+        // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
+        // the other side counts from is later.
         let asked = Moment::now();
         let end = lease.end(asked, hold.renew().await?);
         Ok::<_, Error>((hold, end))
@@ -167,8 +167,8 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
 }
 
-/// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it has less
-/// already.
+/// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
+/// has less already.
 async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
     let stop = hold.keep(Moment::now, |asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
     let time_to_stop = match stop {

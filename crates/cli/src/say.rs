@@ -1,5 +1,5 @@
-//! What we say beside what we print: one line, written in one piece, so that nobody who writes to the same terminal comes in
-//! between.
+//! What we say beside what we print: one line, written in one piece, so that nobody who writes to the same terminal
+//! comes in between.
 
 use std::io::{Write as _, stderr};
 
@@ -18,7 +18,7 @@ pub fn tell(what: &impl Serialize) {
     }
 }
 
-/// Whoever has closed our standard error does not want to hear.
+/// If our standard error is closed, the line is dropped.
 fn write(line: String) {
     let _gone = stderr().write_all(line.as_bytes());
 }

@@ -21,8 +21,8 @@ pub struct Options {
     /// How many threads [default: one per core]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// One JSON object on standard output, times in seconds; `setting` is all that the run depends on, by the names of the
-    /// flags
+    /// One JSON object on standard output, times in seconds; `setting` is all that the run depends on, by the names of
+    /// the flags
     #[arg(long)]
     json: bool,
 }

@@ -48,7 +48,7 @@ pub enum Violation {
     Stuck(Vec<(PeerId, Ticket)>),
     /// Whatever happens from here on, within the limits, somebody will wait for ever; these do now.
     Hopeless(Vec<(PeerId, Ticket)>),
-    /// A run without end: after so many steps everything is as before.
+    /// A run without end: after this many steps everything is as before.
     Livelock(usize),
 }
 

@@ -109,7 +109,7 @@ impl Graph {
         leads_there
     }
 
-    /// Takes away states to which no step leads, again and again: what remains lies on a cycle or behind one. A walk
+    /// Takes away states to which no step leads, repeatedly: what remains lies on a cycle or behind one. A walk
     /// back along the remaining states must then come to a cycle, whose state nearest to the start it gives.
     fn state_on_cycle(&self) -> Option<u32> {
         let mut steps_to = vec![0_u32; self.states()];

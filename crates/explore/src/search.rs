@@ -25,7 +25,7 @@ use crate::{Action, Explorable, Trace, Violation, World};
 /// What was looked at, when nothing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explored {
-    /// Different states.
+    /// How many different states were seen.
     pub states: usize,
     /// Ways to get from one state to another.
     pub steps: usize,
@@ -38,7 +38,7 @@ pub struct Explored {
 /// A shortest run that breaks a promise.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// What broke.
+    /// The promise that was broken.
     pub violation: Violation,
     /// How many steps it takes to get there.
     pub steps: usize,
@@ -138,7 +138,7 @@ fn search<P: Explorable>(
 /// What a state means to [`explore_with_hope`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hope {
-    /// Nobody waits.
+    /// Nobody waits any more.
     Fulfilled,
     /// Somebody waits, and must be able to get in.
     Needed,

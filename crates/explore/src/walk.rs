@@ -4,7 +4,7 @@ use peerlock_base::Rng;
 
 use crate::{Action, Counterexample, Explorable, Fate, Trace, Violation, World};
 
-/// How seldom something happens that need not, such as a death: in one step of so many. Else it would all be over
+/// How seldom something happens that need not, such as a death: in one step of this many. Else it would all be over
 /// before the first client is inside.
 const SELDOM: u64 = 40;
 

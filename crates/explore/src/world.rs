@@ -32,7 +32,7 @@ pub struct Letter<M> {
     pub from: PeerId,
     /// Who shall get it.
     pub to: PeerId,
-    /// What it says.
+    /// The message as it was sent.
     pub message: M,
 }
 
@@ -112,9 +112,10 @@ struct Rules {
 
 /// Some peers, their clients and the messages between them, at one moment.
 ///
-/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]) unless the limits
-/// let it pass, since any order of events is tried and a protocol's promises must not depend on how long things take; a
-/// pending timer may run out at any moment, as long as the limits allow. Every step is given the same random numbers.
+/// A copy is cheap: peers and messages are shared until they change. Time stands still ([`Time::ZERO`]) unless the
+/// limits let it pass, since any order of events is tried and a protocol's promises must not depend on how long things
+/// take; a pending timer may run out at any moment, as long as the limits allow. Every step is given the same random
+/// numbers.
 #[derive(PartialEq)]
 pub struct World<P: Explorable> {
     rules: Arc<Rules>,

@@ -20,8 +20,8 @@ use peerlock_mutex::{
 };
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
-/// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and further words,
-/// of which `ordered` means FIFO links.
+/// What the scenarios of both forms of Fair-K begin with, `peers 1..8 tokens 1 2 3 root 3`: the peers, the layout, and
+/// further words, of which `ordered` means FIFO links.
 type Start<'a> = (Vec<PeerId>, Layout, &'a [&'a str]);
 
 fn start<'a>(words: &'a [&'a str], usage: &impl Fn() -> String) -> Result<Start<'a>, String> {
@@ -131,8 +131,8 @@ fn e2e(words: &[&str]) -> Result<World<OnRoutes<E2e>>, String> {
     on_routes(words, |id, replicas, is_printed| E2e::new(id, replicas, config(is_printed)))
 }
 
-/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. After that `printed` for
-/// the paper's form.
+/// `peers replicas 3 votes 2 clients 2`: peers 0, 1 and 2 are the replicas, 3 and 4 have the clients. After that
+/// `printed` for the paper's form.
 fn sigma(words: &[&str]) -> Result<World<Sigma>, String> {
     let usage = || format!("peers replicas N votes M clients C [printed], not {words:?}");
     let number = |word: &str| word.parse::<u32>().map_err(|_| usage());

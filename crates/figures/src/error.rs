@@ -17,7 +17,7 @@ pub enum Error {
     /// An experiment file makes no sense; nothing was run or written.
     #[error("the experiment file of {id} is wrong: {what}")]
     Experiment {
-        /// Which.
+        /// The experiment's name.
         id: String,
         /// What is wrong.
         what: String,
@@ -33,9 +33,9 @@ pub enum Error {
     /// A protocol broke a rule.
     #[error("{run}: {failure}")]
     Broken {
-        /// Which run.
+        /// The command that simulates this run.
         run: String,
-        /// What happened.
+        /// The rule, and the seed with which it is broken.
         failure: Box<Failure>,
     },
 }

@@ -16,7 +16,7 @@ pub struct Figure {
     pub id: String,
     /// The file itself.
     pub source: String,
-    /// What it says.
+    /// Its content, parsed.
     pub file: File,
 }
 
@@ -40,7 +40,7 @@ pub struct File {
     /// The pictures side by side; each has all the curves, unless it says otherwise.
     #[serde(rename = "panel")]
     pub panels: Vec<Panel>,
-    /// The curves.
+    /// The curves of all panels, in the order of the legend.
     #[serde(rename = "curve")]
     pub curves: Vec<Curve>,
     /// What the paper says in numbers.
@@ -91,7 +91,7 @@ struct Quick {
     settings: Table,
 }
 
-/// One picture.
+/// One diagram of a figure.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Panel {
     /// What stands above it.
@@ -109,7 +109,7 @@ pub struct Panel {
     settings: Table,
 }
 
-/// One curve.
+/// One curve, drawn in every panel that does not leave it out.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Curve {
     /// What the legend calls it.
@@ -165,9 +165,9 @@ pub enum Claim {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least.
+    /// The lower end.
     pub from: Option<f64>,
-    /// The most.
+    /// The upper end.
     pub to: Option<f64>,
 }
 
@@ -207,14 +207,14 @@ impl Number {
 pub struct Dot {
     /// Its place on the horizontal axis; 0 in a distribution.
     pub x: f64,
-    /// The run.
+    /// The run that is simulated for it.
     pub point: Point,
 }
 
 /// A figure with every run spelled out.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The figure.
+    /// The experiment file as it was read.
     pub figure: Figure,
     /// What each panel draws; none for a distribution.
     pub metrics: Vec<Option<Metric>>,

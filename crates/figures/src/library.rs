@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(found, FILES.len());
     }
 
-    /// Every run that a file stands for is spelled out, so that no wrong name is found an hour into a full run; and each is
-    /// the same after its command has been typed, and after JSON.
+    /// Every run that a file stands for is spelled out, so that no wrong name is found an hour into a full run; and
+    /// each is the same after its command has been typed, and after JSON.
     #[test]
     fn every_file_makes_sense_in_full_and_quickly_and_every_run_can_be_repeated() {
         for figure in select(&[]).unwrap() {

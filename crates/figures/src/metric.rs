@@ -17,7 +17,7 @@ pub struct Measured {
     pub order_inversions: u64,
     /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
     pub longest_of_peers: Vec<f64>,
-    /// Their mean.
+    /// The mean of `longest_of_peers` over all trials.
     pub longest_of_peers_mean: Option<f64>,
     /// How often somebody went inside in steady state.
     pub steady_entries: u64,
@@ -57,7 +57,7 @@ pub struct OfRounds {
     stuck: f64,
     /// Messages that a peer got in a round: the percentiles from 0 to 100.
     load: Vec<f64>,
-    /// Their mean.
+    /// The mean of `load` over all peers, rounds and trials.
     load_mean: Option<f64>,
 }
 
@@ -152,7 +152,7 @@ impl Measured {
 pub struct Metric {
     /// Its name in experiment files and tables.
     pub name: &'static str,
-    /// Its unit.
+    /// The unit as it stands in tables, such as `s`.
     pub unit: &'static str,
     /// How exactly it is taken, for the reader of a report.
     pub reading: &'static str,

@@ -22,11 +22,11 @@ pub struct Plan {
 /// How far a run has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// So many entries are to be simulated in all.
+    /// How many entries are to be simulated in all.
     ToDo(u64),
     /// This point comes next.
     Point(&'a str),
-    /// So many entries more have been simulated.
+    /// How many more entries have been simulated.
     Done(u64),
 }
 
@@ -50,7 +50,7 @@ pub enum Verdict {
 }
 
 impl Plan {
-    /// Spells out every run of `figures`; all chance is drawn from `seed`.
+    /// Spells out every run of `figures`; all random numbers are drawn from `seed`.
     ///
     /// # Errors
     /// An experiment file makes no sense.

@@ -14,13 +14,13 @@ use svg::{Anchor, Svg};
 pub struct Plot {
     /// For those who cannot see it.
     pub title: String,
-    /// The pictures.
+    /// The panels, from left to right and from top to bottom.
     pub panels: Vec<Panel>,
     /// What each style stands for.
     pub legend: Vec<(String, usize)>,
 }
 
-/// One picture.
+/// One diagram with its own axes.
 #[derive(Debug)]
 pub struct Panel {
     /// What stands above it.
@@ -29,7 +29,7 @@ pub struct Panel {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// The lines.
+    /// The curves; the first is drawn first.
     pub lines: Vec<Line>,
     /// Published numbers: rings where the paper says the curves should be.
     pub rings: Vec<(f64, f64)>,
@@ -42,7 +42,7 @@ pub struct Line {
     pub style: usize,
     /// Where it goes.
     pub points: Vec<(f64, f64)>,
-    /// Which of its points bear a marker: every so manieth.
+    /// Every nth point bears a marker.
     pub marker_every: usize,
 }
 
@@ -87,7 +87,7 @@ struct Frame {
 }
 
 impl Plot {
-    /// The picture.
+    /// The whole plot as an SVG document.
     pub fn svg(&self) -> String {
         let columns = self.panels.len().min(2);
         let (width, height) = if columns == 1 { (720.0, 400.0) } else { (450.0, 330.0) };

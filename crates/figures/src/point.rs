@@ -93,8 +93,8 @@ impl Point {
     }
 }
 
-/// What theory says: as many are served as come or as the latencies allow; and how likely a quorum breaks while a client
-/// stays inside.
+/// What theory says: as many are served as come or as the latencies allow; and how likely a quorum breaks while a
+/// client stays inside.
 fn theory(setting: &Setting) -> Result<Theory, String> {
     let Load::Open(open) = &setting.load else { return Err("there is a theory of open workloads only".into()) };
     let (low, high) = match setting.latency {

@@ -22,7 +22,7 @@ pub struct Provenance {
     pub commit: String,
     /// The command that made the report.
     pub command: String,
-    /// What all chance was drawn from; as text, since TOML's numbers have a sign.
+    /// The seed of all random numbers; as text, since TOML's numbers have a sign.
     pub seed: String,
     /// How long the runs took.
     pub duration: String,
@@ -31,7 +31,7 @@ pub struct Provenance {
 /// What a report says about the published numbers.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The page.
+    /// Where the report was written.
     pub page: PathBuf,
     /// How many numbers we claim to reproduce.
     pub claimed: usize,
@@ -39,7 +39,8 @@ pub struct Outcome {
     pub moved: Vec<String>,
 }
 
-/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`, `ID.toml`.
+/// Writes the report into the folder `out`: `report.html`, `run.toml`, and for each figure `ID.svg`, `ID.csv`,
+/// `ID.toml`.
 ///
 /// # Errors
 /// A file cannot be written.

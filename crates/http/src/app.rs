@@ -30,7 +30,7 @@ struct Shared {
     times: Times,
     /// Keys for the names of grants.
     keys: RandomState,
-    /// Whether the agent stops. Whoever has a receiver has something to end before.
+    /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
     closing: watch::Sender<bool>,
 }
 
@@ -79,7 +79,7 @@ impl App {
         self.shared.closing.closed().await;
     }
 
-    /// All routes.
+    /// All routes: those of the API and those of the page.
     pub(crate) fn router(&self) -> Router {
         let (router, _) = self.routes().split_for_parts();
         router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
@@ -92,8 +92,8 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept while
-    /// the agent was started again must not renew what is another's by now.
+    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept
+    /// while the agent restarted must not renew what is another's by now.
     pub(crate) fn grant_name(&self, name: &Name, grant: GrantId) -> String {
         format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant)))
     }
@@ -115,7 +115,7 @@ impl App {
 )]
 struct Document;
 
-/// Where the agent was given a token, clients must send it.
+/// Where the agent was given a bearer token, clients must send it.
 struct Bearer;
 
 impl Modify for Bearer {
@@ -125,7 +125,7 @@ impl Modify for Bearer {
     }
 }
 
-/// This document.
+/// The description of this API, in OpenAPI's format.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
 async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
     Json(app.routes().into_openapi())

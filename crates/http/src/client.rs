@@ -19,8 +19,8 @@ use crate::{Endpoint, Failure, Token};
 use connection::Connection;
 use lines::Lines;
 
-/// An agent, as its clients see it. Copies share their connections, which are kept open between calls. Dropping a call's
-/// future closes the connection it was made on, and so withdraws what was asked.
+/// An agent, as its clients see it. Copies share their connections, which are kept open between calls. Dropping a
+/// call's future closes the connection it was made on, and so withdraws what was asked.
 ///
 /// ```no_run
 /// # async fn f() -> Result<(), peerlock_service::Error> {

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 use crate::input::About;
 use crate::{App, Failure};
 
-/// This route.
+/// The route that streams events.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(events))
 }

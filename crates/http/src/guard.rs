@@ -18,7 +18,7 @@ pub enum Door {
     Unix,
     /// Only this machine connects. But a browser on it does so for any web page: those are told by their headers.
     Loopback,
-    /// Who does not know it has no say.
+    /// A bearer token: requests without it are refused.
     Token(Token),
 }
 
@@ -30,7 +30,7 @@ pub async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) 
     }
 }
 
-/// The page itself is no secret, and a browser has no token before it.
+/// The page itself is no secret, and a browser has no bearer token before it has the page.
 fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/")
 }

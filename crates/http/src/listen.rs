@@ -30,7 +30,7 @@ pub(crate) enum Socket {
 /// Why it cannot be listened there. Nothing has been changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Everybody could release everything.
+    /// Without a bearer token everybody could release everything.
     #[error(
         "{address} can be reached from other machines, and there is no token: give one that clients must know, \
          or listen on 127.0.0.1 or a Unix socket"
@@ -42,19 +42,19 @@ pub enum ListenError {
     /// Another agent is there.
     #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
     InUse {
-        /// Where.
+        /// The socket or address that it listens at.
         endpoint: Endpoint,
     },
     /// There is a file that is no socket.
     #[error("{path} is there and is no socket: move it away, or choose another place")]
     NoSocket {
-        /// The file.
+        /// Where the socket was to be.
         path: PathBuf,
     },
     /// The system does not let us.
     #[error("cannot listen at {endpoint}: {source}. Choose another place, or make this one usable for this user")]
     Cannot {
-        /// Where.
+        /// The socket or address that was asked for.
         endpoint: Endpoint,
         /// What the system said.
         source: io::Error,
@@ -62,8 +62,8 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at an endpoint. A token is needed where other machines come in, and asked for wherever it was given; but
-    /// not on a Unix socket, which only its owner can use.
+    /// Listens at an endpoint. A bearer token is needed where other machines come in, and asked for wherever it was
+    /// given; but not on a Unix socket, which only its owner can use.
     ///
     /// # Errors
     /// See [`ListenError`].

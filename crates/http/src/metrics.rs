@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 
 use crate::{App, Failure};
 
-/// This route.
+/// The route that Prometheus scrapes.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(metrics))
 }

@@ -15,7 +15,7 @@ use crate::hold::Hold;
 use crate::input::{Input, Named};
 use crate::{App, Failure};
 
-/// These routes.
+/// The routes of resources, their slots, and the peers.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(acquire))
@@ -128,8 +128,8 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }
 
-/// A client's request for the resource in the path. Its id is one among those that ask in the same way: an `acquire` must
-/// not keep what a `hold` has for its connection.
+/// A client's request for the resource in the path. Its id is one among those that ask in the same way: an `acquire`
+/// must not keep what a `hold` has for its connection.
 fn named(name: Name, how: &str, mut request: Request) -> Request {
     request.name = name.into();
     request.request_id = request.request_id.map(|id| format!("{how}\n{id}"));

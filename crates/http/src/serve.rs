@@ -19,15 +19,15 @@ use crate::App;
 use crate::guard::guard;
 use crate::listen::{Listener, Socket};
 
-/// A connection that says nothing, or not a whole head, is closed after so long.
+/// A connection that says nothing, or not a whole head, is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A client has so long to take its last answer when the agent stops.
+/// How long a client has to take its last answer when the agent stops.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// When there are no more file descriptors, we wait for one to become free.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event streams
-/// end, and after two seconds at most nothing is left.
+/// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
+/// streams end, and after two seconds at most nothing is left.
 pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
     let router = app.router();
     let doors = listeners.iter().map(|listener| {

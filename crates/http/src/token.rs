@@ -17,7 +17,7 @@ pub struct BadToken;
 const LEAST: usize = 16;
 
 impl Token {
-    /// This token, without what is blank around it, as files and variables have it.
+    /// This bearer token, without the white space around it that files and variables have.
     ///
     /// # Errors
     /// If it is too short, or cannot stand in a header.

@@ -1,7 +1,8 @@
 //! What the live page draws: one or several peers from the inside, put together.
 //!
-//! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where the
-//! others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks the others.
+//! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where
+//! the others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks
+//! the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,11 +26,11 @@ use crate::Failure;
 use crate::input::About;
 use crate::waits::{Second, Waits};
 
-/// So many of those who wait are shown by name.
+/// At most this many of those who wait are shown by name.
 const MOST_SHOWN: usize = 100;
-/// The others have so long to answer. Well within the time that the page waits for us.
+/// How long the others have to answer. Well within the time that the page waits for us.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Of so many resources the waits are kept.
+/// The waits of at most this many resources are kept.
 const MOST_RESOURCES: usize = 1000;
 
 /// Watches peers without changing anything.
@@ -131,7 +132,7 @@ pub struct View {
 /// A peer on the ring.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewPeer {
-    /// Who.
+    /// The peer's number, in decimal digits.
     pub peer: String,
     /// What to call it: its number in a demo, else its address.
     pub label: String,
@@ -145,10 +146,10 @@ pub struct ViewPeer {
     pub seen: bool,
 }
 
-/// A resource.
+/// A resource, with what the peers that are seen or were asked know of it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct ViewResource {
-    /// Its name.
+    /// The name by which clients ask for it.
     #[schema(value_type = String)]
     pub name: Name,
     /// How many may be inside at a time; nothing while it is being founded.
@@ -180,7 +181,7 @@ pub struct Pointer {
     pub to: String,
 }
 
-/// A token.
+/// The token of one slot, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewToken {
     /// The slot that it stands for.
@@ -198,7 +199,7 @@ pub struct ViewToken {
 /// One who waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewWaiter {
-    /// Where.
+    /// The number of the peer where it waits.
     pub peer: String,
     /// Which of that peer's tickets; its place in line if the peer that keeps the line was asked.
     pub ticket: u64,

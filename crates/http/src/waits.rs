@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// So many seconds are kept.
+/// How many seconds are kept.
 pub const KEPT: u64 = 120;
 
 /// The entries into one resource.

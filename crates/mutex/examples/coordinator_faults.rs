@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release -p peerlock-mutex --example coordinator_faults [RUNS [FIRST_SEED]]`
 //!
-//! Every seed draws a group of replicas, a load and its troubles: messages that overtake each other, loss and duplication of
-//! 1 %, replicas that lose their memory and are down for a while, partitions, clients that crash, withdraw and are cut
-//! off, clocks that differ. The same seeds are then played as printed.
+//! Every seed draws a group of replicas, a load and its troubles: messages that overtake each other, loss and
+//! duplication of 1 %, replicas that lose their memory and are down for a while, partitions, clients that crash,
+//! withdraw and are cut off, clocks that differ. The same seeds are then played as printed.
 
 #[path = "../tests/trouble/mod.rs"]
 mod trouble;

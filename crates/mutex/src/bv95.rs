@@ -22,9 +22,9 @@
 //!   │              ├──────────────────────────► 2
 //! ```
 //!
-//! *Departure:* any number of clients wait at one peer, each ticket in its own right, and a waiting ticket may withdraw,
-//! as in [Fair-K](crate::fair_k). A token that nobody wants elsewhere goes to the oldest ticket that waits at the same
-//! peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
+//! *Departure:* any number of clients wait at one peer, each ticket in its own right, and a waiting ticket may
+//! withdraw, as in [Fair-K](crate::fair_k). A token that nobody wants elsewhere goes to the oldest ticket that waits at
+//! the same peer, whichever tree that has picked; its place there passes the token on, as if it had withdrawn.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -41,9 +41,9 @@ pub enum Message {
     /// Somebody asks. From a requester to its parent, and on from parent to parent until it reaches one that keeps it;
     /// answered by `Token`.
     Request {
-        /// Which tree.
+        /// The tree, which is named after its token's slot.
         slot: u32,
-        /// Who asks.
+        /// The requester, not the peer that passes the request on.
         claim: Claim,
     },
     /// From the one who leaves to the next in line.

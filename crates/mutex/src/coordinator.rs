@@ -1,8 +1,8 @@
-//! The coordinator protocol: replicas that elect who decides (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair Mutual
-//! Exclusion Protocol in Peer-to-Peer Systems").
+//! The coordinator protocol: replicas that elect who decides (Obeidat, Gubarev, Al-yousef: "Decentralized and Fair
+//! Mutual Exclusion Protocol in Peer-to-Peer Systems").
 //!
-//! One of n replicas is the *coordinator*. It answers every request with the queue and tells everybody who waits of every
-//! newcomer, so that each has the complete queue, and whoever leaves passes the token straight to the next:
+//! One of n replicas is the *coordinator*. It answers every request with the queue and tells everybody who waits of
+//! every newcomer, so that each has the complete queue, and whoever leaves passes the token straight to the next:
 //!
 //! ```text
 //!   A (inside)      R₀ (coordinator)     B
@@ -16,43 +16,45 @@
 //! ```
 //!
 //! The form of Figure 1 is [`Config::PRINTED`]. Its second client waits for ever; each switch in [`Config`] names one
-//! defect and its repair. [`Config::REPAIRED`] is what we use. How the replicas agree on a coordinator is in `group.rs`.
+//! defect and its repair. [`Config::REPAIRED`] is what we use. How the replicas agree on a coordinator is in
+//! `group.rs`.
 //!
 //! # Why it is safe
 //!
-//! *Assumptions.* Messages may be lost, doubled, delayed and overtaken without bound; replicas and clients may stop at any
-//! time, and replicas forget; the rates of any two clocks differ by less than a thousandth, and timers are not late where
-//! a client's lease ends. For rising fencing numbers also: at any time a majority of the replicas remembers.
+//! *Assumptions.* Messages may be lost, doubled, delayed and overtaken without bound; replicas and clients may stop at
+//! any time, and replicas forget; the rates of any two clocks differ by less than a thousandth, and timers are not late
+//! where a client's lease ends. For rising fencing numbers also: at any time a majority of the replicas remembers.
 //!
-//! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself counted, have promised to follow nobody else.
-//!    A promise lasts for a [term](Config::term) from the moment at which it is given, and is counted from the moment at which
-//!    the message that it answers was sent. Two sets of m share a replica, and a replica has one promise out at a
-//!    time. One that has forgotten its promises gives none until a term has passed, when they have all ended. A coordinator whose
-//!    promises have lapsed is out of office, for good, until it is elected again: so on the wrong side of a
-//!    partition there is none.
-//! 2. *One chain at a time.* Whoever is inside was let in by a coordinator, or got the token from one who was: a chain of
-//!    hand-overs. A coordinator begins a chain when it knows that the one before has ended, because its last
-//!    owner left without a successor; or when the chain's lease has run out. It prolongs the lease by telling clients; and a client
-//!    goes inside, and stays, only until the end that it was told, by its own clock, of the owner at that time or of one
-//!    before it. So everybody of the chain is out by then, be the token handed over or lost.
-//! 3. *Over elections.* What a coordinator has granted is written down nowhere but at the client; no grant waits for the other
-//!    replicas. Instead a new coordinator begins no chain until a lease time has passed (*grace*): its predecessor could
-//!    prolong no lease after its own promises had lapsed. Meanwhile owners renew their leases with it, and hand the token on as ever.
-//!    The memory of a voter is a hint that spares time; for safety it is never needed.
+//! 1. *One coordinator at a time.* A coordinator acts only while m replicas, itself counted, have promised to follow
+//!    nobody else. A promise lasts for a [term](Config::term) from the moment at which it is given, and is counted from
+//!    the moment at which the message that it answers was sent. Two sets of m share a replica, and a replica has one
+//!    promise out at a time. One that has forgotten its promises gives none until a term has passed, when they have all
+//!    ended. A coordinator whose promises have lapsed is out of office, for good, until it is elected again: so on the
+//!    wrong side of a partition there is none.
+//! 2. *One chain at a time.* Whoever is inside was let in by a coordinator, or got the token from one who was: a chain
+//!    of hand-overs. A coordinator begins a chain when it knows that the one before has ended, because its last owner
+//!    left without a successor; or when the chain's lease has run out. It prolongs the lease by telling clients; and a
+//!    client goes inside, and stays, only until the end that it was told, by its own clock, of the owner at that time
+//!    or of one before it. So everybody of the chain is out by then, be the token handed over or lost.
+//! 3. *Over elections.* What a coordinator has granted is written down nowhere but at the client; no grant waits for
+//!    the other replicas. Instead a new coordinator begins no chain until a lease time has passed (*grace*): its
+//!    predecessor could prolong no lease after its own promises had lapsed. Meanwhile owners renew their leases with
+//!    it, and hand the token on as ever. The memory of a voter is a hint that spares time; for safety it is never
+//!    needed.
 //!
 //! # Numbers
 //!
 //! A hand-over adds 1 to the fencing number, and so does a coordinator after a RELEASE that ends a chain. After a lease
-//! has run out, the coordinator goes on from the next multiple of [`LEAP`](fencing::LEAP), since it cannot know how often the
-//! token was handed over; a chain is no longer than that. A new coordinator's first chain begins at its epoch times 2⁴⁰.
-//! Epochs rise: a candidate needs the votes of m who have seen no higher one, and one who has forgotten gets to
-//! know them from the coordinator before it votes again. If so many forget that no majority remembers, the rest begin anew,
-//! which is as safe, but numbers may begin anew, too.
+//! has run out, the coordinator goes on from the next multiple of [`LEAP`](fencing::LEAP), since it cannot know how
+//! often the token was handed over; a chain is no longer than that. A new coordinator's first chain begins at its epoch
+//! times 2⁴⁰. Epochs rise: a candidate needs the votes of m who have seen no higher one, and one who has forgotten gets
+//! to know them from the coordinator before it votes again. If so many forget that no majority remembers, the rest
+//! begin anew, which is as safe, but numbers may begin anew, too.
 //!
 //! # Nobody waits for ever
 //!
 //! Clients ask again until they are inside, first all replicas and then the one that answers; a coordinator that knows
-//! them changes nothing but the time it last heard of them. RELEASEs are sent again until the coordinator has
+//! them changes nothing but the time it last heard of them. RELEASEs are retransmitted until the coordinator has
 //! confirmed one. A grant that nobody wants any more goes back to the coordinator, and so does one whose
 //! owner knows no successor: then the coordinator serves the first of its own queue. All the rest may get lost.
 //!
@@ -85,22 +87,25 @@ const EPOCH: u64 = 1 << 40;
 /// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long an owner's lease is good for without renewal; also how long one who waits may be silent. 10 s: our choice,
-    /// as in Sigma.
+    /// How long an owner's lease is good for without renewal; also how long one who waits may be silent. 10 s: our
+    /// choice, as in Sigma.
     pub lease: Span,
     /// How long a replica's promise to its coordinator is good for. 4 s: our choice, four pings.
     pub term: Span,
-    /// *periodOfTime*: how often replicas ping their coordinator, and in print how long they wait for OK. 1 s: our choice.
+    /// *periodOfTime*: how often replicas ping their coordinator, and in print how long they wait for OK. 1 s: our
+    /// choice.
     pub ping: Span,
-    /// After so long a client asks again that was not answered. 0.5 s: our choice, more than a round trip.
+    /// After this long a client that was not answered asks again. 0.5 s: our choice, more than a round trip.
     pub retry: Span,
-    /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and to those who wait, so that the owner never
-    /// knows of anybody to release to.
+    /// ADDREQUEST goes to the owner, too. In print it goes to the replicas and to those who wait, so that the owner
+    /// never knows of anybody to release to.
     pub owner_told: bool,
-    /// Replicas act on RELEASE. In print they have no handler for it, and think that the first owner is inside for ever.
+    /// Replicas act on RELEASE. In print they have no handler for it, and think that the first owner is inside for
+    /// ever.
     pub replicas_hear_release: bool,
-    /// RELEASE names the successor; if the owner knows none the coordinator serves the first of its queue. In print whoever
-    /// finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves one behind.
+    /// RELEASE names the successor; if the owner knows none the coordinator serves the first of its queue. In print
+    /// whoever finds itself first in its own queue is next: a RELEASE that overtakes ADDREQUEST or RESPONSE leaves one
+    /// behind.
     pub named_successor: bool,
     /// The coordinator numbers requests. In print they are in the order of the clients' time stamps, and one that comes
     /// late but was asked early makes a second head of the queue.
@@ -108,21 +113,21 @@ pub struct Config {
     /// Requests are told apart, and a grant for one that is finished goes back. In print a client has one id for all of
     /// them, and a REQUEST that comes twice is served twice.
     pub requests_apart: bool,
-    /// A REQUEST that comes again is answered again. In print (*received(msg)*) every replica drops it, also one that has
-    /// become coordinator since.
+    /// A REQUEST that comes again is answered again. In print (*received(msg)*) every replica drops it, also one that
+    /// has become coordinator since.
     pub coordinator_dedups: bool,
     /// A coordinator needs promises of a majority, and a replica without memory gives none. In print whoever finds the
     /// coordinator silent is the next, and the latest time stamp wins.
     pub majority_lease: bool,
     /// Owners have a lease, and know when it ends. In print (§4.4) it is promised; Figure 1 has none.
     pub owner_lease: bool,
-    /// What is not answered is sent again. In print (§4.4) it is promised; Figure 1 sends everything once.
+    /// What is not answered is retransmitted. In print (§4.4) it is promised; Figure 1 sends everything once.
     pub resends: bool,
-    /// Only the coordinator acts on a REQUEST. In print the others ping it and pass the REQUEST on: the same, for 3 (n − 1)
-    /// messages more.
+    /// Only the coordinator acts on a REQUEST. In print the others ping it and pass the REQUEST on: the same, for 3 (n
+    /// − 1) messages more.
     pub one_acts: bool,
-    /// A client sends REQUEST and RELEASE to one replica, which passes a REQUEST on if it is not the coordinator; to all
-    /// only if no answer comes. In print to all at once.
+    /// A client sends REQUEST and RELEASE to one replica, which passes a REQUEST on if it is not the coordinator; to
+    /// all only if no answer comes. In print to all at once.
     pub one_asked: bool,
 }
 
@@ -210,7 +215,8 @@ impl Coordinator {
         }
     }
 
-    /// How long the client with this ticket will have to wait; `None` if it does not wait, or has not been answered yet.
+    /// How long the client with this ticket will have to wait; `None` if it does not wait, or has not been answered
+    /// yet.
     pub fn forecast(&self, ticket: Ticket) -> Option<Forecast> {
         self.clients.forecast(ticket)
     }

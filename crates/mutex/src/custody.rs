@@ -162,8 +162,8 @@ pub struct Custody {
     inbox: VecDeque<Message>,
 }
 
-/// So many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that more are a
-/// mistake or malice.
+/// At most this many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that
+/// more are a mistake or malice.
 const MOST_EARLY: usize = 100_000;
 
 impl Custody {
@@ -208,8 +208,8 @@ impl Custody {
     /// of its own, from before it is first asked. The register must end the earlier session and make this one a party
     /// in one entry.
     ///
-    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it had
-    /// before.
+    /// So it does not ask to join: the answer could come before word that it was forced out, and let it keep what it
+    /// had before.
     pub fn taking_over(me: Session, config: Config, inside: &[(Ticket, Grant)]) -> Self {
         let held = inside.iter().map(|&(ticket, Grant { slot, fencing })| {
             Held::in_custody(Token { slot, fencing: fencing + 1 }, Some(ticket))
@@ -240,12 +240,12 @@ impl Custody {
         self.config.without != Some(rule)
     }
 
-    /// R1.
+    /// R1: whether a message of this generation comes too late to count.
     fn is_void(&self, generation: u64) -> bool {
         generation < self.generation && self.keeps(Rule::Fence)
     }
 
-    /// R6.
+    /// R6: whether this is our own session, and not an earlier one of the same peer.
     fn is_me(&self, session: Session) -> bool {
         session == self.me || session.peer == self.me.peer && !self.keeps(Rule::BySession)
     }
@@ -373,7 +373,7 @@ impl Custody {
     fn attend_to(&mut self, due: Due, cx: &mut Cx<'_, Self>) {
         match due {
             Due::Nothing => {}
-            // Who has taken over and was not asked yet has nobody to tell.
+            // After a takeover, and before the first census, there is no coordinator to tell.
             Due::Report(_) if self.stage != Stage::Party => {}
             Due::Report(at) => {
                 let news = self.tokens.report(at);
@@ -396,7 +396,7 @@ impl Custody {
         }
     }
 
-    /// We were forced out of what we had. Whoever waits here asks anew.
+    /// We were forced out of what we had. Clients that wait here ask again.
     fn on_expelled(&mut self, generation: u64, cx: &mut Cx<'_, Self>) {
         if generation <= self.generation {
             return; // We have joined again since.

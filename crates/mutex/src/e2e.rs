@@ -25,22 +25,22 @@
 //! ```
 //!
 //! **When it is safe.** The votes are [Sigma's](crate::sigma), which the paper builds on. They are for a *reign*: the
-//! request that was elected, and all who get the token from it. As long as fewer than 2m − n replicas are reset (or move to
-//! another peer) within any one lease time, there is one reign at a time: the owner has m votes that were given or
-//! renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for
+//! request that was elected, and all who get the token from it. As long as fewer than 2m − n replicas are reset (or
+//! move to another peer) within any one lease time, there is one reign at a time: the owner has m votes that were given
+//! or renewed within the last lease time, two such sets share 2m − n replicas, and a replica that remembers votes for
 //! nobody else meanwhile. Within a reign there is one owner: a token is made for one request, and used once. It carries
 //! the end of the lease, by the clock of whoever gets it, so that it needs no further votes; a token that comes later
-//! than that is nothing but a queue. Whoever is inside at the end of the lease is out. Everything else, what hops
+//! than that is nothing but a queue. A client that is inside at the end of the lease is out. Everything else, what hops
 //! remember, what is queued where, who pings whom, only saves messages or time.
 //!
 //! **Fencing numbers** are the epochs: the winner's comes from the votes, each owner in a reign adds one, and renewals
 //! and RELEASEs tell the replicas. [`crate::fencing`] says when they increase; there, a lease that runs out adds more
 //! than the owners of one lease time can.
 //!
-//! **When the owner fails** (§V.A) those who wait find out by pings, and the lease runs out. Whoever of them is elected then,
-//! with its copy of the queue, is the new owner. *Departure:* the paper lets the one with the most recent copy declare
-//! itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes, and the
-//! earliest request gets them. Who is missing in its copy asks again by itself.
+//! **When the owner fails** (§V.A) those who wait find out by pings, and the lease runs out. Whoever of them is elected
+//! then, with its copy of the queue, is the new owner. *Departure:* the paper lets the one with the most recent copy
+//! declare itself the owner. But the old owner may only be slow, and two may declare themselves; here it takes votes,
+//! and the earliest request gets them. A client that is missing in its copy asks again by itself.
 //!
 //! The form of §IV.A is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
@@ -71,11 +71,11 @@ use trail::Trail;
 /// How the protocol is played. Each switch is one difference between the printed form (off) and the repaired (on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long votes are good for without renewal. 60 s: our choice. Renewing costs a message per hop to each replica, and
-    /// who stays for less than 20 s never does; a crash inside holds everybody up for as long.
+    /// How long votes are good for without renewal. 60 s: our choice. Renewing costs a message per hop to each replica,
+    /// and who stays for less than 20 s never does; a crash inside holds everybody up for as long.
     pub lease: Span,
-    /// How long a client waits for an answer before it asks again; then twice as long, up to half a lease. Also the time
-    /// after which a token is sent again. 2 s: our choice, several times as long as a route takes.
+    /// How long a client waits for an answer before it asks again; then twice as long, up to half a lease. Also the
+    /// time after which a token is retransmitted. 2 s: our choice, several times as long as a route takes.
     pub retry: Span,
     /// How often those who wait ask the owner whether it is still there. 10 minutes: the paper's example.
     pub ping: Span,
@@ -87,21 +87,21 @@ pub struct Config {
     pub successor_named: bool,
     /// Replicas keep those who have lost until they know the winner, and send them there; and ask a loser for its vote
     /// when somebody earlier waits. A former owner sends an ENQUEUE on to its successor, or says that there is none. In
-    /// print such requests are stored nowhere. (A YIELD in print gives the vote straight back to the one who yields, as nobody
-    /// else is stored; the printed form here does not send any.)
+    /// print such requests are stored nowhere. (A YIELD in print gives the vote straight back to the one who yields, as
+    /// nobody else is stored; the printed form here does not send any.)
     pub losers_kept: bool,
     /// Hops remember winners. In print they remember whoever asked first: A is parked at B, B at A, and neither wins.
     pub marks_of_winners: bool,
     /// RELEASE and IAMWINNER are compared with what is known already. In print late ones hit whoever is the owner now.
     pub epochs: bool,
-    /// TOKEN is acknowledged, and sent again. In print it is the only copy of the queue.
+    /// TOKEN is acknowledged, and retransmitted. In print it is the only copy of the queue.
     pub acknowledged: bool,
-    /// Votes are leased, and the owner knows until when and renews them. In print the votes for one who crashes inside are
-    /// lost.
+    /// Votes are leased, and the owner knows until when and renews them. In print the votes for one who crashes inside
+    /// are lost.
     pub leases: bool,
     /// A client that gets no answer asks again. In print what is lost, or forgotten, is lost for ever.
     pub asks_again: bool,
-    /// Who takes the owner for dead needs votes to follow it. In print it declares itself the owner.
+    /// A client that takes the owner for dead needs votes to follow it. In print it declares itself the owner.
     pub claims_voted: bool,
 }
 
@@ -139,7 +139,7 @@ impl Config {
     const TRIES: u32 = 8;
     /// How many former owners an ENQUEUE may be sent on by. Our choice: beyond that it is cheaper to ask again.
     const MOST_DETOURS: u8 = 3;
-    /// So many requests are kept for a token that is said to be coming. Our choice: who is not among them asks again.
+    /// At most this many requests are kept for a token that is said to be coming: our choice. The others ask again.
     const MOST_EARLY: usize = 1000;
     /// A lease that ends in 272 years.
     const FOR_EVER: Span = Span::from_secs(1 << 33);
@@ -301,8 +301,8 @@ impl E2e {
     }
 
     /// §IV.A, step 3, at the replica. *Departure:* a replica that knows the owner sends ENQUEUE, as any hop does; the
-    /// paper's says who the owner is, and leaves it at that. Who asks again gets into the replica's own queue, too:
-    /// the owner may be dead.
+    /// paper's says who the owner is, and leaves it at that. A client that asks again gets into the replica's own
+    /// queue, too: the owner may be dead.
     fn on_request(
         &mut self,
         replica: u32,
@@ -458,7 +458,7 @@ impl Protocol for E2e {
         self.expire(cx);
         let goes_on = match message {
             Message::Request { replica, client, .. } => self.on_request_by(hop, replica, client, cx),
-            // Who asks again has not been helped by what we know.
+            // It asks again, so what we know has not helped it.
             Message::Vote(sigma::Message::Request { replica, client, .. }) => {
                 self.trail.remove(replica, |owner| owner.elected != client);
                 true

@@ -59,7 +59,7 @@ pub enum Message {
     },
     /// *Message_child(r)*: from the coordinator to the tail of a queue; answered by `Token` when the tail has left.
     Child {
-        /// Which queue.
+        /// The queue, which is named after its token's slot.
         slot: u32,
         /// The tail, as the coordinator knows it.
         tail: Ticket,

@@ -2,8 +2,8 @@
 //!
 //! Fair-K puts every newcomer into one of k queues at once, in turn. A queue whose clients stay long then falls
 //! behind, and its waiters with it. Here there is one line, and nobody in it belongs to a token until that token's
-//! holder is about to be the next to leave: the coordinator, who keeps the line, tells each *holder* who comes after it,
-//! and only that far. Everybody further back is still open. Leaving is one message, as in Fair-K: the token goes
+//! holder is about to be the next to leave: the coordinator, who keeps the line, tells each *holder* who comes after
+//! it, and only that far. Everybody further back is still open. Leaving is one message, as in Fair-K: the token goes
 //! straight to the next.
 //!
 //! ```text
@@ -74,7 +74,7 @@ pub enum Message {
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
     /// `Token` to `next` when that client leaves.
     Next {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
@@ -82,7 +82,7 @@ pub enum Message {
         turn: u32,
         /// Who comes after.
         next: Claim,
-        /// The sender.
+        /// The coordinator that says so: one of a later epoch is believed instead.
         role: Role,
     },
     /// From who leaves to its next.
@@ -134,8 +134,8 @@ pub struct FairKLate {
     inbox: VecDeque<Message>,
 }
 
-/// So many news are kept for a role that is still to come. Each peer tells a few at a time, and only those that know of
-/// the role already, so that more are a mistake or malice.
+/// At most this many news are kept for a role that is still to come. Each peer tells a few at a time, and only those
+/// that know of the role already, so that more are a mistake or malice.
 const MOST_EARLY: usize = 100_000;
 
 impl FairKLate {
@@ -292,7 +292,7 @@ impl FairKLate {
             }
             // It has come in with another token, or withdrawn: this one goes on.
             Err(_) => {
-                // The coordinator may not have heard of it yet. It would send the token here again and again.
+                // The coordinator may not have heard of it yet. It would send the token here repeatedly.
                 if self.heir.is_some() && to != Ticket::NONE {
                     self.tell(News::Withdraw(Claim { peer: self.me, ticket: to }), cx);
                 }
@@ -382,8 +382,9 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
-    /// A token is ours again, as if the other had had it and passed it on to us. So is the line: we are coordinator once
-    /// more. The rest matters only if the other is alive: then it must not miss where a token went, or who comes next.
+    /// A token is ours again, as if the other had had it and passed it on to us. So is the line: we are coordinator
+    /// once more. The rest matters only if the other is alive: then it must not miss where a token went, or who comes
+    /// next.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Token { token, stay, role, .. } => {
@@ -400,8 +401,8 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
-    /// If it had the line, that is on its way to us: until it comes, what the coordinator has to know is kept here. Passed on
-    /// to the coordinator that we know, which is the one who has left, it would come back to us for ever.
+    /// If it had the line, that is on its way to us: until it comes, what the coordinator has to know is kept here.
+    /// Passed on to the coordinator that we know, which is the one who has left, it would come back to us for ever.
     fn on_inherited(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if self.role.peer == from {
             self.role.peer = self.me;

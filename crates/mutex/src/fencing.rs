@@ -1,10 +1,11 @@
 //! Fencing numbers from a quorum of replicas that may forget.
 //!
 //! Each replica has a *level*: no smaller than any fencing number it knows to have been given. It tells its level with
-//! its vote. A winner takes the votes of m replicas with levels l₁ … l_m and gives itself the number max l + 1, which is
-//! allowed only if max l + 1 ≤ min l + [`LEAP`]: no voter lags too far behind. What a winner knows of levels it tells
-//! with every message, and above all its own number with RELEASE; a replica raises its level to what it hears. When a
-//! vote ends in any other way than by RELEASE or YIELD (the lease ran out) the replica raises its level by `LEAP`.
+//! its vote. A winner takes the votes of m replicas with levels l₁ … l_m and gives itself the number max l + 1, which
+//! is allowed only if max l + 1 ≤ min l + [`LEAP`]: no voter lags too far behind. What a winner knows of levels it
+//! tells with every message, and above all its own number with RELEASE; a replica raises its level to what it hears.
+//! When a vote ends in any other way than by RELEASE or YIELD (the lease ran out) the replica raises its level by
+//! `LEAP`.
 //!
 //! **When numbers increase.** Let D win after C. Any m voters of C and m voters of D share at least 2m − n replicas.
 //! One that was not reset between its two votes ended C's before it gave D's. If C released, its level is C's number or

@@ -62,7 +62,7 @@ pub(crate) struct Next {
 /// What is to be done about a token now, by its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Nothing.
+    /// It stays where it is.
     Nothing,
     /// It goes to its next.
     HandOver(usize),
@@ -185,8 +185,8 @@ impl Holder {
         (token, stay, next.expect("a token is handed over only to somebody").claim)
     }
 
-    /// Forgets who comes after, where `is_void` says so: who that was, also after a token that is still to come here. It
-    /// would lie here then, and be taken for the one who is gone.
+    /// Forgets who comes after, where `is_void` says so: who that was, also after a token that is still to come here.
+    /// It would lie here then, and be taken for the one who is gone.
     pub(crate) fn forget_next(&mut self, is_void: impl Fn(Claim) -> bool) -> Vec<Claim> {
         let held = self.held.iter_mut().filter_map(|held| held.next.take_if(|next| is_void(next.claim)));
         let is_next = |absent: &mut Absent| absent.next.is_some_and(|next| is_void(next.claim));

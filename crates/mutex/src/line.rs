@@ -21,7 +21,7 @@ pub enum News {
     Withdraw(Claim),
     /// A token's client has left, and the token with it. Answered by `Next` to where it went.
     Left {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays is over.
         stay: u64,
@@ -30,7 +30,7 @@ pub enum News {
     },
     /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
     Free {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays.
         stay: u64,
@@ -39,7 +39,7 @@ pub enum News {
     },
     /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
     Busy {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// Which of its stays.
         stay: u64,
@@ -86,7 +86,7 @@ struct Waiter<A> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Seat {
-    /// Which token.
+    /// The slot that the token stands for.
     pub slot: u32,
     /// Where the token is, or is going.
     pub at: PeerId,
@@ -241,7 +241,7 @@ impl<A: Copy> Line<A> {
         Ok(())
     }
 
-    /// Whoever gets a free token needs no other: holders that were told of it may be told of somebody else.
+    /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
     fn free_the_others(&mut self, at: usize) {
         let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at] else { return };
         for seat in self.seats.iter_mut().filter(|seat| seat.slot != slot) {
@@ -263,7 +263,7 @@ impl<A: Copy> Line<A> {
     /// A token whose holder should be told something, and whom to tell it of. Of several tokens, the one that has
     /// been at its peer longest: it is likely to leave first.
     fn choose(&self) -> Option<(usize, Claim)> {
-        // Who gets a free token is as good as served.
+        // A waiter that gets a free token is as good as served.
         let open = || self.waiting.iter().filter(|waiter| !self.gets_a_free_token(waiter));
         let oldest = open().next()?;
         if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.is_open()) {
@@ -331,9 +331,9 @@ impl<A: Copy> Line<A> {
         self.seats.iter()
     }
 
-    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of it
-    /// is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over all
-    /// the same.
+    /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
+    /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
+    /// all the same.
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiter| waiter.claim.peer != peer);
         for seat in &mut self.seats {

@@ -21,10 +21,10 @@
 //!   │              │               ├─ GRANTREQ(B)►│
 //! ```
 //!
-//! The replicas' votes are [Sigma's](crate::sigma), which the paper builds on: queues in the order of time stamps, votes
-//! that are leased and numbered, replicas that ask their owner to yield to somebody earlier. Entries and partial queues
-//! only save messages. So the repaired form is as safe as Sigma: at most one is inside as long as fewer than 2m − n
-//! replicas are reset (or move to another peer) within any one lease time. What hops lose is asked for again.
+//! The replicas' votes are [Sigma's](crate::sigma), which the paper builds on: queues in the order of time stamps,
+//! votes that are leased and numbered, replicas that ask their owner to yield to somebody earlier. Entries and partial
+//! queues only save messages. So the repaired form is as safe as Sigma: at most one is inside as long as fewer than 2m
+//! − n replicas are reset (or move to another peer) within any one lease time. What hops lose is asked for again.
 //!
 //! The form of §IV.B is [`Config::PRINTED`], ours is [`Config::REPAIRED`]; each switch in [`Config`] names one defect.
 //!
@@ -416,7 +416,8 @@ impl Observe for NonE2e {
     }
 }
 
-/// What a peer knows, in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at 3]`.
+/// What a peer knows, in one line: `R0: 1@4 then [1@5]; hop to R1: 1@4 then [1@6]; 1@6 waits, votes [R2], queued [R1 at
+/// 3]`.
 impl fmt::Display for NonE2e {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut replicas: Vec<&Replica> = self.replicas.iter().collect();

@@ -10,7 +10,7 @@ use crate::{Grant, Protocol};
 
 /// What an explorer knows of a message under way, for [`Observe::is_void`].
 pub struct UnderWay<'a, P: Protocol> {
-    /// What it says.
+    /// The message as it was sent.
     pub message: &'a P::Message,
     /// Who sent it, as it is now.
     pub sender: &'a P,
@@ -72,7 +72,7 @@ pub trait Observe: Protocol {
         1
     }
 
-    /// The pointer in one of the trees, counted from 0. Who has to do with any protocol asks this.
+    /// The pointer in one of the trees, counted from 0. For code that is generic over protocols.
     fn parent_in(&self, _tree: usize) -> Option<PeerId> {
         self.parent()
     }

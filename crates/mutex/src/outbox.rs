@@ -1,4 +1,4 @@
-//! What must arrive: kept, and sent again until it is acknowledged.
+//! What must arrive: kept, and retransmitted until it is acknowledged.
 //!
 //! The protocol sets its own timer when [`Outbox::post`] says so, and calls [`Outbox::again`] when it has run out:
 //!

@@ -70,8 +70,8 @@ pub trait Protocol: Sized {
     /// must not get lost with it is ours again; what `to` should hear if it comes back after all is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here, on
-    /// its way here, or lost if it never arrives.
+    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here,
+    /// on its way here, or lost if it never arrives.
     fn on_inherited(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>) {
         self.on_message(from, message, cx);
     }
@@ -151,7 +151,7 @@ pub enum Effect<M, T> {
     /// The client with this ticket will not be let in: others were faster, and the protocol does not make it wait. The
     /// ticket is finished.
     Refused {
-        /// Who goes away empty-handed.
+        /// The client that is not let in.
         ticket: Ticket,
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
@@ -210,8 +210,8 @@ impl<'a, P: Protocol> Cx<'a, P> {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is [asked](Protocol::on_forward)
-    /// and may keep it.
+    /// Sends `message` to the owner of `key`, by way of the overlay: each peer on the way is
+    /// [asked](Protocol::on_forward) and may keep it.
     pub fn route(&mut self, key: Key, message: P::Message) {
         self.effects.push(Effect::Route { key, message });
     }
@@ -263,14 +263,14 @@ pub enum Input<M, T> {
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A routed message is here.
     Routed {
         /// Where on its way it is: at its end if there is no next hop.
         hop: Hop,
-        /// What it says.
+        /// The message for the protocol at the owner of the key.
         message: M,
     },
     /// The peer owns this key no longer.
@@ -285,14 +285,14 @@ pub enum Input<M, T> {
     Undelivered {
         /// Who should have got it.
         to: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A message of ours to a peer that has left, whose heir we are.
     Inherited {
-        /// Who should have got it.
+        /// The peer that has left.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// The peer leaves for good.

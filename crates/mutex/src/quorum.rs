@@ -132,7 +132,7 @@ pub struct Voters(u64);
 impl Voters {
     /// As many replicas as a set can hold.
     pub const MOST: u32 = u64::BITS;
-    /// Nobody.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
     /// Adds a replica; tells whether it is new here.

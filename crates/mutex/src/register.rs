@@ -67,7 +67,7 @@ pub enum Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Detached {
-    /// Which slot.
+    /// The slot that the grant is for.
     pub slot: u32,
     /// The grant's fencing number.
     pub fencing: u64,
@@ -82,9 +82,9 @@ pub enum Wish {
     /// All parties have answered, and only these have anything of the resource. The others are no parties any more,
     /// but for those that have joined since this generation was opened.
     Close {
-        /// Which generation.
+        /// The generation that was counted; does nothing in any other.
         generation: u64,
-        /// Who stays.
+        /// The parties that have anything of the resource.
         keep: Vec<Session>,
     },
     /// The next generation, since the numbers of this one run out. Does nothing in any other.

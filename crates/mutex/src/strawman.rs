@@ -30,7 +30,7 @@ use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 /// One attempt of one client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt {
-    /// Who tries.
+    /// The client and its peer.
     pub client: Claim,
     /// How many times it has tried before.
     pub number: u64,
@@ -43,7 +43,7 @@ pub enum Message {
     Request {
         /// Which replica is asked.
         replica: u32,
-        /// Who asks.
+        /// The client, and which attempt of its this is.
         attempt: Attempt,
         /// The highest fencing level that the client has heard of.
         fencing: u64,

@@ -48,8 +48,8 @@ fn the_first_replica_is_the_coordinator() {
     }
 }
 
-/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". A REQUEST, a
-/// RESPONSE, a RELEASE and its receipt, whatever n is, once there is a coordinator.
+/// §4.1: "the response message is from the coordinator of replicas instead of N messages from the replicas". A REQUEST,
+/// a RESPONSE, a RELEASE and its receipt, whatever n is, once there is a coordinator.
 #[test]
 fn an_idle_resource_costs_four_messages() {
     let mut scene = with_waiting(7, Config::REPAIRED, &[]);
@@ -83,8 +83,8 @@ fn everybody_is_told_of_a_newcomer() {
     assert!([1, 2, A, B, C].iter().all(|&to| scene.find(0, to, "addrequest").is_some()));
 }
 
-/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message from
-/// one client to the next, in the order in which they have asked (Lemma 4).
+/// Lemma 1.b: "If it received the RELEASE “token” message, and it requested at the front of the queue": one message
+/// from one client to the next, in the order in which they have asked (Lemma 4).
 #[test]
 fn the_token_goes_from_client_to_client() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[C, B, NEWCOMER]);
@@ -156,7 +156,8 @@ fn a_requester_that_crashes_is_passed_over() {
     assert_eq!(scene.who_is_inside(), [C]);
 }
 
-/// §4.4, 4 and §4.1: another replica takes the coordinator's place. Whoever is inside stays, whoever waits keeps its place.
+/// §4.4, 4 and §4.1: another replica takes the coordinator's place. Whoever is inside stays, whoever waits keeps its
+/// place.
 #[test]
 fn a_coordinator_that_crashes_is_replaced() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);

@@ -119,10 +119,10 @@ fn with_resets_of_everybody() {
     assert_eq!((harm.violations, harm.stuck), (0, 0), "{harm:?}");
 }
 
-/// One message lies between one client's leaving and the next one's entering: with more load than that allows, throughput
-/// is one over the mean latency, 10 per second. Sigma, by way of replicas, has half of it. Where latencies differ much, the
-/// token goes now and then to one who has left, whose RELEASE was overtaken, and comes back by way of the coordinator: that
-/// costs up to a third.
+/// One message lies between one client's leaving and the next one's entering: with more load than that allows,
+/// throughput is one over the mean latency, 10 per second. Sigma, by way of replicas, has half of it. Where latencies
+/// differ much, the token goes now and then to one who has left, whose RELEASE was overtaken, and comes back by way of
+/// the coordinator: that costs up to a third.
 #[test]
 fn a_hand_over_takes_one_message() {
     for (low, high, least) in [(100, 100, 9.0), (50, 150, 9.0), (0, 200, 6.0)] {

@@ -54,8 +54,8 @@ fn an_idle_resource_is_won_by_votes_and_every_peer_on_the_way_remembers_the_winn
     assert!(scene.state(10).starts_with("to R0: ") && scene.state(10).contains("@20, epoch "), "{}", scene.state(10));
 }
 
-/// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent directly to the node
-/// currently accessing the resource".
+/// §IV.A, 2: "the REQUEST message is stopped being forwarded and instead an ENQUEUE message is sent directly to the
+/// node currently accessing the resource".
 #[test]
 fn a_hop_that_knows_the_owner_stops_a_request() {
     let mut scene = asked(REPAIRED, &[A]);
@@ -293,8 +293,8 @@ fn a_token_that_comes_twice_is_used_once() {
     assert_eq!((scene.order(), scene.who_is_inside()), (vec![A, B, C], vec![C]));
 }
 
-/// A late copy of the REQUEST of one who was elected, has left, and is asked whether it still wants the vote: that is not
-/// its to give back, as its successor counts on it.
+/// A late copy of the REQUEST of one who was elected, has left, and is asked whether it still wants the vote: that is
+/// not its to give back, as its successor counts on it.
 #[test]
 fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     let mut scene = new_scene(REPAIRED);
@@ -322,8 +322,8 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     }
 }
 
-/// The next in line has crashed: the one after that gets the queue, and is elected when the lease is over. It need not wait
-/// for its ping.
+/// The next in line has crashed: the one after that gets the queue, and is elected when the lease is over. It need not
+/// wait for its ping.
 #[test]
 fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);

@@ -55,7 +55,8 @@ fn with_owners_that_are_cut_off() {
     assert!(holds(&trouble::cut_off(calm())) > 0);
 }
 
-/// The checks bite: as printed nearly everybody is left to wait; and where RELEASE does not name the successor two get in.
+/// The checks bite: as printed nearly everybody is left to wait; and where RELEASE does not name the successor two get
+/// in.
 #[test]
 fn the_printed_form_does_not_hold() {
     let counting = Experiment { count_violations: true, trials: 20, ..calm() };

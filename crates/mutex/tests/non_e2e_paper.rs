@@ -80,9 +80,9 @@ fn a_replica_that_has_voted_queues_the_request() {
     );
 }
 
-/// 4: "All quorum set members update their replica list by deleting the respective entry from it and forward the message
-/// together with a list of requests." "The next owner of this replica is then determined from this newly assembled
-/// queue."
+/// 4: "All quorum set members update their replica list by deleting the respective entry from it and forward the
+/// message together with a list of requests." "The next owner of this replica is then determined from this newly
+/// assembled queue."
 #[test]
 fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
     let mut scene = asked(Config::REPAIRED, &[A, D, C, B]);
@@ -143,8 +143,8 @@ fn split(config: Config) -> Scene {
     scene
 }
 
-/// 5: "If no requester receives majority of the votes, all of them propagate a YIELD message." 6: "… after a random time
-/// period".
+/// 5: "If no requester receives majority of the votes, all of them propagate a YIELD message." 6: "… after a random
+/// time period".
 #[test]
 fn in_print_all_yield_when_nobody_has_won() {
     let mut scene = split(Config { hearsay: true, ..Config::PRINTED });

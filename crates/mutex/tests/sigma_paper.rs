@@ -29,7 +29,8 @@ fn an_idle_resource_costs_three_messages_per_replica() {
     assert_eq!(sent, [[4, 4, 0, 0, 4]; 2]);
 }
 
-/// §4: a replica gives its vote at once or queues the request, and at RELEASE tells the next. A fourth message per replica when one waits.
+/// §4: a replica gives its vote at once or queues the request, and at RELEASE tells the next. A fourth message per
+/// replica when one waits.
 #[test]
 fn who_waits_is_told_when_its_turn_comes() {
     let mut scene = Scene::new(4, 3, Config::REPAIRED);
@@ -90,7 +91,8 @@ fn retries_rebuild_a_replica_that_forgot() {
 }
 
 /// Not in the paper: on an overlay two peers may take themselves for the same replica for a while, and the one that has
-/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease time.
+/// been there longer may be the one that stays. Its answers count again when the other has been silent for a lease
+/// time.
 #[test]
 fn a_replica_of_an_earlier_life_is_believed_when_the_later_is_gone() {
     let mut scene = Scene::new(3, 2, Config::REPAIRED);

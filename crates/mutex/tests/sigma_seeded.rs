@@ -146,8 +146,8 @@ fn throughput(report: &Report) -> f64 {
     report.throughput().expect("an open workload is measured")
 }
 
-/// §5, Figure 7: beyond saturation throughput stays flat, at the rate that theory gives. And no storms: four messages per replica
-/// for each client, and a retry and its answer for each e-fold of its place in the queue.
+/// §5, Figure 7: beyond saturation throughput stays flat, at the rate that theory gives. And no storms: four messages
+/// per replica for each client, and a retry and its answer for each e-fold of its place in the queue.
 #[test]
 fn saturated_throughput_is_the_theory() {
     for (low, high) in [(100, 100), (50, 150), (0, 200)] {

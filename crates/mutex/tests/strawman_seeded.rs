@@ -46,7 +46,8 @@ fn throughput(config: Config, (low, high): (u64, u64), rate: f64) -> f64 {
     report.unwrap_or_else(|failure| panic!("{failure}")).throughput().expect("an open workload is measured")
 }
 
-/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies vary.
+/// §3, Figure 3: throughput rises with the load, peaks and falls to almost nothing, the more so the more latencies
+/// vary.
 #[test]
 fn losers_who_give_up_draw_alohas_curve() {
     let [low, peak, high] = [0.2, 2.5, 20.0].map(|rate| throughput(Config::GIVES_UP, (0, 200), rate));

@@ -5,7 +5,8 @@
 //! happens to be at the door.
 //!
 //! The proof runs inside the connection's task and dies with it. The link has a task of its own: polling it within the
-//! connection's was tried and took a tenth longer per message, for every message then costs two rounds of libp2p's loop.
+//! connection's was tried and took a tenth longer per message, for every message then costs two rounds of libp2p's
+//! loop.
 
 use std::collections::{HashSet, VecDeque};
 use std::convert::Infallible;

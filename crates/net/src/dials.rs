@@ -1,4 +1,4 @@
-//! Which addresses to dial, and when: once, or again and again with back-off. No clock and no socket in here.
+//! Which addresses to dial, and when: once, or repeatedly with back-off. No clock and no socket in here.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Dials {
     pub fn want(&mut self, address: Address, keep: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.keep |= keep;
-            // Who asks knows something: no more waiting.
+            // The caller has reason to expect an answer: no more waiting.
             if let State::Due(when) = &mut wanted.state {
                 *when = now;
             }
@@ -109,8 +109,8 @@ impl Dials {
         Some(address)
     }
 
-    /// This peer is down: those that led to it are dialled again. That is soon if the link had lasted; one that breaks again
-    /// and again, or whose peer makes no sense, is waited for longer every time.
+    /// This peer is down: those that led to it are dialled again. That is soon if the link had lasted; one that breaks
+    /// again and again, or whose peer makes no sense, is waited for longer every time.
     pub fn down(&mut self, peer: PeerId, now: Instant) {
         for wanted in self.wanted.values_mut() {
             let State::Linked(linked, since) = wanted.state else { continue };
@@ -132,8 +132,8 @@ impl Dials {
     }
 }
 
-/// Doubles with every failure up to `most`; of that, between half and all, so that peers that lost each other at once do
-/// not all come back at once.
+/// Doubles with every failure up to `most`; of that, between half and all, so that peers that lost each other at once
+/// do not all come back at once.
 fn backoff(least: Duration, most: Duration, failures: u32, rng: &mut Rng) -> Duration {
     let wait = least.saturating_mul(1 << failures.min(20)).min(most);
     wait.mul_f64(0.5 + rng.unit() / 2.0)

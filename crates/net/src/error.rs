@@ -11,7 +11,7 @@ pub enum Error {
     /// The key file exists but cannot be read.
     #[error("cannot read the identity in {path}: {source}. Make it readable for this user, or name another file")]
     IdentityUnreadable {
-        /// The file.
+        /// The key file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -19,7 +19,7 @@ pub enum Error {
     /// The key file could not be made.
     #[error("cannot create an identity in {path}: {source}. Create its directory and make it writable for this user")]
     IdentityUncreatable {
-        /// The file.
+        /// The key file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum Error {
          away to get a new identity"
     )]
     IdentityMalformed {
-        /// The file.
+        /// The key file.
         path: PathBuf,
     },
     /// Others than its owner can read or write the key file.
@@ -38,7 +38,7 @@ pub enum Error {
         "others can use the identity in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
     )]
     IdentityTooOpen {
-        /// The file.
+        /// The key file.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -46,7 +46,7 @@ pub enum Error {
     /// The secret cannot be read.
     #[error("cannot read the cluster secret in {path}: {source}. Copy the file from another peer of the cluster")]
     SecretUnreadable {
-        /// The file.
+        /// The file with the secret.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -54,7 +54,7 @@ pub enum Error {
     /// The secret could not be made.
     #[error("cannot create a cluster secret in {path}: {source}. Make its directory writable, or name another file")]
     SecretUncreatable {
-        /// The file.
+        /// The file with the secret.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -64,7 +64,7 @@ pub enum Error {
         "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
     )]
     SecretTooOpen {
-        /// The file.
+        /// The file with the secret.
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
@@ -80,7 +80,7 @@ pub enum Error {
     /// The address to listen on cannot be had.
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
     Listen {
-        /// The address.
+        /// The address that was asked for.
         address: Address,
         /// What the system said.
         source: io::Error,

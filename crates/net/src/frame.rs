@@ -12,7 +12,7 @@ use crate::Refusal;
 const HEADER: usize = 5;
 const HELLO: usize = 8 + 8 + 8 + 16 + 2 + 1;
 
-/// One frame.
+/// What two peers say to each other on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// Both sides, first of all: who has come. Answered with `Take` or `Refuse` by the one with the smaller number.
@@ -258,8 +258,8 @@ mod tests {
         assert_eq!(decoder.next(), Ok(Some(Frame::Refuse(Refusal::Broken))), "a reason of a later version");
     }
 
-    /// Seeded fuzzing: good streams with bytes flipped, cut and repeated, and noise. The decoder ends in an error or waits
-    /// for more; it never holds more than a frame and a chunk; and what it hands out can be encoded again.
+    /// Seeded fuzzing: good streams with bytes flipped, cut and repeated, and noise. The decoder ends in an error or
+    /// waits for more; it never holds more than a frame and a chunk; and what it hands out can be encoded again.
     #[test]
     fn no_bytes_make_the_decoder_fall_over_or_grow() {
         let longest = 400;

@@ -67,8 +67,8 @@ impl Identity {
 
 /// A peer's number: 64 bits of a hash of its libp2p name, which for ed25519 is the public key itself.
 ///
-/// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it happens, the
-/// second of them is refused by every peer that has a link with the first ([`crate::Refusal::Collision`]).
+/// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it
+/// happens, the second of them is refused by every peer that has a link with the first ([`crate::Refusal::Collision`]).
 pub(crate) fn number(name: &libp2p::PeerId) -> PeerId {
     let hash = Sha256::new_with_prefix(b"peerlock peer ").chain_update(name.to_bytes()).finalize();
     PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))

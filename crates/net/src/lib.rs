@@ -20,10 +20,11 @@
 //!
 //! # The contract
 //!
-//! - A peer's events are `Up`, then messages, then `Down`, then perhaps `Up` with a higher epoch, and so on. Nothing of an
-//!   epoch comes before its `Up` or after its `Down`.
+//! - A peer's events are `Up`, then messages, then `Down`, then perhaps `Up` with a higher epoch, and so on. Nothing of
+//!   an epoch comes before its `Up` or after its `Down`.
 //! - [`Net::send`] never blocks. Within an epoch, what arrives at the other side are the first messages sent, in order,
-//!   each once: nothing is lost but a tail, and a tail only with the epoch's end. A message for an epoch that is over goes nowhere.
+//!   each once: nothing is lost but a tail, and a tail only with the epoch's end. A message for an epoch that is over
+//!   goes nowhere.
 //! - `Down` may come late, on one side only, or never; [`Why::Silent`] is a suspicion.
 //! - Only who has proved to know the cluster secret is ever up.
 //! - Every queue is bounded; whoever fills one loses its link, not our memory.

@@ -19,11 +19,12 @@ pub struct Metrics {
     pub received: u64,
     /// Their bytes, without framing.
     pub received_bytes: u64,
-    /// Messages that were to be sent and were not: no link, a full queue, too long, or still queued when the link ended.
+    /// Messages that were to be sent and were not: no link, a full queue, too long, or still queued when the link
+    /// ended.
     pub dropped: u64,
     /// Connections, in either direction, that never became a link, by reason.
     pub refused: BTreeMap<Refusal, u64>,
-    /// Addresses dialled.
+    /// How often an address was dialled.
     pub dials: u64,
     /// Of those, again after a failure or a lost link.
     pub redials: u64,

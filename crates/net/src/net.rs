@@ -26,8 +26,8 @@ const COMMANDS: usize = 256;
 pub struct Config {
     /// Where to listen by TCP; port 0 is any free one.
     pub listen: SocketAddr,
-    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the address
-    /// they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
+    /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the
+    /// address they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
     pub advertise: Option<SocketAddr>,
     /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
     #[cfg(feature = "quic")]
@@ -106,7 +106,7 @@ pub struct Epoch(pub(crate) u64);
 pub enum Event {
     /// A member of the cluster is linked with us.
     Up {
-        /// Who.
+        /// The member, by its proven number.
         peer: PeerId,
         /// This life of the link.
         epoch: Epoch,
@@ -115,11 +115,11 @@ pub enum Event {
     },
     /// The link is over. What was sent and not yet read by the other side may be lost.
     Down {
-        /// Who.
+        /// The member that was linked with us.
         peer: PeerId,
         /// Which life of the link.
         epoch: Epoch,
-        /// What happened.
+        /// Why it ended, as far as we can tell.
         why: Why,
     },
     /// A message has come.
@@ -128,14 +128,14 @@ pub enum Event {
         from: PeerId,
         /// In which life of the link.
         epoch: Epoch,
-        /// What it says.
+        /// The payload of one send, without its frame.
         bytes: Bytes,
     },
     /// A dial led nowhere. A kept address is dialled again all the same.
     Unreached {
         /// What was dialled.
         address: Address,
-        /// What happened.
+        /// Why nobody was reached.
         why: Unreached,
     },
 }

@@ -13,14 +13,14 @@
 //!
 //! - *Knowledge.* Only who knows the secret can compute either value.
 //! - *Not replayed.* Each side checks a value that covers its own nonce, which is fresh for this connection.
-//! - *Not relayed.* libp2p has authenticated the other's name (Noise on TCP, TLS on QUIC) before this stream exists, and both
-//!   values cover both names. Somebody without the secret who sits between A and B has a connection as M with each of
-//!   them: what A computes is for A and M, and B, who checks it for M and B, refuses it.
-//! - *Not reflected.* The role is covered, so a listener cannot be made to compute the dialler's value, and a peer refuses
-//!   connections with itself.
+//! - *Not relayed.* libp2p has authenticated the other's name (Noise on TCP, TLS on QUIC) before this stream exists,
+//!   and both values cover both names. Somebody without the secret who sits between A and B has a connection as M with
+//!   each of them: what A computes is for A and M, and B, who checks it for M and B, refuses it.
+//! - *Not reflected.* The role is covered, so a listener cannot be made to compute the dialler's value, and a peer
+//!   refuses connections with itself.
 //! - *This connection.* The nonces belong to one stream of one connection, whose keys nobody else has. (libp2p does not
-//!   show the handshake's hash, so the binding is by names and nonces. It fails only against somebody who holds the private
-//!   keys of both peers.)
+//!   show the handshake's hash, so the binding is by names and nonces. It fails only against somebody who holds the
+//!   private keys of both peers.)
 //!
 //! The dialler goes first, so that somebody who merely scans addresses learns nothing that depends on the secret. All
 //! messages have a fixed length and there is nothing to parse; the caller bounds the time.

@@ -10,8 +10,8 @@ use crate::random::random;
 
 /// What the members of a cluster have in common and nobody else knows.
 ///
-/// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a phrase: 32
-/// bytes from a random source, written as hexadecimal digits, are right.
+/// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a
+/// phrase: 32 bytes from a random source, written as hexadecimal digits, are right.
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
 
@@ -19,7 +19,7 @@ impl Secret {
     /// The least number of bytes: sixteen random letters and digits still have 80 bits.
     pub const LEAST: usize = 16;
 
-    /// This secret.
+    /// A secret of these bytes, which should be random.
     pub fn new(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() < Self::LEAST {
             return Err(Error::SecretTooShort { length: bytes.len(), least: Self::LEAST });
@@ -43,7 +43,8 @@ impl Secret {
         Self::new(fs::read(path).map_err(unreadable)?.trim_ascii_end())
     }
 
-    /// The secret in a file; made there with its folder, random and readable by its owner only, if there is no such file.
+    /// The secret in a file; made there with its folder, random and readable by its owner only, if there is no such
+    /// file.
     pub fn load_or_create(path: &Path) -> Result<Self, Error> {
         match Self::load(path) {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}

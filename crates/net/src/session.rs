@@ -126,8 +126,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     }
 }
 
-/// Where others reach a peer: what it says of itself, except that a peer that listens on every address of its machine is
-/// found at the one that we see it at.
+/// Where others reach a peer: what it says of itself, except that a peer that listens on every address of its machine
+/// is found at the one that we see it at.
 fn reachable(hello: &Hello, seen: Address) -> Address {
     let ip = if hello.listen.ip().is_unspecified() { seen.socket.ip() } else { hello.listen.ip() };
     let transport = if hello.quic { seen.transport } else { Transport::Tcp };

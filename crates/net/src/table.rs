@@ -4,9 +4,10 @@
 //! Everything is under one lock that is held for a few instructions and never across an await, so an epoch's end, its
 //! `Down` and the beginning of the next are one step: no message of an old epoch can slip in behind.
 //!
-//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or restart.
-//! The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes and keeps
-//! the one it has, unless the other side has lost that one (`Hello::over`) or is another process (`Hello::incarnation`).
+//! *Which connection is the link.* Two peers may dial each other at once, lose a connection on one side only, or
+//! restart. The peer with the smaller number decides for both, so they cannot disagree. It numbers the links it takes
+//! and keeps the one it has, unless the other side has lost that one (`Hello::over`) or is another process
+//! (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -94,9 +95,9 @@ struct Signals {
 pub(crate) enum Work {
     /// Write these, then report their cost.
     Messages(VecDeque<Bytes>, usize),
-    /// Say goodbye.
+    /// Tell the other side that we leave, and end the link.
     Leave,
-    /// Wait.
+    /// Wait until there is something to write.
     Nothing,
     /// Stop: the link is over.
     Over,

@@ -51,8 +51,8 @@ impl Charters {
         self.known.iter().map(|(key, known)| (*key, known))
     }
 
-    /// A resource is founded. A charter is for good: a different one comes back as the error, beside the one that is known.
-    /// True if it is news.
+    /// A resource is founded. A charter is for good: a different one comes back as the error, beside the one that is
+    /// known. True if it is news.
     pub fn learn(&mut self, name: &Name, charter: Charter) -> Result<bool, Charter> {
         match self.known.get(&name.key()) {
             Some((_, known)) if *known == charter => Ok(false),

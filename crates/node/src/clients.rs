@@ -1,7 +1,7 @@
 //! The clients of this peer: who waits, who is inside, and until when.
 //!
-//! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by a *claim*:
-//! a ticket that has lost its place in line is asked for once more, under another claim.
+//! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by a
+//! *claim*: a ticket that has lost its place in line is asked for once more, under another claim.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -26,7 +26,7 @@ pub struct SessionId(pub u64);
 pub enum Wait {
     /// As long as it takes.
     Forever,
-    /// So long.
+    /// At most this long.
     For(Span),
     /// Not at all: only if a slot is free and nobody else waits for it.
     Try,
@@ -35,7 +35,7 @@ pub enum Wait {
 /// What a client asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The resource.
+    /// The resource of which it wants a slot.
     pub name: Name,
     /// `None` for as many as the resource has, or one if it is new.
     pub slots: Option<u32>,
@@ -70,7 +70,7 @@ impl Wanted {
     }
 }
 
-/// A ticket.
+/// A client's request, from when it asks until nothing is left of it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// What was asked for.
@@ -103,9 +103,9 @@ pub enum Stage {
     Held {
         /// The slot and the fencing number.
         grant: Grant,
-        /// Since when.
+        /// When it came in.
         since: Time,
-        /// Until when.
+        /// How long it may stay without renewal.
         lease: Lease,
     },
 }
@@ -166,7 +166,7 @@ impl Clients {
         self.crowds.values().map(|crowd| crowd.holding.len()).sum()
     }
 
-    /// A ticket.
+    /// The ticket of this number, unless nothing is left of it.
     pub fn get(&self, ticket: TicketId) -> Option<&Entry> {
         self.tickets.get(&ticket)
     }
@@ -284,7 +284,8 @@ impl Clients {
         }
     }
 
-    /// A waiting ticket is in line behind `ahead` others: whether that is news, and when it was first heard with how many.
+    /// A waiting ticket is in line behind `ahead` others: whether that is news, and when it was first heard with how
+    /// many.
     pub fn place(&mut self, ticket: TicketId, now_ahead: u32, now: Time) -> Option<(bool, (Time, u32))> {
         let Stage::Waiting { ahead, first, missing } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
         let changed = ahead.replace(now_ahead) != Some(now_ahead);
@@ -292,8 +293,8 @@ impl Clients {
         Some((changed, *first.get_or_insert((now, now_ahead))))
     }
 
-    /// The coordinator does not know a waiting ticket. Once: its token may be on the way. Twice, which is true: it was struck
-    /// out when we could not be reached.
+    /// The coordinator does not know a waiting ticket. Once: its token may be on the way. Twice, which is true: it was
+    /// struck out when we could not be reached.
     pub fn miss(&mut self, ticket: TicketId) -> bool {
         let Some(Entry { stage: Stage::Waiting { missing, .. }, .. }) = self.tickets.get_mut(&ticket) else {
             return false;
@@ -344,7 +345,8 @@ impl Clients {
         crowd.flat_map(|crowd| crowd.holding.iter().chain(&crowd.waiting)).filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// What must be true after each step, whatever happened; `has_alarm` tells whether a ticket will be looked at again.
+    /// What must be true after each step, whatever happened; `has_alarm` tells whether a ticket will be looked at
+    /// again.
     pub fn check(&self, has_alarm: impl Fn(TicketId) -> bool) {
         for (claim, ticket) in &self.claims {
             let known = self.tickets.get(ticket).and_then(|entry| entry.claim);

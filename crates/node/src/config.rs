@@ -3,13 +3,13 @@ use peerlock_base::Span;
 /// How patient a peer is. Every default is our choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// After so long without a connection a peer is routed around. 3 s: more than a redial takes.
+    /// A peer is routed around after this long without a connection. 3 s: more than a redial takes.
     pub suspect: Span,
-    /// After so long its clients lose their places in line, and tokens on their way to it come back. 10 s: a third of
+    /// After this long its clients lose their places in line, and tokens on their way to it come back. 10 s: a third of
     /// the default lease.
     pub gone: Span,
-    /// After so long it does not count any more when a majority is needed. 10 min: who is cut off for longer and comes
-    /// back may have founded resources of its own.
+    /// After this long it does not count any more when a majority is needed. 10 min: who is cut off for longer and
+    /// comes back may have founded resources of its own.
     pub forget: Span,
     /// How often to look for a peer to join through. 500 ms.
     pub join_patience: Span,
@@ -17,9 +17,9 @@ pub struct Config {
     pub join_timeout: Span,
     /// How long to wait when leaving for others to confirm what they were given. 5 s.
     pub leave_patience: Span,
-    /// For so long after a message the peer stays awake, where it has a thread of its own: the
-    /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever else
-    /// wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
+    /// For this long after a message the peer stays awake, where it has a thread of its own: the
+    /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever
+    /// else wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
     pub awake: Span,
     /// How many clients may wait or hold a slot here. 100,000.
     pub most_clients: usize,

@@ -19,7 +19,7 @@ use crate::{Effect, Notice};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Host(pub PeerId);
 
-/// One host.
+/// What we know of one host: its address, its link, and whether it is a member.
 #[derive(Clone, Debug)]
 pub struct Contact {
     /// Its present process, once it has said hello.
@@ -60,14 +60,14 @@ pub enum News {
     Notice(Notice),
 }
 
-/// So many messages are kept for members that we have heard of and not met.
+/// At most this many messages are kept for members that we have heard of and not met.
 const MOST_UNMET: usize = 4096;
-/// So many of those who left are remembered.
+/// At most this many of those who left are remembered.
 const MOST_DEPARTED: usize = 4096;
-/// After so many messages we say that we have them, even if there is nothing else to say.
+/// After this many messages we acknowledge them, even if there is nothing else to say.
 const ACK_EVERY: u64 = 64;
 
-/// All hosts.
+/// Every host that we have met or heard of, by number.
 pub struct Contacts {
     process: u64,
     /// How many links there have been.
@@ -172,7 +172,7 @@ impl Contacts {
         self.hosts.values().filter(matters).map(|contact| contact.link.kept()).sum()
     }
 
-    /// The members that have not been connected for so long.
+    /// The members that have not been connected for at least this long.
     pub fn missing(&self, now: Time, long: Span) -> Vec<PeerId> {
         let absent = self.hosts.values().filter(|contact| contact.epoch.is_none() && now.since(contact.since) >= long);
         absent.filter_map(|contact| contact.member).collect()
@@ -207,7 +207,7 @@ impl Contacts {
         true
     }
 
-    /// Bytes arrived.
+    /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
     pub fn on_bytes(&mut self, host: Host, epoch: u64, bytes: &[u8], news: &mut Vec<News>) {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else { return };
         let frame = match decode(bytes) {
@@ -343,8 +343,8 @@ impl Contacts {
         contact.map(|mut contact| contact.link.take_kept()).unwrap_or_default()
     }
 
-    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing is
-    /// sent to it.
+    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing
+    /// is sent to it.
     pub fn lose(&mut self, member: PeerId) {
         if self.gone.len() >= MOST_DEPARTED {
             self.gone.pop_first();
@@ -353,7 +353,7 @@ impl Contacts {
         self.unmet.remove(&member);
     }
 
-    /// Whether a member's process has ended, or has not been connected for so long.
+    /// Whether a member's process has ended, or has not been connected for at least this long.
     pub fn is_gone(&self, member: PeerId, now: Time, long: Span) -> bool {
         let host = self.members.get(&member).and_then(|host| self.hosts.get(host));
         let is_absent = |contact: &Contact| contact.epoch.is_none() && now.since(contact.since) >= long;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::name::MOST_SLOTS;
 use crate::{Name, json};
 
-/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says otherwise.
+/// What can go wrong. After every one of these the client holds nothing and waits for nothing, unless it says
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(tag = "error", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -47,7 +48,7 @@ pub enum Error {
     /// The resource has another number of slots. It is unchanged.
     #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or use another name", if *.has == 1 { "" } else { "s" })]
     SlotsMismatch {
-        /// The resource.
+        /// The resource that was asked for.
         name: Name,
         /// How many slots it has.
         has: u32,
@@ -63,7 +64,7 @@ pub enum Error {
     /// The wait is over, and others were first. `place` is how many are still ahead, if that is known.
     #[error("{name} was not acquired{}", match .place { Some(0) => ": next in line".to_owned(), Some(n) => format!(": {n} are ahead in line"), None => String::new() })]
     NotAcquired {
-        /// The resource.
+        /// The resource that was asked for.
         name: Name,
         /// How many are ahead in line.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +73,7 @@ pub enum Error {
     /// Nothing moves: who keeps the line, or everybody who holds a slot, cannot be reached.
     #[error("{name} is stalled: {} for {since:?}. Bring it back, or wait until it is", match .who { Some(peer) => format!("peer {peer} has not been heard of"), None => "too few peers can be reached".to_owned() })]
     Stalled {
-        /// The resource.
+        /// The resource that nobody can get now.
         name: Name,
         /// Who is missing; `None` if there are too few peers to found the resource.
         #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
@@ -151,7 +152,7 @@ pub enum Class {
     BadRequest,
     /// The bearer token is missing or wrong.
     Unauthorized,
-    /// Whoever asks must not.
+    /// The caller is not allowed to.
     Forbidden,
     /// No peer has heard of the resource.
     NoSuchResource,

@@ -9,10 +9,11 @@ use peerlock_base::{Key, PeerId};
 use crate::paxos::{Attempt, Ballot, Memory, Next, Question};
 use crate::{Charter, Name};
 
-/// So many messages are kept of resources that we are yet to hear of, in all: word of a founding can be slower than they
-/// are, but only for a moment.
+/// At most this many messages are kept of resources that we are yet to hear of, in all: word of a founding can be
+/// slower than they are, but only for a moment.
 const MOST_EARLY: usize = 10_000;
-/// So many attempts of others are remembered. Who has promised must never forget it, so there is no answer to more.
+/// At most this many attempts of others are remembered. A promise must never be forgotten, so there is no answer to
+/// more.
 const MOST_MEMORIES: usize = 100_000;
 
 /// An attempt of ours.
@@ -51,7 +52,7 @@ impl<W> Founding<W> {
         self.pending.contains_key(&resource)
     }
 
-    /// A new attempt to found a resource with ourselves as its home, after so many in vain: its number, and what to ask
+    /// A new attempt to found a resource with ourselves as its home, after `tries` in vain: its number, and what to ask
     /// everybody.
     pub fn attempt(&mut self, name: Name, slots: u32, tries: u32, me: PeerId, above: u64) -> (u64, Question) {
         let resource = name.key();
@@ -63,7 +64,8 @@ impl<W> Founding<W> {
         (number, question)
     }
 
-    /// An attempt has taken too long: what was to be founded, with how many slots, and how many attempts there have been.
+    /// An attempt has taken too long: what was to be founded, with how many slots, and how many attempts there have
+    /// been.
     pub fn give_up(&mut self, resource: Key) -> Option<(Name, u32, u32)> {
         self.pending.remove(&resource).map(|pending| (pending.name, pending.slots, pending.tries + 1))
     }

@@ -1,7 +1,7 @@
 //! How durations and peers are written in JSON, with `#[serde(with = "json")]`.
 //!
-//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which has
-//! more of them than a number of JavaScript keeps.
+//! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which
+//! has more of them than a number of JavaScript keeps.
 
 use alloc::string::{String, ToString as _};
 use core::time::Duration;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What has a form of its own in JSON.
 pub trait Written: Sized {
-    /// The form.
+    /// A type that serde knows, such as a number or a string.
     type Form: Serialize + DeserializeOwned;
     /// As it is written.
     fn written(&self) -> Self::Form;
@@ -56,7 +56,7 @@ impl<T: Written> Written for Option<T> {
     }
 }
 
-/// For serde.
+/// Writes a value in its own form: the half of `#[serde(with = "json")]` that serializes.
 ///
 /// # Errors
 /// Those of the serializer.
@@ -64,7 +64,7 @@ pub fn serialize<T: Written, S: Serializer>(value: &T, serializer: S) -> Result<
     value.written().serialize(serializer)
 }
 
-/// For serde.
+/// Reads a value from its own form: the half of `#[serde(with = "json")]` that deserializes.
 ///
 /// # Errors
 /// Those of the deserializer, and if it is not what should stand there.

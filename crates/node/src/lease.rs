@@ -23,7 +23,7 @@ pub struct Lease {
 /// What has become of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stands.
+    /// It stands: the client may go on.
     Stands,
     /// It stands, and was renewed.
     Renewed,

@@ -6,8 +6,8 @@
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
-//! [`Node::step`] is the only door. A [`Node`] is generic over the protocol that guards its resources ([`Guard`]) and the
-//! overlay that finds peers by keys ([`Routing`]), and is put together from rooms that own what they know:
+//! [`Node::step`] is the only door. A [`Node`] is generic over the protocol that guards its resources ([`Guard`]) and
+//! the overlay that finds peers by keys ([`Routing`]), and is put together from rooms that own what they know:
 //!
 //! ```text
 //!   Clients      tickets, the claims under which the protocol knows them, leases     clients.rs, lease.rs
@@ -37,7 +37,8 @@
 //!   │                  ├──────────────────────────────┼─────────────────────────►│   Granted, at C
 //! ```
 //!
-//! Nothing here reads a clock, a socket or a random source: time comes with each step, and chance with the node's birth.
+//! Nothing here reads a clock, a socket or a random source: time comes with each step, and chance with the node's
+//! birth.
 // The derives for the OpenAPI document need std; the proof in .ci/no-std builds without them.
 #![cfg_attr(not(feature = "schema"), no_std)]
 

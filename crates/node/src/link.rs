@@ -1,6 +1,7 @@
 //! Messages that arrive exactly once and in order between two living processes, over connections that come and go.
 //!
-//! A token that is lost is lost for good, so what the transport loses with a connection is sent again on the next one:
+//! A token that is lost is lost for good, so what the transport loses with a connection is retransmitted on the next
+//! one:
 //!
 //! ```text
 //!   A                                   B
@@ -15,7 +16,7 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A process that begins anew has nothing of what it was sent before. It says so by a new number of its life,
+//! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life,
 //! and what was meant for the old one is dropped. A link that has more to keep than it may *breaks*: it begins a new
 //! life by itself, and both sides take the other for gone.
 //!
@@ -53,17 +54,17 @@ pub enum Frame {
         number: u64,
         /// How many of the receiver's messages the sender has.
         has: u64,
-        /// What it says.
+        /// The encoded message, as the node handed it over.
         body: Vec<u8>,
     },
     /// How many of the receiver's messages the sender has, when there is nothing else to say.
     Ack {
-        /// How many.
+        /// The number of the last one, counted as in `Data`.
         has: u64,
     },
     /// A message that may get lost.
     Loose {
-        /// What it says.
+        /// The encoded message, as the node handed it over.
         body: Vec<u8>,
     },
 }
@@ -71,15 +72,15 @@ pub enum Frame {
 /// What a frame means to the peer above.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing.
+    /// Nothing that concerns it: a confirmation, or a message that has come before.
     Nothing,
-    /// A message.
+    /// A message, which comes once and in order if it had to arrive.
     Body(Vec<u8>),
     /// The other side is the one that we know, or nobody was known yet: all is well.
     Hello,
     /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
     NewLife {
-        /// So many messages were sent to the old one and never confirmed.
+        /// How many messages were sent to the old one and never confirmed.
         lost: usize,
         /// These were never sent: nobody has seen them.
         unsent: Vec<Vec<u8>>,
@@ -91,11 +92,11 @@ pub enum Heard {
 /// There was more to keep than a link may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// So many messages were never confirmed.
+    /// How many messages were never confirmed.
     pub lost: usize,
 }
 
-/// So many messages are kept for a peer that does not confirm them, and so many bytes.
+/// At most this many messages, and this many bytes, are kept for a peer that does not confirm them.
 pub const MOST_KEPT: usize = 16_384;
 const MOST_BYTES: usize = 8 << 20;
 
@@ -230,7 +231,7 @@ impl Link {
         self.has - self.told
     }
 
-    /// A frame arrived; what has to be sent again goes to `out`.
+    /// A frame arrived; what has to be retransmitted goes to `out`.
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Heard {
         match (self.stage, frame) {
             (Stage::Closed, _) => Heard::Nothing,
@@ -280,7 +281,7 @@ impl Link {
         heard
     }
 
-    /// The other side has the first `has` of our messages. False if there are not so many.
+    /// The other side has the first `has` of our messages. False if there are fewer.
     fn confirm(&mut self, has: u64) -> bool {
         if has > self.sent {
             return false;

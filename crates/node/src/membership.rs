@@ -10,7 +10,7 @@ use peerlock_base::{PeerId, Span, Time};
 
 use crate::contacts::{Contact, Contacts, Host};
 
-/// So many addresses are told, and dialled.
+/// At most this many addresses are told, and dialled.
 const MOST_ADDRESSES: usize = 1024;
 
 /// How far a peer has come.
@@ -18,21 +18,21 @@ const MOST_ADDRESSES: usize = 1024;
 pub enum Phase {
     /// On the way in.
     Joining {
-        /// Since when.
+        /// When we began to join.
         since: Time,
         /// The overlay has taken us in.
         is_placed: bool,
         /// Who is in already and was found to join through.
         via: Option<PeerId>,
-        /// Those whom it is linked with and we are not yet. They count when a majority is needed, so that nothing may be
-        /// decided here without them.
+        /// Those whom it is linked with and we are not yet. They count when a majority is needed, so that nothing may
+        /// be decided here without them.
         unmet: BTreeSet<Host>,
     },
-    /// In.
+    /// A member of the cluster.
     Joined,
     /// On the way out since then, and who gets what we have.
     Leaving(Time, Option<PeerId>),
-    /// Out.
+    /// No member any more.
     Left,
 }
 
@@ -114,8 +114,8 @@ impl Membership {
         first
     }
 
-    /// The overlay has taken us in, a member was met, or our patience with those that were not is at an end. True if we are
-    /// in with that.
+    /// The overlay has taken us in, a member was met, or our patience with those that were not is at an end. True if we
+    /// are in with that.
     pub fn progress(&mut self, placed: bool, met: Option<PeerId>, impatient: bool) -> bool {
         let met = met.and_then(|member| self.contacts.host(member));
         let Phase::Joining { is_placed, unmet, .. } = &mut self.phase else { return false };
@@ -149,8 +149,8 @@ impl Membership {
         self.phase = Phase::Joining { since: now, is_placed: false, via: None, unmet: BTreeSet::new() };
     }
 
-    /// We begin to leave, or look for another heir: who it is, which is whoever is linked and stays. Others may have told us
-    /// that somebody has left whose connection still seems to be there.
+    /// We begin to leave, or look for another heir: who it is, which is whoever is linked and stays. Others may have
+    /// told us that somebody has left whose connection still seems to be there.
     pub fn leave(&mut self, now: Time) -> Option<PeerId> {
         let since = if let Phase::Leaving(since, _) = self.phase { since } else { now };
         let mut open = self.contacts.open();
@@ -170,7 +170,8 @@ impl Membership {
 }
 
 /// An address as a peer tells it, seen from here: what is on the teller's own machine to the teller is on the teller's
-/// machine to us. So two peers of one machine that listen on all its addresses, and have met inside it, are found by others.
+/// machine to us. So two peers of one machine that listen on all its addresses, and have met inside it, are found by
+/// others.
 fn from_here(told: &str, teller: &str) -> String {
     fn parse(address: &str) -> Option<(&str, SocketAddr)> {
         let (scheme, socket) = address.split_at(address.rfind('/').map_or(0, |slash| slash + 1));
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(dialled, MOST_ADDRESSES - 2);
     }
 
-    /// Whoever founds something asks all whom it knows. So it must know those whom the others know.
+    /// A founder asks all members that it knows, so it must know those that the others know.
     #[test]
     fn a_newcomer_is_in_when_it_has_met_everybody_or_waited_long_enough() {
         for patient in [true, false] {

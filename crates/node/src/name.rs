@@ -73,7 +73,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Whether a resource can have so many slots.
+/// Whether a resource can have this many slots.
 ///
 /// # Errors
 /// [`Error::BadSlots`] if not.

@@ -49,19 +49,19 @@ pub enum Input {
         /// What it asks for.
         wanted: Wanted,
     },
-    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there is
-    /// no such ticket.
+    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there
+    /// is no such ticket.
     Release {
         /// Whom to answer with [`Answer::Released`], if anybody.
         call: Option<u64>,
-        /// Its ticket.
+        /// As it was told by [`Answer::Ticket`].
         ticket: TicketId,
     },
     /// A client renews its lease. Fails if that does not stand any more.
     Renew {
         /// Whom to answer with [`Answer::Renewed`].
         call: u64,
-        /// Its ticket.
+        /// As it was told by [`Answer::Ticket`].
         ticket: TicketId,
     },
     /// From now on it is the client that renews the lease of this grant, and its session does not matter.
@@ -72,11 +72,11 @@ pub enum Input {
     Show {
         /// Whom to answer with [`Answer::Shown`].
         call: u64,
-        /// The resource.
+        /// The resource to show.
         name: Name,
     },
-    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end all
-    /// the same, for those who do not hear of it. Answered by [`Effect::Drained`].
+    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
+    /// all the same, for those who do not hear of it. Answered by [`Effect::Drained`].
     Drain,
     /// Hand over what we have for the others and say goodbye. Clients here lose what they have. Answered by
     /// [`Effect::Left`].
@@ -116,7 +116,7 @@ pub enum NetEvent {
     },
     /// Nobody could be reached where we dialled; it is tried again.
     Unreached {
-        /// The address.
+        /// The address that was dialled.
         address: String,
         /// Why, in words.
         why: String,
@@ -128,7 +128,7 @@ pub enum NetEvent {
 pub enum Effect {
     /// Send bytes on a connection that is up.
     Send {
-        /// The host.
+        /// The host at the other end.
         to: PeerId,
         /// The number of the connection.
         epoch: u64,
@@ -137,7 +137,7 @@ pub enum Effect {
     },
     /// End the connection to this host, for another to begin.
     HangUp(PeerId),
-    /// Connect to whoever listens there, again and again.
+    /// Connect to whoever listens there, and reconnect whenever that ends.
     Dial(String),
     /// We are in the cluster.
     Joined,
@@ -152,14 +152,14 @@ pub enum Effect {
     },
     /// A ticket is inside, until then unless its lease is renewed.
     Granted {
-        /// Which.
+        /// As its client was told by [`Answer::Ticket`].
         ticket: TicketId,
         /// When its lease ends.
         until: Time,
     },
     /// Its lease was renewed.
     Renewed {
-        /// Which.
+        /// The ticket whose lease it is.
         ticket: TicketId,
         /// When its lease ends now.
         until: Time,
@@ -223,7 +223,8 @@ pub struct Birth {
     pub process: u64,
     /// The wall clock at the node's [`Time::ZERO`], in microseconds since 1970. Fencing numbers begin there: those of a
     /// resource that is founded again, after everybody had stopped, are above all it ever had. That is true as long as
-    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a second.
+    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a
+    /// second.
     pub micros: u64,
     /// Random numbers of its own.
     pub rng: Rng,
@@ -247,8 +248,8 @@ pub fn describe<P: Guard, O: Routing>(bytes: &[u8]) -> String {
     }
 }
 
-/// So many messages a node may tell itself in one step, as the heir of others. A protocol that does not come to an end with
-/// them has a mistake, which shall cost a resource and not the process.
+/// At most this many messages may a node tell itself in one step, as the heir of others. A protocol that does not come
+/// to an end with them has a mistake, which shall cost a resource and not the process.
 const MOST_HERE: usize = 10_000;
 
 /// One peer with all its clients.
@@ -362,8 +363,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// Does what has come up in this step: news of members, and what we have told ourselves as the heir of others. That is a
-    /// queue and not a call from within, so that however much it is the stack stays as it is.
+    /// Does what has come up in this step: news of members, and what we have told ourselves as the heir of others. That
+    /// is a queue and not a call from within, so that however much it is the stack stays as it is.
     fn settle(&mut self) {
         let mut told = 0;
         loop {
@@ -396,8 +397,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps as
-    /// there are tickets, so that it costs the same whatever their number.
+    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
+    /// as there are tickets, so that it costs the same whatever their number.
     fn check(&mut self) {
         assert!(self.news.is_empty() && self.here.is_empty(), "what comes up in a step is dealt with in that step");
         self.unchecked += 1;
@@ -537,8 +538,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.peer_step(peer::Input::Inherited { from, resource, message });
     }
 
-    /// What was meant for a member that is gone, and that it has not acted on. Its heir gets it; without one, it is for the
-    /// protocols to decide what is not to get lost.
+    /// What was meant for a member that is gone, and that it has not acted on. Its heir gets it; without one, it is for
+    /// the protocols to decide what is not to get lost.
     fn give_back(&mut self, to: PeerId, bodies: Vec<Vec<u8>>, heir: Option<PeerId>) {
         for bytes in bodies {
             let Ok(Body::Peer(wire)) = decode_body::<Wire<P, O>>(&bytes) else { continue };
@@ -595,8 +596,8 @@ mod tests {
         assert_eq!((grant.slot, grant.fencing), (0, 6), "numbers begin at the time of the founding, in microseconds");
     }
 
-    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and died of
-    /// it. Anybody in the cluster could make it so.
+    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and
+    /// died of it. Anybody in the cluster could make it so.
     #[test]
     fn an_heir_without_the_line_lives_and_its_clients_are_told() {
         let mut node = alone();

@@ -12,29 +12,29 @@ pub enum Notice {
     Malformed(Malformed),
     /// A message that made no sense. It was dropped.
     Strange(&'static str),
-    /// A process of this host has ended before it confirmed so many messages.
+    /// A process of this host has ended before it confirmed all messages.
     Lost {
-        /// The host.
+        /// The host whose process has ended.
         host: PeerId,
         /// How many messages.
         messages: usize,
     },
     /// Too many messages are kept for members that we have heard of and not met; one for this member was dropped.
     Unmet(PeerId),
-    /// So many messages for this host were never confirmed that no more fit. All of them were dropped.
+    /// This host has left too many messages unconfirmed: no more fit. All of them were dropped.
     Broken {
-        /// The host.
+        /// The host that does not confirm.
         host: PeerId,
         /// How many messages.
         messages: usize,
     },
     /// A resource has two charters. We go on with the one that we knew first.
     FoundedTwice {
-        /// The resource.
+        /// The resource that was founded twice.
         name: Name,
         /// The charter that we go on with.
         known: Charter,
-        /// The other.
+        /// The charter that we heard of later.
         other: Charter,
     },
 }

@@ -1,8 +1,9 @@
 //! A resource's founding among the members: which charter it has is decided once, by a majority of all whom we know.
 //!
-//! Lamport's single-decree Paxos ("The Part-Time Parliament"), with every member as an acceptor. Replicas under keys of the
-//! overlay would not do: where the network falls apart, each side of the overlay takes over all keys, with replicas that
-//! remember nothing, and would found everything again. Here the smaller side has no majority. A member that forgets is another member, so that nobody says two things.
+//! Lamport's single-decree Paxos ("The Part-Time Parliament"), with every member as an acceptor. Replicas under keys of
+//! the overlay would not do: where the network falls apart, each side of the overlay takes over all keys, with replicas
+//! that remember nothing, and would found everything again. Here the smaller side has no majority. A member that
+//! forgets is another member, so that nobody says two things.
 //!
 //! Pure: questions and answers.
 
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub struct Ballot {
     /// Higher than any that was heard of.
     pub round: u64,
-    /// Whose.
+    /// The member whose attempt it is: no two have the same ballot.
     pub member: PeerId,
 }
 

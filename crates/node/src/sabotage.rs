@@ -1,11 +1,11 @@
-//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them. Without the
-//! feature `sabotage` there are none.
+//! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them.
+//! Without the feature `sabotage` there are none.
 
-/// A mistake.
+/// One such mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Sabotage {
-    /// After the next hello the last message that was not confirmed is not sent again.
+    /// After the next hello the last message that was not confirmed is not retransmitted.
     Resend = 1,
     /// A confirmation counts for one message more than it says.
     Ack,

@@ -1,7 +1,7 @@
 //! Who waits, and where the tokens are: asked of the coordinator, and then of the peers that it names.
 //!
-//! A peer whose clients wait asks again and again, and finds out what has come to a standstill. Whoever wants to see a
-//! resource in the whole cluster asks once: a [`Query`].
+//! A peer whose clients wait asks at intervals, and finds out what has come to a standstill. A client that wants to see
+//! a resource in the whole cluster asks once: a [`Query`].
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -17,15 +17,15 @@ use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 /// How often the coordinator is asked for a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
-/// Answers to so many questions about a resource are heard.
+/// Answers to at most this many questions about a resource are heard.
 const QUESTIONS: usize = 8;
 
 /// What is known of a resource that clients here wait for.
 #[derive(Clone, Debug, Default)]
 struct Watched {
     health: Health,
-    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the next
-    /// question has been asked: whoever gives it is alive all the same.
+    /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the
+    /// next question has been asked: whoever gives it is alive all the same.
     questions: VecDeque<u64>,
 }
 
@@ -34,7 +34,7 @@ struct Watched {
 pub struct Query {
     /// Who wants to know.
     pub call: u64,
-    /// The resource.
+    /// The resource that it is about.
     pub name: Name,
     tries: u8,
     line: Option<(PeerId, Line)>,
@@ -80,8 +80,8 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, who should have its tokens and is to be asked next, and whether it is the
-    /// answer to the latest question, so that all who asked before it stand in line.
+    /// The coordinator has answered: the resource, who should have its tokens and is to be asked next, and whether it
+    /// is the answer to the latest question, so that all who asked before it stand in line.
     pub fn on_line(
         &mut self,
         from: PeerId,

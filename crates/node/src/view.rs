@@ -16,7 +16,7 @@ use crate::{Name, json};
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceView {
-    /// Its name.
+    /// The name by which clients ask for it.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// How many may be inside at a time; `None` while it is being founded.
@@ -33,7 +33,7 @@ pub struct ResourceView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ResourceDetails {
-    /// Its name.
+    /// The name by which clients ask for it.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// How many may be inside at a time.
@@ -48,12 +48,12 @@ pub struct ResourceDetails {
     pub queue: Vec<WaiterView>,
 }
 
-/// One slot.
+/// One slot of a resource, and where its token is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct SlotView {
-    /// Its number.
+    /// Which of the resource's slots; no two clients hold the same one.
     pub slot: u32,
     /// The peer that has it, or will in a moment.
     #[serde(with = "json")]
@@ -101,7 +101,7 @@ pub struct ClientView {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct PeerView {
-    /// Who.
+    /// The number by which its host is known in the cluster.
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
@@ -120,7 +120,7 @@ pub struct PeerView {
 /// One peer from the inside, at one moment: what it knows by itself, without asking anybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// Who.
+    /// The number of the inspected peer.
     pub peer: PeerId,
     /// Where it lies on the ring.
     pub place: Key,
@@ -137,7 +137,7 @@ pub struct Inspection {
 /// A peer's part in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which resource.
+    /// The resource's name.
     pub name: Name,
     /// How many may be inside at a time; `None` while it is being founded.
     pub slots: Option<u32>,
@@ -155,7 +155,7 @@ pub struct Part {
 /// A place in line: a ticket, and the peer where its client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TicketView {
-    /// The peer.
+    /// The peer that the client asked.
     pub peer: PeerId,
     /// Which ticket of that peer's; it is another one if the peer had to ask again.
     pub ticket: u64,
@@ -191,7 +191,7 @@ pub struct Progress {
     /// How many are ahead; `None` while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead: Option<u32>,
-    /// How long it will take at the speed of late.
+    /// How long it will take at the recent rate.
     #[serde(rename = "expected_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub expected: Option<Duration>,
@@ -205,7 +205,7 @@ pub struct Happening {
     #[serde(rename = "at_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub at: Duration,
-    /// What.
+    /// What happened; its fields stand beside `at_ms` in JSON.
     #[serde(flatten)]
     pub event: Event,
 }
@@ -216,9 +216,9 @@ pub struct Happening {
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// A client of this peer waits, with so many ahead of it.
+    /// A client of this peer waits in line.
     Waiting {
-        /// For what.
+        /// The resource that it waits for.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Who, in its own words.
@@ -231,14 +231,14 @@ pub enum Event {
     },
     /// A client of this peer is inside.
     Granted {
-        /// With what.
+        /// The resource of which it holds a slot.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Who, in its own words.
         label: String,
         /// Which of this peer's tickets.
         ticket: u64,
-        /// Which slot.
+        /// The slot that it holds.
         slot: u32,
         /// Under which fencing number.
         fencing: u64,
@@ -249,7 +249,7 @@ pub enum Event {
     },
     /// A client of this peer has left.
     Released {
-        /// What.
+        /// The resource that it held.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
@@ -261,7 +261,7 @@ pub enum Event {
     },
     /// A client of this peer waits no more and was not let in.
     Withdrawn {
-        /// For what.
+        /// The resource that it waited for.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
@@ -271,7 +271,7 @@ pub enum Event {
     },
     /// A client of this peer has not renewed its lease and must stop.
     Lost {
-        /// What.
+        /// The resource that it held.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
@@ -279,16 +279,16 @@ pub enum Event {
     },
     /// Another peer is connected.
     PeerUp {
-        /// Who.
+        /// The number of the other peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
-        /// Where.
+        /// Where it was reached, or where it says that it listens.
         address: String,
     },
     /// Another peer is not connected any more.
     PeerDown {
-        /// Who.
+        /// The number of the other peer.
         #[serde(with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         peer: PeerId,
@@ -297,14 +297,14 @@ pub enum Event {
     },
     /// Nobody could be reached at an address.
     Unreached {
-        /// Where.
+        /// The address that was dialled.
         address: String,
         /// Why, in words.
         why: String,
     },
-    /// This watcher was too slow for so many events, and has not seen them.
+    /// This watcher was too slow, and has missed events.
     Missed {
-        /// How many.
+        /// How many events were left out here.
         count: u64,
     },
 }
@@ -360,7 +360,7 @@ pub struct Counters {
     pub undelivered: u64,
     /// Tickets that were asked for.
     pub asked: u64,
-    /// Grants.
+    /// Tickets that got a slot.
     pub granted: u64,
     /// Grants that were released in time.
     pub released: u64,

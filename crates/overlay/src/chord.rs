@@ -16,8 +16,8 @@
 //!   ├───────────────────────────►│
 //! ```
 //!
-//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the one before, so that a dead hop
-//! is found out and the next attempt takes another way.
+//! *Departure:* lookups for joins and fingers are recursive, and each hop confirms to the one before, so that a dead
+//! hop is found out and the next attempt takes another way.
 //!
 //! *Departure:* a peer that is handed a key of its predecessor hands it back one step. The hop before did not know that
 //! peer yet; sent around the ring, the message would come by here again.
@@ -37,7 +37,7 @@ pub enum Message {
     Ring(RingMessage),
     /// *join*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop confirms.
     Join {
-        /// The newcomer.
+        /// The peer that wants in, and its key.
         node: Node,
         /// How many hops it has come.
         hops: u8,
@@ -46,12 +46,12 @@ pub enum Message {
     Welcome {
         /// Where the sender lies.
         key: Key,
-        /// Its neighbours.
+        /// The neighbours of the owner, on both sides.
         lists: Lists,
     },
     /// *fix_fingers*: who owns this key? Routed to the owner, who answers with `Found`; every hop confirms.
     Seek {
-        /// The key.
+        /// The key whose owner is sought.
         key: Key,
         /// Who wants to know.
         origin: PeerId,
@@ -77,8 +77,8 @@ impl From<RingMessage> for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chord {
     ring: Ring,
-    /// The distinct fingers, the nearest first. Finger i is the first of them that is at least 2ⁱ away, so that there is
-    /// at most one whose distance has its highest bit at i. Those not farther than the successor are left out.
+    /// The distinct fingers, the nearest first. Finger i is the first of them that is at least 2ⁱ away, so that there
+    /// is at most one whose distance has its highest bit at i. Those not farther than the successor are left out.
     fingers: Vec<Node>,
     /// *next*: the number of the finger to ask for next; `None` to begin again behind the successor.
     next: Option<u32>,

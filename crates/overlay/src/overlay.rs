@@ -27,7 +27,7 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// If the nodes next to `place` are not in the order of their keys.
     fn converged(nodes: &[Node], place: usize, config: Config, proximity: Proximity<'_>) -> Self;
 
-    /// This peer.
+    /// This peer and its key.
     fn me(&self) -> Node;
 
     /// The keys that this peer owns; `None` before the join is complete and after it has left.
@@ -231,7 +231,7 @@ pub enum Input<M> {
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A timer ran out.

@@ -19,8 +19,9 @@
 //! *Departure:* the leaf set is kept as Chord keeps its lists, by the same code: each peer exchanges it with its
 //! neighbour clockwise once a round. The paper leaves the exchange open, and only says what to do when a leaf is lost.
 //!
-//! *Departure:* a newcomer sends its greeting, not a copy of its whole state, to those that it has heard of. Nobody gets
-//! a place in the table before it was heard from itself: else the dead would live on in what peers tell each other.
+//! *Departure:* a newcomer sends its greeting, not a copy of its whole state, to those that it has heard of. Nobody
+//! gets a place in the table before it was heard from itself: else the dead would live on in what peers tell each
+//! other.
 //!
 //! *Departure:* no neighbourhood set. Who is near is known from the latencies that come with each call.
 
@@ -43,7 +44,7 @@ pub enum Message {
     /// *node arrival*: somebody wants in. Routed to the owner of its key, who answers with `Welcome`; every hop
     /// confirms.
     Join {
-        /// The newcomer.
+        /// The peer that wants in, and its key.
         node: Node,
         /// Candidates for its table, collected on the way.
         rows: Vec<Node>,

@@ -14,8 +14,8 @@
 //!   ├─────────────►│   …          │
 //! ```
 //!
-//! *Departure:* the left side is a list too, not only the predecessor, so that the peer behind a dead neighbour is known
-//! at once, and with it the range of keys that we own.
+//! *Departure:* the left side is a list too, not only the predecessor, so that the peer behind a dead neighbour is
+//! known at once, and with it the range of keys that we own.
 //!
 //! *Departure:* nobody becomes the nearest neighbour on the word of others, only when heard from itself: a rumour about
 //! a dead peer must not change who owns what. A place farther away may be filled by hearsay; when its turn comes to be
@@ -39,7 +39,7 @@ use crate::{Config, Cx, Node, Timer};
 pub struct Lists {
     /// Those towards smaller keys.
     pub left: Vec<Node>,
-    /// Those clockwise.
+    /// Those that follow clockwise.
     pub right: Vec<Node>,
 }
 
@@ -188,7 +188,8 @@ impl Ring {
         }
     }
 
-    /// The stretch of the ring in which we know everybody, ourselves included if we are in, and whether it is all of it.
+    /// The stretch of the ring in which we know everybody, ourselves included if we are in, and whether it is all of
+    /// it.
     pub(crate) fn stretch(&self) -> (Vec<Node>, bool) {
         let mut nodes: Vec<Node> = self.left.nodes().iter().rev().copied().collect();
         nodes.extend(self.is_joined().then_some(self.me));

@@ -59,21 +59,21 @@ pub enum Input<O, M, T> {
     Request {
         /// The key of its name.
         resource: Key,
-        /// The client.
+        /// The client, by a ticket of this peer's.
         ticket: Ticket,
     },
     /// A client leaves, or withdraws.
     Release {
         /// The key of the resource's name.
         resource: Key,
-        /// The client.
+        /// As it was in `Request`.
         ticket: Ticket,
     },
     /// A message arrived.
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         wire: Wire<O, M>,
     },
     /// A timer ran out.
@@ -88,7 +88,7 @@ pub enum Input<O, M, T> {
         to: PeerId,
         /// The key of the resource's name.
         resource: Key,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// A message to a peer that has left, whose heir we are.
@@ -97,7 +97,7 @@ pub enum Input<O, M, T> {
         from: PeerId,
         /// The key of the resource's name.
         resource: Key,
-        /// What it says.
+        /// The message as it was sent.
         message: M,
     },
     /// This peer is about to leave: its part in every resource goes to another.
@@ -137,7 +137,7 @@ pub enum Effect<O, M, T> {
     Client {
         /// The key of the resource's name.
         resource: Key,
-        /// Which client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
         /// What has become of it.
         event: Event,

@@ -17,7 +17,7 @@ pub struct Config {
     pub confirm: Option<Span>,
     /// How often a message is handed to the same hop before another is tried.
     pub tries: u32,
-    /// A message that has taken so many hops is dropped: it goes round in circles.
+    /// A message that has taken this many hops is dropped: it goes round in circles.
     pub longest_way: u8,
 }
 
@@ -100,8 +100,8 @@ struct Here<P: Protocol> {
     hops: u8,
 }
 
-/// So many messages a peer may tell itself in one step. Two replicas of a resource at one peer may never come to an end,
-/// where each passes on what it does not know to the other: some protocols do that as printed.
+/// At most this many messages may a peer tell itself in one step. Two replicas of a resource at one peer may never come
+/// to an end, where each passes on what it does not know to the other: some protocols do that as printed.
 const MOST_HERE: usize = 10_000;
 
 /// Where a message for a key goes from here.
@@ -119,7 +119,7 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     overlay: O,
     resources: R,
     config: Config,
-    /// By name.
+    /// Sorted by the key of the resource's name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
     /// It is about to leave, and who gets what it has.

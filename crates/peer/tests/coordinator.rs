@@ -1,5 +1,5 @@
-//! The coordinator protocol where replicas are known by their keys only: none is there at the beginning, and the first message
-//! for a key makes one that knows nothing.
+//! The coordinator protocol where replicas are known by their keys only: none is there at the beginning, and the first
+//! message for a key makes one that knows nothing.
 
 #[path = "../../mutex/tests/trouble/mod.rs"]
 mod trouble;

@@ -1,5 +1,5 @@
-//! A fenced write: a holder that was frozen past the end of its lease, and does not know it, cannot do harm, because the store
-//! refuses smaller fencing numbers than it has seen.
+//! A fenced write: a holder that was frozen past the end of its lease, and does not know it, cannot do harm, because
+//! the store refuses smaller fencing numbers than it has seen.
 //!
 //! `cargo run -p peerlock --example fenced_write`
 

@@ -7,8 +7,8 @@ use peerlock_service::places;
 
 use crate::{Client, StartError};
 
-/// The agent of this machine (`peerlock agent`), through its socket. Whoever may use the socket needs no secret and is no
-/// member of the cluster. Copies share their connections. Nothing is connected before something is asked.
+/// The agent of this machine (`peerlock agent`), through its socket. A process that may use the socket needs no secret
+/// and is no member of the cluster. Copies share their connections. Nothing is connected before something is asked.
 #[derive(Clone, Debug)]
 pub struct Agent(pub(crate) client::Agent);
 
@@ -25,7 +25,7 @@ impl Agent {
         }
     }
 
-    /// The agent at an endpoint, with its token if it wants one.
+    /// The agent at an endpoint, with its bearer token if it wants one.
     pub fn at(endpoint: Endpoint, token: Option<Token>) -> Self {
         Self(client::Agent::new(endpoint, token))
     }

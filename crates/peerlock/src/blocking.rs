@@ -58,8 +58,8 @@ impl Client {
         Self::start(async { Ok(Agent::here()?.into()) })
     }
 
-    /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is dropped,
-    /// which may take ten seconds.
+    /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is
+    /// dropped, which may take ten seconds.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -142,7 +142,7 @@ impl Grant {
         self.grant.is_lost()
     }
 
-    /// Waits for so long, or until the holder must stop: whether it must.
+    /// Waits for this long, or until the holder must stop: whether it must.
     pub fn is_lost_within(&self, wait: Duration) -> bool {
         self.shared.runtime.block_on(async { timeout(wait, self.grant.lost()).await }).is_ok()
     }

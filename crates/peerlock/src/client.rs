@@ -96,8 +96,8 @@ impl Client {
         }
     }
 
-    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease: for those who want
-    /// to lose the slot when they are frozen.
+    /// As [`acquire_showing`](Self::acquire_showing), but the caller [renews](Hold::renew) the lease: for those who
+    /// want to lose the slot when they are frozen.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -124,8 +124,8 @@ impl Client {
         }
     }
 
-    /// Waits in line for a slot that then stands until its lease ends, whatever becomes of this process, unless somebody
-    /// [renews](Self::renew) or [releases](Self::release) it by the name that this returns.
+    /// Waits in line for a slot that then stands until its lease ends, whatever becomes of this process, unless
+    /// somebody [renews](Self::renew) or [releases](Self::release) it by the name that this returns.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -244,8 +244,8 @@ enum Source {
 }
 
 impl Events {
-    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. Who is too slow misses the oldest, and is
-    /// told by [`Event::Missed`].
+    /// The next event; `None` when the peer or agent has stopped. Cancel-safe. A slow reader misses the oldest, and
+    /// is told by [`Event::Missed`].
     ///
     /// # Errors
     /// [`Error::Broken`].

@@ -10,8 +10,8 @@ use crate::hold::Hold;
 
 /// The right to be inside. Dropping it gives it back.
 ///
-/// Its lease is renewed in the background for as long as this process runs. It can still be [lost](Grant::lost): when the
-/// process was frozen for too long, or the peer or agent stops.
+/// Its lease is renewed in the background for as long as this process runs. It can still be [lost](Grant::lost): when
+/// the process was frozen for too long, or the peer or agent stops.
 #[derive(Debug)]
 #[must_use = "dropping a grant gives it back"]
 pub struct Grant {
@@ -52,7 +52,7 @@ impl Grant {
         &self.granted
     }
 
-    /// The resource.
+    /// The resource of which it is a slot.
     pub fn name(&self) -> &Name {
         &self.granted.name
     }
@@ -111,8 +111,8 @@ impl Grant {
     }
 }
 
-/// Keeps a slot until its grant is released or dropped. One that is lost is not given back before: the holder has its time
-/// to stop.
+/// Keeps a slot until its grant is released or dropped. One that is lost is not given back before: the holder has its
+/// time to stop.
 async fn keep(
     mut hold: Hold,
     grace: Duration,
@@ -131,7 +131,7 @@ async fn keep(
             released.await
         }
     };
-    // Whoever has dropped it does not ask how it went: the end of the connection says the same.
+    // It was dropped, so nobody asks how it went: the end of the connection says the same.
     if let Ok(reply) = reply {
         _ = reply.send(hold.release().await);
     }

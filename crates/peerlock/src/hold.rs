@@ -27,7 +27,7 @@ enum Holder {
 /// How a holder that has lost its slot must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Within the grace: the slot is kept for so long.
+    /// Within the grace: the slot is kept for this long.
     InGrace,
     /// At once: somebody else may be inside already.
     AtOnce,
@@ -54,8 +54,8 @@ impl Hold {
         &self.granted
     }
 
-    /// Renews the lease: how long it stands, counted from before this was called, so that whatever the other side counts
-    /// from is later. Worth doing first of all: what was said on the way here may be old.
+    /// Renews the lease: how long it stands, counted from before this was called, so that whatever the other side
+    /// counts from is later. Worth doing first of all: what was said on the way here may be old.
     ///
     /// # Errors
     /// [`Error::Lost`] if it does not stand any more.
@@ -69,9 +69,9 @@ impl Hold {
         }
     }
 
-    /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After each
-    /// renewal `renewed` is told what `now` was before it, and for how long the lease stands from then: whoever has a
-    /// clock that counts while the machine sleeps can give it.
+    /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After
+    /// each renewal `renewed` is told what `now` was before it, and for how long the lease stands from then: whoever
+    /// has a clock that counts while the machine sleeps can give it.
     ///
     /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
     /// last that it was told is over.

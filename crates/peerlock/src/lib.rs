@@ -15,8 +15,8 @@
 //!
 //! # Whom to ask
 //!
-//! - An [`Agent`] is the peer that `peerlock agent` runs on this machine. The application needs no secret and no port, and
-//!   the cluster outlives it. Where there is an agent, take it.
+//! - An [`Agent`] is the peer that `peerlock agent` runs on this machine. The application needs no secret and no port,
+//!   and the cluster outlives it. Where there is an agent, take it.
 //! - A [`Peer`] is a member of the cluster in this process. All members have the same [`Secret`]; one that names none
 //!   takes `secret` in its [data folder](places::data_dir), and makes it if there is none. Let it [leave](Peer::leave):
 //!   one that is killed leaves the others waiting for what it had.
@@ -26,19 +26,19 @@
 //!
 //! # What is asked for
 //!
-//! A [`Request`] names a resource; a name alone is one, too. One slot is a lock, several are a semaphore. How long to wait,
-//! how long the lease is and what others see of you can be said.
+//! A [`Request`] names a resource; a name alone is one, too. One slot is a lock, several are a semaphore. How long to
+//! wait, how long the lease is and what others see of you can be said.
 //!
 //! # What comes back
 //!
-//! A [`Grant`] is a slot that is held, until it is dropped. Its lease is renewed in the background. It is lost nevertheless
-//! when this process is frozen for longer than the lease, or the peer or agent stops: then [`Grant::lost`] resolves, and the
-//! holder must stop within the grace. A holder that may be frozen for longer cannot know in time that it has lost its slot;
-//! so give the [fencing number](Grant::fencing) along with whatever you write, and let the storage refuse smaller ones than
-//! it has seen from the same slot.
+//! A [`Grant`] is a slot that is held, until it is dropped. Its lease is renewed in the background. It is lost
+//! nevertheless when this process is frozen for longer than the lease, or the peer or agent stops: then [`Grant::lost`]
+//! resolves, and the holder must stop within the grace. A holder that may be frozen for longer cannot know in time that
+//! it has lost its slot; so give the [fencing number](Grant::fencing) along with whatever you write, and let the
+//! storage refuse smaller ones than it has seen from the same slot.
 //!
-//! An [`Error`] says what happened and what to do. Its [`class`](Error::class) is what programs look at; HTTP status and
-//! exit code of the program `peerlock` follow from it.
+//! An [`Error`] says what happened and what to do. Its [`class`](Error::class) is what programs look at; HTTP status
+//! and exit code of the program `peerlock` follow from it.
 //!
 //! The folder `examples` has a lock, a pool of workers, a fenced write, and what to do when a slot is lost.
 

@@ -17,12 +17,12 @@ use crate::Client;
 pub const PORT: u16 = 7400;
 /// How long a peer stays awake after a message: several times as long as a core needs to wake up.
 const AWAKE: Span = Span::from_nanos(200_000);
-/// After so many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here do so a
-/// dozen times before word of who waits elsewhere is read.
+/// After this many polls of tasks the runtime looks at its sockets. tokio's 61 let a client that goes in and out here
+/// do so a dozen times before word of who waits elsewhere is read.
 const EVENT_INTERVAL: u32 = 8;
 
-/// A member of the cluster in this process. Copies are handles of the same member; it leaves when the last of them, of its
-/// clients and of their grants is gone, or when [told to](Peer::leave).
+/// A member of the cluster in this process. Copies are handles of the same member; it leaves when the last of them, of
+/// its clients and of their grants is gone, or when [told to](Peer::leave).
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -112,9 +112,9 @@ impl Peer {
         self.advertised
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more, those
-    /// who are inside have [lost](crate::Grant::lost) their grants, and this resolves when the last of them has stopped,
-    /// or its lease has ended.
+    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
+    /// those who are inside have [lost](crate::Grant::lost) their grants, and this resolves when the last of them has
+    /// stopped, or its lease has ended.
     pub async fn drain(&self) {
         self.service.drain().await;
     }
@@ -132,35 +132,35 @@ impl Peer {
 }
 
 impl PeerBuilder {
-    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. All addresses of this machine and a free port if it is
-    /// not said.
+    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. By default all
+    /// addresses of this machine and a free port.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Where others reach it, if that is not where it listens: behind a forwarded port, or in a container. Port 0 is the one
-    /// that it listens on.
+    /// Where others reach it, if that is not where it listens: behind a forwarded port, or in a container. Port 0 is
+    /// the one that it listens on.
     pub fn advertise(mut self, address: SocketAddr) -> Self {
         self.advertise = Some(address);
         self
     }
 
-    /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with names or IP
-    /// addresses. May be said several times: one that answers is enough. Without any a new cluster begins.
+    /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with
+    /// names or IP addresses. Repeatable: one that answers is enough. Without any a new cluster begins.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
     }
 
-    /// What the members of the cluster have in common. That in the [data folder](places::data_dir) if it is not said,
+    /// What the members of the cluster have in common. By default that in the [data folder](places::data_dir),
     /// made if there is none.
     pub fn secret(mut self, secret: Secret) -> Self {
         self.secret = Some(secret);
         self
     }
 
-    /// Who this peer is. Somebody new if it is not said.
+    /// Who this peer is. By default a new one.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = Some(identity);
         self
@@ -187,8 +187,8 @@ impl PeerBuilder {
     }
 }
 
-/// The runtime on which a peer is fastest: one thread for its network, engine and clients, so that on the way from the socket
-/// to the client and back nobody waits for the kernel to wake another thread.
+/// The runtime on which a peer is fastest: one thread for its network, engine and clients, so that on the way from the
+/// socket to the client and back nobody waits for the kernel to wake another thread.
 ///
 /// # Errors
 /// If the system gives us no file to wait with.

@@ -1,7 +1,7 @@
 //! Clusters within one process and without sockets, for the tests of applications.
 //!
-//! Under `#[tokio::test(start_paused = true)]` a lease of 30 seconds takes no time at all: tokio's clock jumps to the next
-//! thing that happens.
+//! Under `#[tokio::test(start_paused = true)]` a lease of 30 seconds takes no time at all: tokio's clock jumps to the
+//! next thing that happens.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), peerlock::Error> {

@@ -13,7 +13,7 @@ use peerlock_base::{Rng, Span, Time};
 use crate::config::Sabotage;
 use crate::{SessionId, Ttl};
 
-/// So many renewals may be without an answer; the oldest are given up.
+/// At most this many renewals may be without an answer; the oldest are given up.
 const MOST_OPEN: usize = 16;
 /// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit
 /// between.
@@ -33,7 +33,7 @@ pub enum Wish {
     },
     /// To renew it.
     Renew {
-        /// Which.
+        /// The session to renew.
         session: SessionId,
         /// Which renewal this is; a yes names it.
         renewal: u64,

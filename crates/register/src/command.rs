@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::state::MOST_SLOTS;
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
-/// So many addresses are kept of one member.
+/// At most this many addresses are kept of one member.
 pub const MOST_ADDRESSES: usize = 16;
-/// So many sessions are named by one command.
+/// At most this many sessions are named by one command.
 pub const MOST_NAMED: usize = 8192;
 /// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
 pub const MOST_NUMBER: u64 = 1 << 48;
@@ -32,9 +32,9 @@ pub struct Info {
 /// One change of the register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A process begins. Answered by [`Outcome::Opened`]; sent again with the same nonce it is the same session.
+    /// A process begins. Answered by [`Outcome::Opened`]; retransmitted with the same nonce it is the same session.
     Open {
-        /// Whose process.
+        /// The host that the process runs on.
         host: PeerId,
         /// Drawn anew for each session.
         nonce: u64,
@@ -49,35 +49,35 @@ pub enum Command {
     },
     /// A process ends its own session: it uses nothing any more.
     Leave {
-        /// Which.
+        /// The session that ends.
         session: SessionId,
     },
     /// The leader has counted these sessions out. Has effect only in an entry of that term: see [`crate::leases`].
     End {
-        /// Which.
+        /// The sessions whose time is over.
         sessions: Vec<SessionId>,
         /// The term in which this was decided.
         term: u64,
     },
     /// A session takes part in a resource, which is founded if it is not there. Answered by [`Outcome::Joined`].
     Join {
-        /// Who.
+        /// The session that becomes a party.
         session: SessionId,
-        /// In what.
+        /// The name of the resource.
         resource: Label,
         /// How many slots it is to have if it is founded by this.
         slots: u32,
     },
-    /// A resource is to have so many slots: a generation, unless it has them.
+    /// A resource gets another number of slots, and with it a new generation.
     Resize {
-        /// Which.
+        /// The name of the resource.
         resource: Label,
-        /// So many.
+        /// The new number; nothing happens if the resource has as many.
         slots: u32,
     },
     /// The numbers of this generation run out: the next one.
     Renumber {
-        /// Of what.
+        /// The name of the resource.
         resource: Label,
         /// Void if it is not this generation any more.
         generation: u64,
@@ -87,7 +87,7 @@ pub enum Command {
     Close {
         /// The coordinator's.
         session: SessionId,
-        /// Of what.
+        /// The name of the resource.
         resource: Label,
         /// Void if it is not this generation any more.
         generation: u64,
@@ -99,11 +99,11 @@ pub enum Command {
     Detach {
         /// Who granted it.
         session: SessionId,
-        /// Of what.
+        /// The name of the resource.
         resource: Label,
-        /// Which slot.
+        /// The slot that was granted.
         slot: u32,
-        /// Which grant.
+        /// The grant, by its fencing number.
         fencing: u64,
         /// Until then from now.
         ttl: Ttl,
@@ -112,16 +112,16 @@ pub enum Command {
     Attach {
         /// Who granted it.
         session: SessionId,
-        /// Of what.
+        /// The name of the resource.
         resource: Label,
-        /// Which grant.
+        /// The grant, by its fencing number.
         fencing: u64,
     },
     /// The leader has counted a detached grant out.
     Lapse {
-        /// Of what.
+        /// The name of the resource.
         resource: Label,
-        /// Which grant.
+        /// The grant, by its fencing number.
         fencing: u64,
         /// Void if it was renewed since.
         stretch: u64,
@@ -182,7 +182,7 @@ impl Command {
 pub struct Opening {
     /// Of this resource.
     pub resource: Label,
-    /// Which.
+    /// The number of the generation, one more than the one before.
     pub generation: u64,
     /// Who is to fence, count and go on; nobody if no party is left.
     pub coordinator: Option<SessionId>,
@@ -193,14 +193,14 @@ pub struct Opening {
 pub enum Outcome {
     /// The session is open. It gives no time by itself: only a yes to a renewal does.
     Opened {
-        /// Which.
+        /// The new session's number.
         session: SessionId,
         /// What the end of the replaced one has opened.
         openings: Vec<Opening>,
     },
     /// Sessions are over; those that were already are not named.
     Ended {
-        /// Which.
+        /// Those that this command has ended.
         sessions: Vec<SessionId>,
         /// What their ends have opened.
         openings: Vec<Opening>,

@@ -8,17 +8,17 @@ pub struct Config {
     /// How often [`Register::tick`](crate::Register::tick) is called: elections, heartbeats and rounds are counted in
     /// these.
     pub tick: Span,
-    /// After so many ticks without a leader an election begins, or after up to twice as many, by chance.
+    /// An election begins after this many ticks without a leader, or up to twice as many, at random.
     pub election_ticks: usize,
-    /// A leader is heard after so many ticks.
+    /// How many ticks there are between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
     /// What a leader waits beyond `ttl · (1 + 3ρ)`. Not needed for safety: it spares those that are late by a moment.
     pub slack: Span,
-    /// A voter whose host has had no session for so long is replaced.
+    /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
     /// A write that takes longer hangs, and its voter does not lead.
     pub disk_patience: Span,
-    /// So many entries after a snapshot there is the next one, and a new file.
+    /// After this many entries there is the next snapshot, and a new file.
     pub compact_after: u64,
     /// What is wrong on purpose.
     #[doc(hidden)]

@@ -31,7 +31,7 @@ use crate::log::Log;
 use crate::state::Conf;
 use crate::{Versions, VoterId};
 
-/// So many messages wait for a disk.
+/// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;
 
 /// What one step of the engine comes to.

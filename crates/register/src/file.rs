@@ -117,7 +117,7 @@ pub enum Damage {
     Version {
         /// The register's.
         version: u16,
-        /// Ours.
+        /// The versions that this program understands.
         ours: Versions,
     },
 }
@@ -277,7 +277,7 @@ fn has_later_record(bytes: &[u8], at: usize, expected: u64, file: &[u8; SUM]) ->
     })
 }
 
-/// How long a record is that says so much.
+/// How long a record with this much data is.
 fn whole_length(payload: usize) -> usize {
     (HEAD + payload + SUM).next_multiple_of(ALIGNED)
 }

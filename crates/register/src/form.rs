@@ -11,13 +11,13 @@ use crate::command::MOST_NUMBER;
 use crate::state::{Conf, State, Undecodable};
 use crate::{Versions, VoterId};
 
-/// So many bytes an entry's data may have.
+/// The most bytes that an entry's data may have.
 pub const MOST_ENTRY: usize = 1 << 20;
-/// So many bytes a change of voters may have.
+/// The most bytes that a change of voters may have.
 const MOST_CHANGE: usize = 256;
-/// So many bytes what goes with an entry or message may have: a seat, a round.
+/// The most bytes of what goes with an entry or message: a seat, a round.
 const MOST_CONTEXT: usize = 64;
-/// So many entries go in one message.
+/// At most this many entries go in one message.
 const MOST_ENTRIES: usize = 4096;
 
 /// What an entry is.
@@ -32,13 +32,13 @@ pub enum EntryKind {
 /// One entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place.
+    /// Its place in the log, counted from 1.
     pub index: u64,
     /// The term in which it was proposed.
     pub term: u64,
     /// How to read it.
     pub kind: EntryKind,
-    /// What it says.
+    /// The encoded commands, or change of voters.
     pub data: Vec<u8>,
     /// With a change: the seat of a new learner.
     pub context: Vec<u8>,

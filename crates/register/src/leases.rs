@@ -108,7 +108,7 @@ impl Leases {
 }
 
 /// When each detached grant was last seen applied here: counted by every voter, leader or not, so that an election does
-/// not begin it anew. A voter that starts again does begin anew, which is late and safe.
+/// not begin it anew. A voter that restarts does begin anew, which is late and safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeMap<(Label, u64), (u64, Time)>);
 

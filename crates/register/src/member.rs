@@ -21,7 +21,7 @@ use crate::{ClusterId, Config, Register, SessionClient, SessionId, Ttl, VoterId,
 
 /// How long a question waits for its answer before it is put again.
 const RETRY: Span = Span::from_millis(300);
-/// So many hosts are known as possible voters.
+/// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
 /// What the driver is to do, or should know.
@@ -33,7 +33,7 @@ pub enum Doing {
     Write {
         /// To be named in the answer.
         number: u64,
-        /// What.
+        /// What to write, and how.
         write: Write,
     },
     /// What was asked with this number is decided.
@@ -47,7 +47,7 @@ pub enum Doing {
 pub struct Identity {
     /// The cluster that it belongs to.
     pub cluster: ClusterId,
-    /// Its host.
+    /// The host that it runs on.
     pub host: PeerId,
     /// What is to be known of it.
     pub info: Info,
@@ -139,7 +139,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Its session.
+    /// Keeps this process's session.
     pub fn client(&self) -> &SessionClient {
         &self.client
     }
@@ -183,7 +183,7 @@ impl Member {
         self.settle(now);
     }
 
-    /// Asks for something to be done, again and again until it is answered: [`Doing::Answered`] with the number that
+    /// Asks for something to be done, and retransmits until it is answered: [`Doing::Answered`] with the number that
     /// this returns. What is asked twice is done once, or as if.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
         let number = self.number();
@@ -328,7 +328,7 @@ impl Member {
             Answer::Elsewhere { leader, voters } => {
                 self.leader = leader.filter(|leader| *leader != from);
                 self.learn(voters);
-                // A leader that is known is asked at once, but not again and again: two who take each other for it
+                // A leader that is known is asked at once, but not repeatedly: two who take each other for it
                 // would make a storm.
                 if self.leader.is_some() && now >= self.next_hurry {
                     self.next_hurry = now + RETRY;

@@ -49,7 +49,7 @@ pub enum Effect {
     Write {
         /// One more than that of the write before.
         number: u64,
-        /// What.
+        /// What to write, and how.
         write: Write,
     },
 }
@@ -66,7 +66,7 @@ struct Origin {
 #[derive(Debug, Serialize, Deserialize)]
 struct Batch(Vec<Command>);
 
-/// One voter.
+/// One voter: its log, its state, and what it owes to others.
 pub struct Register {
     config: Config,
     versions: Versions,

@@ -22,21 +22,21 @@ pub use self::resource::{Detached, Resource};
 use crate::command::{Command, Info, Opening, Outcome, Refusal};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
-/// So many hosts are members of one cluster.
+/// At most this many hosts are members of one cluster.
 pub const MOST_MEMBERS: usize = 4096;
-/// So many sessions stand at once.
+/// At most this many sessions stand at once.
 pub const MOST_SESSIONS: usize = 8192;
-/// So many resources are there.
+/// At most this many resources exist.
 pub const MOST_RESOURCES: usize = 65_536;
-/// So many grants of one resource are detached.
+/// At most this many grants of one resource are detached.
 pub const MOST_DETACHED: usize = 4096;
-/// So many slots a resource can have.
+/// The most slots that a resource can have.
 pub const MOST_SLOTS: u32 = 1024;
 
 /// A process that may use tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Whose process.
+    /// The host that the process runs on.
     pub host: PeerId,
     /// What told its `Open` from others.
     pub nonce: u64,
@@ -140,7 +140,7 @@ impl State {
         self.sessions.iter().rev().find(|(_, session)| session.host == host).map(|(&id, session)| (id, session))
     }
 
-    /// All resources.
+    /// Every resource that was founded, by name.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
     }
@@ -150,7 +150,7 @@ impl State {
         &self.seats
     }
 
-    /// Who votes.
+    /// Who votes and who learns, as of the last applied entry.
     pub fn conf(&self) -> &Conf {
         &self.conf
     }

@@ -30,7 +30,7 @@ pub enum Change {
     Drop(VoterId),
 }
 
-/// How many voters so many hosts with data folders should have.
+/// How many voters there should be among this many hosts with data folders.
 pub fn target(hosts: usize) -> usize {
     match hosts {
         0..=2 => 1,

@@ -15,7 +15,7 @@ use crate::command::{Command, Outcome};
 use crate::form::Message;
 use crate::{ClusterId, SessionId, Versions, VoterId};
 
-/// So many bytes a letter may have: the largest is a snapshot.
+/// The most bytes that a letter may have: the largest is a snapshot.
 pub const MOST_LETTER: usize = 32 << 20;
 
 /// What is said.
@@ -32,7 +32,7 @@ pub enum Letter {
     },
     /// To a voter that is none any more, from one that knows.
     Retired {
-        /// Which.
+        /// The voter that is none any more.
         voter: VoterId,
     },
     /// Answered by `Answer` with the same number, unless the voter loses its office meanwhile.
@@ -58,7 +58,7 @@ pub enum Question {
     Do(Command),
     /// Does this session still stand?
     Renew {
-        /// Which.
+        /// The session that asks.
         session: SessionId,
         /// A yes names it.
         renewal: u64,
@@ -72,16 +72,16 @@ pub enum Answer {
     Done(Outcome),
     /// The session stands, and stood after the renewal was sent.
     Yes {
-        /// Which.
+        /// The session that was renewed.
         session: SessionId,
-        /// Which renewal.
+        /// The number of the renewal that this answers.
         renewal: u64,
         /// Where the voters are.
         voters: Vec<PeerId>,
     },
     /// The session is over.
     Over {
-        /// Which.
+        /// The session that is over.
         session: SessionId,
     },
     /// Ask another one. Nothing was done.
@@ -104,7 +104,7 @@ pub enum Malformed {
     Cluster {
         /// The sender's.
         theirs: ClusterId,
-        /// Our own.
+        /// The receiver's.
         ours: ClusterId,
     },
     /// Not of our format.

@@ -17,7 +17,7 @@ macro_rules! number {
                 Self(number)
             }
 
-            /// Its number.
+            /// The number itself, for messages and files.
             pub const fn get(self) -> u64 {
                 self.0
             }
@@ -63,7 +63,7 @@ impl ClusterId {
         Self(number)
     }
 
-    /// Its number.
+    /// The number itself, for messages and files.
     pub const fn get(self) -> u128 {
         self.0
     }
@@ -107,7 +107,7 @@ impl Label {
         }
     }
 
-    /// The text.
+    /// The label as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -142,7 +142,7 @@ impl Ttl {
     const LEAST: u64 = 100;
     const MOST: u64 = 30 * 24 * 60 * 60 * 1000;
 
-    /// So many milliseconds.
+    /// A time of this many milliseconds.
     pub const fn from_millis(millis: u64) -> Result<Self, &'static str> {
         match millis {
             Self::LEAST..=Self::MOST => Ok(Self(millis)),
@@ -179,7 +179,7 @@ impl From<Ttl> for u64 {
 pub struct Versions {
     /// The oldest that it understands.
     pub min: u16,
-    /// The newest.
+    /// The newest version, at least `min`.
     pub max: u16,
 }
 

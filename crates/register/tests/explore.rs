@@ -20,7 +20,7 @@ const S: SessionId = SessionId::new(1);
 /// The clock shows this when it begins, so that a leader may have been one before.
 const BEGIN: u64 = 100;
 const SECONDS: u64 = 5;
-/// So many renewals, rounds and answers are under way at once; older ones are lost.
+/// At most this many renewals, rounds and answers are under way at once; older ones are lost.
 const UNDER_WAY: usize = 1;
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ struct Leader {
 #[derive(Clone, Debug)]
 struct Model {
     sabotage: Sabotage,
-    /// So many leaders at most.
+    /// At most this many leaders.
     terms: u64,
     now: u64,
     client: SessionClient,

@@ -1,5 +1,5 @@
-//! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to be
-//! done.
+//! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to
+//! be done.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -100,7 +100,7 @@ struct Seat {
     lease: Option<watch::Sender<Lease>>,
 }
 
-/// The task.
+/// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
     transport: T,
     node: Node,
@@ -368,8 +368,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Gives everybody who waits for a ticket a handle of its grant. Who does not want it any more drops the handle, and
-    /// with the last of them the grant.
+    /// Gives everybody who waits for a ticket a handle of its grant. A client that does not want it any more drops the
+    /// handle, and with the last of them the grant.
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(seat), Some(sender)) = (self.seats.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &seat.lease) else { return };
@@ -403,8 +403,8 @@ impl<T: Transport> Driver<T> {
     }
 }
 
-/// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this one
-/// would stay awake in vain.
+/// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this
+/// one would stay awake in vain.
 fn stays_awake(span: Duration) -> Option<Duration> {
     let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
     (alone && !span.is_zero()).then_some(span)

@@ -45,7 +45,7 @@ pub struct Grant {
 pub struct Granted {
     /// What to renew and to release it by.
     pub grant: String,
-    /// The resource.
+    /// The resource of which it is a slot.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
     /// Which of its slots, counted from 0.
@@ -109,7 +109,8 @@ impl Grant {
         _ = lease.wait_for(|lease| lease.lost).await;
     }
 
-    /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside. Cancel-safe.
+    /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside.
+    /// Cancel-safe.
     pub async fn ended(&self) {
         let mut lease = self.lease.clone();
         while lease.changed().await.is_ok() {}

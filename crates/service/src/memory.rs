@@ -58,7 +58,7 @@ impl Network {
         self.state().delay = (least, most);
     }
 
-    /// A peer's own end of the network. Whoever had this id before is dead.
+    /// A peer's own end of the network. An earlier peer with this id is dead.
     pub fn endpoint(&self, peer: PeerId) -> Endpoint {
         self.kill(peer);
         let wake = Arc::new(Notify::new());

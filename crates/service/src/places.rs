@@ -28,8 +28,8 @@ pub fn identity(data_dir: &Path) -> PathBuf {
     data_dir.join("identity")
 }
 
-/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where
-/// there is no such folder, `agent.sock` in the data folder.
+/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`;
+/// where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.
@@ -59,7 +59,7 @@ fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Re
     }
 }
 
-/// Whoever owns this process, according to the system.
+/// The user that owns this process, according to the system.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }

@@ -36,22 +36,22 @@ pub struct Request {
     /// The resource. In HTTP it is in the path.
     #[serde(skip)]
     pub name: String,
-    /// How many may be inside at a time. If it is not said: as many as the resource has, or one if it is new.
+    /// How many may be inside at a time. By default as many as the resource has, or one if it is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
-    /// How long to wait. As long as it takes if it is not said.
+    /// How long to wait. By default as long as it takes.
     #[serde(rename = "wait_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub wait: Option<Duration>,
     /// Do not wait: only if a slot is free and nobody else waits for it.
     #[serde(rename = "try", skip_serializing_if = "core::ops::Not::not")]
     pub try_only: bool,
-    /// How long a grant stands without being renewed. 30 s if it is not said.
+    /// How long a grant stands without being renewed. By default 30 s.
     #[serde(rename = "ttl_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ttl: Option<Duration>,
-    /// How long before the end of its lease a grant is lost, for the holder to stop in time. A fifth of the lease if it
-    /// is not said.
+    /// How long before the end of its lease a grant is lost, for the holder to stop in time. By default a
+    /// fifth of the lease.
     #[serde(rename = "grace_ms", with = "json", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub grace: Option<Duration>,
@@ -69,12 +69,12 @@ impl Request {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// How many may be inside at a time. If it is not said: as many as the resource has, or one if it is new.
+    /// How many may be inside at a time. By default as many as the resource has, or one if it is new.
     pub fn slots(self, slots: u32) -> Self {
         Self { slots: Some(slots), ..self }
     }
 
-    /// How long to wait. As long as it takes if it is not said.
+    /// How long to wait. By default as long as it takes.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait: Some(wait), ..self }
     }
@@ -84,13 +84,13 @@ impl Request {
         Self { try_only: true, ..self }
     }
 
-    /// How long a grant stands without being renewed. 30 s if it is not said.
+    /// How long a grant stands without being renewed. By default 30 s.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self { ttl: Some(ttl), ..self }
     }
 
-    /// How long before the end of its lease a grant is [lost](crate::Grant::lost), for the holder to stop in time. A fifth
-    /// of the lease if it is not said.
+    /// How long before the end of its lease a grant is [lost](crate::Grant::lost), for the holder to stop in time. By
+    /// default a fifth of the lease.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace: Some(grace), ..self }
     }
@@ -100,8 +100,8 @@ impl Request {
         Self { label: Some(label.into()), ..self }
     }
 
-    /// A number or name for this request: asked for again for the same resource in the same session while it waits or is
-    /// inside, it is the same.
+    /// A number or name for this request: asked for again for the same resource in the same session while it waits or
+    /// is inside, it is the same.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }

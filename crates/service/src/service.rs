@@ -19,7 +19,7 @@ use crate::{
     ResourceView,
 };
 
-/// So many events are kept for a watcher that is slow.
+/// At most this many events are kept for a watcher that is slow.
 const EVENTS: usize = 4096;
 
 /// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
@@ -59,7 +59,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; may be said several times. Without one, a new cluster begins.
+    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -71,9 +71,9 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing numbers
-    /// begin as if it were 1970. If it is not said it is random. The same number twice is two members in
-    /// one, and breaks every promise.
+    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing
+    /// numbers begin as if it were 1970. By default it is random. The same number twice is two members in one, and
+    /// breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
@@ -109,8 +109,8 @@ impl Service {
         self.shared.me
     }
 
-    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was granted
-    /// meanwhile. This peer renews the lease.
+    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was
+    /// granted meanwhile. This peer renews the lease.
     ///
     /// # Errors
     /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
@@ -118,8 +118,8 @@ impl Service {
         self.ask(request.into(), SessionId(1), true)
     }
 
-    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer: one
-    /// that is frozen shall lose it.
+    /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
+    /// one that is frozen shall lose it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -204,7 +204,7 @@ impl Service {
         self.call(|reply| Command::Inspect { reply }).await
     }
 
-    /// What happens at this peer from now on. Who is too slow misses the oldest, and is told how many.
+    /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
     }
@@ -214,9 +214,9 @@ impl Service {
         _ = self.shared.commands.send(Command::Dial { address: address.into() });
     }
 
-    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more, those
-    /// who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped, or its
-    /// lease has ended.
+    /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
+    /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
+    /// or its lease has ended.
     pub async fn drain(&self) {
         _ = self.call(|reply| Command::Drain { reply }).await;
     }
@@ -239,7 +239,8 @@ impl Shared {
     }
 }
 
-/// One client of a peer, for as long as it is there. Dropping it withdraws what it waits for and releases what it holds.
+/// One client of a peer, for as long as it is there. Dropping it withdraws what it waits for and releases what it
+/// holds.
 #[derive(Debug)]
 pub struct Session {
     id: SessionId,

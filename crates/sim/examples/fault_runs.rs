@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p peerlock-sim --example fault_runs [RUNS [FIRST_SEED]]`
 //!
-//! First: runs are done until RUNS of them had fewer than 2m − n replicas reset within any one lease time. None of these
-//! may have a violation; what happens in the others is counted. Then: how often does it happen where nothing
+//! First: runs are done until RUNS of them had fewer than 2m − n replicas reset within any one lease time. None of
+//! these may have a violation; what happens in the others is counted. Then: how often does it happen where nothing
 //! prevents it, beside the probability of the paper's Figure 2.
 
 #[path = "../tests/rough/mod.rs"]

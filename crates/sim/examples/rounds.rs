@@ -1,7 +1,7 @@
 //! The rounds of the E2E paper's §VI with Sigma, and how fast they run.
 //!
-//! `cargo run --release -p peerlock-sim --example rounds [SETTING=VALUE…]`, by default Table 1; settings are peers, overlay,
-//! resources, replicas, rounds, requests, load, churn, drain, trials, seed, and Sigma's retry.
+//! `cargo run --release -p peerlock-sim --example rounds [SETTING=VALUE…]`, by default Table 1; settings are peers,
+//! overlay, resources, replicas, rounds, requests, load, churn, drain, trials, seed, and Sigma's retry.
 
 use std::time::Instant;
 

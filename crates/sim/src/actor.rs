@@ -21,8 +21,8 @@ pub use whole::Whole;
 pub trait Actor: Sized {
     /// What peers send each other.
     type Message: Clone + Debug;
-    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to be
-    /// woken next has one timer, and sets it again when that moment has changed.
+    /// The names of the timers; at most one of each name is pending at a peer. A peer that only knows when it wants to
+    /// be woken next has one timer, and sets it again when that moment has changed.
     type Timer: Clone + Debug + Eq + Hash;
     /// What the workload may tell it beside requests and releases, such as to join by way of somebody.
     type Command: Debug;
@@ -38,8 +38,8 @@ pub trait Actor: Sized {
     /// The names of the message types, in the order of [`Actor::kind`].
     const KINDS: &'static [&'static str];
 
-    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is neither
-    /// counted nor traced.
+    /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is
+    /// neither counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;
 
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
@@ -68,21 +68,21 @@ pub enum Input<A: Actor> {
     Request {
         /// For which resource, by its number.
         resource: usize,
-        /// The client.
+        /// The client's ticket, unique in the run.
         ticket: Ticket,
     },
     /// A client leaves, or withdraws while it is still waiting.
     Release {
-        /// Which resource.
+        /// The resource that it holds or waits for.
         resource: usize,
-        /// The client.
+        /// As it was in `Request`.
         ticket: Ticket,
     },
     /// A message arrived.
     Message {
         /// Who sent it.
         from: PeerId,
-        /// What it says.
+        /// The message as it was sent.
         message: A::Message,
     },
     /// A timer ran out.
@@ -109,22 +109,22 @@ pub enum Effect<A: Actor> {
     },
     /// This client is inside from now on.
     Grant {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
         /// Which slot, and under which fencing number.
         grant: Grant,
     },
     /// This client was inside and is not any more.
     Lost {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
     },
     /// This client will not be let in.
     Refused {
-        /// The client.
+        /// The client, as it was in [`Input::Request`].
         ticket: Ticket,
     },
-    /// Wake the peer with `timer` after so long by its clock, instead of any earlier wish of that name.
+    /// Wake the peer with `timer` after this long by its clock, instead of any earlier wish of that name.
     SetTimer {
         /// The timer's name.
         timer: A::Timer,

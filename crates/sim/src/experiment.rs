@@ -1,4 +1,4 @@
-//! A closed loop of peers that ask again and again for one resource.
+//! A closed loop of peers that ask for one resource.
 
 use std::marker::PhantomData;
 
@@ -32,22 +32,22 @@ pub struct Experiment {
     pub links: Links,
     /// What goes wrong. Those who forget are the servers, or everybody where there are none.
     pub faults: Faults,
-    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and requests
-    /// that are never served, or sent away.
+    /// Broken rules are counted instead of stopping the run: too many inside, fencing numbers that do not increase, and
+    /// requests that are never served, or sent away.
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl Experiment {
     /// Runs all trials, on as many threads as rayon has; the report does not depend on their number.
     ///
-    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it was
-    /// told last.
+    /// `peers` makes the peers of one trial, numbered from 0. `progress` is told how many trials have ended since it
+    /// was told last.
     ///
     /// # Errors
     /// A rule was broken.

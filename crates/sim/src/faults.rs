@@ -8,12 +8,12 @@ use peerlock_base::{PeerId, Rng, Span, Time, mix};
 
 pub(crate) use clock::Clock;
 
-/// How long after asking a client crashes or withdraws that is to do so while it waits: exponential, with this mean. Five
-/// mean round trips of the Sigma paper's networks.
+/// How long after asking a client crashes or withdraws that is to do so while it waits: exponential, with this mean.
+/// Five mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
-/// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its own, but
-/// for the first four, which share one.
+/// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its
+/// own, but for the first four, which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Nothing goes wrong before this time has passed, but for clients that crash or withdraw, and clocks.
@@ -22,19 +22,19 @@ pub struct Faults {
     pub loss: f64,
     /// The share of messages that arrive twice, each copy after a time of its own.
     pub duplication: f64,
-    /// The share of clients that crash with their peer, never to be seen again: half of them some time after they asked, half
-    /// as soon as they are inside.
+    /// The share of clients that crash with their peer, never to be seen again: half of them some time after they
+    /// asked, half as soon as they are inside.
     pub client_crash: f64,
     /// How long a replica remembers, on average; exponential. `None`: for ever.
     pub replica_life: Option<Span>,
-    /// No more replicas than so many forget within any one such time: resets beyond that do not happen.
+    /// At most this many replicas forget within any such time: resets beyond that do not happen.
     pub resets_at_most: Option<(usize, Span)>,
     /// The lives of replicas are counted 1, 2, 3 … instead of read from a clock.
     pub counted_lives: bool,
     /// How long a peer that has just forgotten is cut off from everybody, on average.
     pub down_after_reset: Option<Span>,
-    /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links they
-    /// hold up those behind them.
+    /// The share of messages that are held up on their way, and for how long on average; exponential. On ordered links
+    /// they hold up those behind them.
     pub delays: Option<(f64, Span)>,
     /// Now and then a peer crashes with all its clients. It restarts after this long on average, with what its disk has
     /// kept.
@@ -49,7 +49,7 @@ pub struct Faults {
     pub cut_off: Option<(f64, Span)>,
     /// The share of clients that withdraw, or leave early, some time after they asked.
     pub withdrawals: f64,
-    /// Peers' clocks are ahead by up to so much, and fast or slow by up to so many parts in a million.
+    /// Peers' clocks are ahead by up to this much, and fast or slow by up to this many parts per million.
     pub clocks: Option<(Span, u64)>,
 }
 
@@ -90,7 +90,7 @@ impl Cut {
 pub(crate) enum Crash {
     /// It does not.
     Never,
-    /// So long after asking, wherever it is by then.
+    /// This long after asking, wherever it is by then.
     After(Span),
     /// When it has just come inside.
     Inside,
@@ -159,8 +159,8 @@ impl Fate {
         self.is_rough
     }
 
-    /// No partition, freeze, crash of a peer or reset begins any more, and the partition is over. Messages go on getting lost
-    /// and coming twice.
+    /// No partition, freeze, crash of a peer or reset begins any more, and the partition is over. Messages go on
+    /// getting lost and coming twice.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -241,7 +241,7 @@ impl Fate {
         true
     }
 
-    /// The number of a replica's next life, after so many resets in the whole world.
+    /// The number of a replica's next life, after this many resets in the whole world.
     pub fn incarnation(&self, now: Time, peer: PeerId, resets: u64) -> u64 {
         if self.faults.counted_lives {
             return resets;
@@ -296,7 +296,7 @@ impl Fate {
         self.condition(peer).life
     }
 
-    /// A peer writes something that takes so long; when it is done, and in which life.
+    /// A peer writes something that takes this long; when it is done, and in which life.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32) {
         let condition = self.condition_mut(peer);
         condition.writes_until = condition.writes_until.max(now) + takes;

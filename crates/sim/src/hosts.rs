@@ -12,8 +12,8 @@ pub(crate) struct Hosts<A: Actor> {
     /// Peers 0, 1, 2 …; `None` while they are down.
     residents: Vec<Option<A>>,
     disks: Vec<A::Disk>,
-    /// Peers after them that come, ask once and go, from the oldest that is there to the newest. Those who have gone leave
-    /// no trace but behind others who are there, so that memory is bounded by those.
+    /// Peers after them that come, ask once and go, from the oldest that is there to the newest. Those who have gone
+    /// leave no trace but behind others who are there, so that memory is bounded by those.
     visitors: VecDeque<Option<A>>,
     gone: usize,
 }

@@ -1,8 +1,8 @@
 //! The ideal: one line for all slots, kept by a moderator who knows everything at once. A bound, not a protocol.
 //!
 //! Whoever leaves knows the oldest request in the world and sends it the token: one message, no slot idle for longer
-//! than that while anybody waits, and nobody ever passed. No real protocol can know that much; the difference to it is what
-//! a real one pays for distance.
+//! than that while anybody waits, and nobody ever passed. No real protocol can know that much; the difference to it is
+//! what a real one pays for distance.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ impl fmt::Display for Handover {
 }
 
 impl Ideal {
-    /// All peers of a run, with one moderator. He knows how far apart they are: a token that lies idle is sent for
+    /// All peers of a run, with one moderator. It knows how far apart they are: a token that lies idle is sent for
     /// without a message.
     pub fn peers(peers: usize, slots: u32, latency: &Latency) -> Vec<Self> {
         let free = (0..slots).map(|slot| (PeerId::new(u64::from(slot) % peers as u64), Token::new(slot))).collect();

@@ -32,7 +32,7 @@ pub enum Latency {
         /// The longest delay.
         high: Span,
     },
-    /// Measured delays.
+    /// Delays that were measured between hosts; each peer is one of them.
     Matrix(Matrix),
     /// Delays like those between the hosts of the King data set.
     King(King),
@@ -129,8 +129,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// Whether there is a place for any number of peers: measured delays, and those made like them, have so many hosts
-    /// and no more.
+    /// Whether there is a place for any number of peers: measured delays, and those made like them, have a
+    /// fixed number of hosts.
     pub fn is_boundless(&self) -> bool {
         !matches!(self, Self::King | Self::Matrix(_))
     }

@@ -1,10 +1,10 @@
 //! Protocols in virtual time.
 //!
-//! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check every
-//! event. `world.rs` tells how to add one of each. Three settings are made of it, each of which runs many trials and puts a
-//! [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload: clients that come and go)
-//! and [`Rounds`] (whole peers on an overlay, many resources, churn); a fourth, [`Nodes`], runs the product's own peers. The same
-//! seed gives the same bytes on any number of threads.
+//! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check
+//! every event. `world.rs` tells how to add one of each. Three settings are made of it, each of which runs many trials
+//! and puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload:
+//! clients that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); a fourth, [`Nodes`],
+//! runs the product's own peers. The same seed gives the same bytes on any number of threads.
 
 pub mod actor;
 mod carrier;

@@ -33,7 +33,7 @@ pub struct Open {
     pub count_violations: bool,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct Report {
     pub steady: Option<WaitSummary>,
     /// The longest wait of each peer of each trial in steady state, in order.
     pub longest_of_peers: Vec<Span>,
-    /// Their summary.
+    /// How `longest_of_peers` is spread.
     pub per_peer_max: Option<PerPeerMax>,
     /// Messages by type. In rounds: those of the rounds, one for every hop and every direct message.
     pub messages: Vec<(&'static str, u64)>,
@@ -36,14 +36,14 @@ pub struct Report {
     pub within: Harm,
     /// … and the others, for which no quorum promises anything.
     pub beyond: Harm,
-    /// The client of an open workload whose messages are most in relation to the bound of its place, and how many replicas
-    /// that bound is for.
+    /// The client of an open workload whose messages are most in relation to the bound of its place, and how many
+    /// replicas that bound is for.
     pub worst: Option<(Cost, u32)>,
     /// Round by round, if there are rounds.
     pub rounds: Vec<Round>,
     /// Messages of the protocol that a peer got in a round, for all peers and rounds: Figures 4a–c of the E2E paper.
     pub received: Received,
-    /// Events simulated.
+    /// How many events were simulated, in all trials together.
     pub events: u64,
 }
 
@@ -104,7 +104,7 @@ impl Harm {
         self.violations + self.fencing_back + self.stuck == 0
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             resources: self.resources + other.resources,
@@ -140,7 +140,7 @@ pub struct PerPeerMax {
     pub min: f64,
     /// One peer in ten has at most this.
     pub p10: f64,
-    /// The median.
+    /// The 50th percentile.
     pub p50: f64,
     /// Nine peers in ten have at most this.
     pub p90: f64,
@@ -167,7 +167,7 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// For so many resources.
+    /// For this many resources.
     pub(crate) fn new(resources: usize) -> Self {
         Self { harm: vec![Harm { resources: 1, ..Harm::default() }; resources], ..Self::default() }
     }

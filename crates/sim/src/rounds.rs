@@ -1,12 +1,12 @@
 //! Rounds: whole peers on an overlay, many resources, churn and faults.
 //!
-//! The workload of the E2E paper's §VI and of the coordinator paper's §5: a round is "the amount of work done by the nodes
-//! in the network", so many requests by random peers for random resources, and each resource that somebody has is released
-//! with probability ½. Rounds here are spans of virtual time: what belongs to a round begins at random moments of its
-//! first half, and the second half lets the messages settle.
+//! The workload of the E2E paper's §VI and of the coordinator paper's §5: a round is "the amount of work done by the
+//! nodes in the network", so many requests by random peers for random resources, and each resource that somebody has is
+//! released with probability ½. Rounds here are spans of virtual time: what belongs to a round begins at random moments
+//! of its first half, and the second half lets the messages settle.
 //!
-//! After the last round nobody asks any more, everybody leaves, and the run goes on until nobody waits, or for `drain` at
-//! most. Whoever still waits then is stuck. What is sent after the last round is not counted.
+//! After the last round nobody asks any more, everybody leaves, and the run goes on until nobody waits, or for `drain`
+//! at most. A client that still waits then is stuck. What is sent after the last round is not counted.
 //!
 //! ```
 //! use peerlock_base::Span;
@@ -112,8 +112,8 @@ pub struct Rounds {
     pub resources: usize,
     /// How many logical replicas each has, and how many votes win.
     pub quorum: Quorum,
-    /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at all if
-    /// zero. What is sent meanwhile is not counted.
+    /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at
+    /// all if zero. What is sent meanwhile is not counted.
     pub settle: Span,
     /// How many rounds.
     pub rounds: usize,
@@ -143,7 +143,7 @@ pub struct Rounds {
     pub count_violations: bool,
     /// How many trials.
     pub trials: u32,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 

@@ -9,13 +9,13 @@ pub struct Summary {
     pub count: u64,
     /// The arithmetic mean.
     pub mean: f64,
-    /// The median.
+    /// The 50th percentile.
     pub p50: f64,
     /// The 90th percentile.
     pub p90: f64,
     /// The 99th percentile.
     pub p99: f64,
-    /// The longest.
+    /// The longest wait.
     pub max: f64,
     /// The longest less the mean: the paper's *access time spread* (§1).
     pub spread: f64,

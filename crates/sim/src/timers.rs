@@ -5,8 +5,8 @@ use std::hash::Hash;
 use peerlock_base::PeerId;
 use rustc_hash::FxHashMap;
 
-/// Which setting of each timer counts. A timer that was set again or cancelled still comes up, and is void then: that is
-/// cheaper than taking it out of the queue.
+/// Which setting of each timer counts. A timer that was set again or cancelled still comes up, and is void then: that
+/// is cheaper than taking it out of the queue.
 #[derive(Debug)]
 pub struct Timers<T> {
     pending: FxHashMap<(PeerId, T), u64>,
@@ -14,7 +14,7 @@ pub struct Timers<T> {
 }
 
 impl<T: Clone + Hash + Eq> Timers<T> {
-    /// None yet.
+    /// No timer is set.
     pub fn new() -> Self {
         Self { pending: FxHashMap::default(), set: 0 }
     }

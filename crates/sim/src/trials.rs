@@ -34,7 +34,8 @@ pub(crate) trait Setting: Sync {
     type Rules: Watch<Self::Actor>;
     type Counts: Watch<Self::Actor>;
 
-    /// A world with all its peers, in which nothing has happened yet. What it is watched by is made of rules and counts.
+    /// A world with all its peers, in which nothing has happened yet. What it is watched by is made of rules and
+    /// counts.
     fn world<W: Watch<Self::Actor>>(
         &self,
         seed: u64,
@@ -52,8 +53,8 @@ pub(crate) trait Setting: Sync {
     }
 }
 
-/// Runs all trials, on as many threads as rayon has; the report does not depend on their number. `progress` is told of every
-/// trial that has ended.
+/// Runs all trials, on as many threads as rayon has; the report does not depend on their number. `progress` is told of
+/// every trial that has ended.
 pub(crate) fn run<S: Setting>(
     setting: &S,
     trials: u32,

@@ -115,7 +115,7 @@ pub enum Mark<'a> {
     Drain(&'a [PeerId]),
 }
 
-/// Nobody watches.
+/// A run that nobody watches.
 impl<A: Actor> Watch<A> for () {}
 
 /// Several watchers are one: each is told in turn.

@@ -20,12 +20,14 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// What is to happen in a world. All functions but the last have the whole world, of which the workload is the field `load`.
+/// What is to happen in a world. All functions but the last have the whole world, of which the workload is the field
+/// `load`.
 pub trait Workload<A: Actor>: Sized {
     /// What it puts in line for later.
     type Event;
 
-    /// Whether everybody is to be served: who still waits at the end was forgotten. Else the run just stops at some moment.
+    /// Whether everybody is to be served: who still waits at the end was forgotten. Else the run just stops at some
+    /// moment.
     const SERVES_ALL: bool;
 
     /// Before anything happens.
@@ -74,7 +76,7 @@ pub enum Over {
     Lost,
     /// It was sent away.
     Refused,
-    /// It withdrew.
+    /// It did not want to wait any longer.
     Withdrawn,
     /// It crashed with its peer.
     Crashed,

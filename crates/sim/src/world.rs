@@ -8,19 +8,19 @@
 //!    Faults ──lost, twice, frozen──►┘             └──arrival──► Latency
 //! ```
 //!
-//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants done; the
-//!   world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its disk when it
-//!   restarts ([`Setup::make`]).
-//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have the whole
-//!   world, of which it is the field `load`. See `workload/closed.rs`.
-//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that exist must
-//!   not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
-//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of those
-//!   settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
+//! - **A kind of peer** is an [`Actor`]: see `actor/bare.rs` for the shortest. It says what it takes and what it wants
+//!   done; the world does the rest. A peer with a disk has [`Actor::Disk`] and [`Actor::write`], and is made from its
+//!   disk when it restarts ([`Setup::make`]).
+//! - **A workload** is a [`Workload`]: who asks when, and stays how long, and when the run is over. Its functions have
+//!   the whole world, of which it is the field `load`. See `workload/closed.rs`.
+//! - **A fault** is a field of [`Faults`], a stream of random numbers in `Fate` (the next free number: streams that
+//!   exist must not move), and the place here where it strikes. No workload and no kind of peer has to know of it.
+//! - **A watcher** is a [`Watch`] in a file of its own under `watch/`, named in `watch.rs`. It stands in the tuple of
+//!   those settings that want it (`experiment.rs`, `open.rs`, `rounds.rs`) and writes what it has counted into a
 //!   [`Sheet`](crate::report::Sheet), from where it comes into the [`Report`](crate::Report) by its name.
 //!
-//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12 further
-//! faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
+//! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12
+//! further faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
 
 use std::any::Any;
 use std::fmt;
@@ -75,7 +75,7 @@ enum Event<A: Actor, E> {
     Fault(Fault),
 }
 
-/// What befalls somebody by chance.
+/// A fault that comes at random.
 enum Fault {
     /// Somebody crashes, and is down for this long.
     Crash(Span),
@@ -89,15 +89,15 @@ enum Fault {
     First,
 }
 
-/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go round in
-/// circles and come twice.
+/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go
+/// round in circles and come twice.
 const MOST_FOR_ALL: usize = 1_000_000;
 const MOST_FOR_EACH: usize = 100;
 
 /// A rule was broken: which, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// When.
+    /// The simulated time at which it was noticed.
     pub at: Time,
     /// Which rule, in a sentence.
     pub what: Broken,
@@ -120,7 +120,7 @@ pub struct Setup<'a, A: Actor> {
     pub links: Links,
     /// What goes wrong.
     pub faults: Faults,
-    /// What all chance is drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// Messages that make no sense where they come are counted, instead of breaking a rule.
     pub is_lenient: bool,
@@ -152,7 +152,7 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     tally: Tally,
     peers_rng: Rng,
     disk_rng: Rng,
-    /// How many faults are in the queue that will strike somebody by chance.
+    /// How many faults are in the queue that will strike at random.
     faults_to_come: usize,
     /// Nothing else is.
     has_come_to_rest: bool,
@@ -204,7 +204,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// # Errors
     /// A rule was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
-        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its trace.
+        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its
+        // trace.
         let played = catch_unwind(AssertUnwindSafe(|| self.play()));
         played.unwrap_or_else(|panic| Err(in_words(&*panic))).map_err(|what| Violation { at: self.now, what })
     }
@@ -230,7 +231,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
     }
 
-    /// What this run, with so many resources, leaves behind.
+    /// What this run, with this many resources, leaves behind.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
         let Tally { asked, lost, refused, withdrawn, crashed, restarted, resets, strange } = self.tally;
@@ -285,7 +286,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
-                    return Ok(()); // Whoever is done cannot crash any more.
+                    return Ok(()); // A client that is done cannot crash any more.
                 }
                 self.crash_by_chance(peer)
             }
@@ -525,7 +526,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.events
     }
 
-    /// Who waits.
+    /// The requests of clients that wait, the oldest first.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -579,7 +580,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.hosts.residents()
     }
 
-    /// A peer.
+    /// A peer's state; `None` if there is no such peer now.
     pub fn actor(&self, peer: PeerId) -> Option<&A> {
         self.hosts.get(peer)
     }
@@ -681,7 +682,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.calm_down();
     }
 
-    /// Whether anything can go wrong by chance.
+    /// Whether anything can go wrong at random.
     pub fn is_rough(&self) -> bool {
         self.fate.is_rough()
     }

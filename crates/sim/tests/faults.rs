@@ -1,5 +1,5 @@
-//! Every fault with every workload and every kind of peer: what each does, that watchers see what it breaks, and that a run
-//! with faults is as repeatable as one without.
+//! Every fault with every workload and every kind of peer: what each does, that watchers see what it breaks, and that a
+//! run with faults is as repeatable as one without.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_base::{PeerId, Span};
@@ -106,8 +106,9 @@ fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
     rounds.run(|me, replicas| Coordinator::new(me, replicas, coordinator::Config::REPAIRED), |_| {})
 }
 
-/// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same seed gives
-/// the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or peers forget.
+/// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same
+/// seed gives the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or
+/// peers forget.
 #[test]
 fn every_fault_strikes_under_every_workload() {
     let runs: [(&str, fn(Faults) -> Result<Report, Box<Failure>>); 5] = [
@@ -144,8 +145,8 @@ fn every_fault_strikes_under_every_workload() {
     }
 }
 
-/// What only slows messages or peers down breaks no rule of Fair-K; what loses messages loses tokens, and somebody is never
-/// served.
+/// What only slows messages or peers down breaks no rule of Fair-K; what loses messages loses tokens, and somebody is
+/// never served.
 #[test]
 fn fair_k_bears_delays_and_nothing_that_is_lost() {
     let run = |faults| fair_k(&closed(faults)).unwrap().harm();
@@ -175,7 +176,8 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
     assert!(twice.contains("a peer has panicked: a root is the coordinator"), "{twice}");
 }
 
-/// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is lost.
+/// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is
+/// lost.
 #[test]
 fn a_frozen_peer_loses_time_and_nothing_else() {
     let calm = fair_k(&closed(Faults::default())).unwrap();

@@ -1,5 +1,5 @@
-//! Would the runs of whole nodes see a mistake in a node? Each of these is made on purpose, and must be seen within a few
-//! hundred runs: by a watcher, or by what a node asserts of itself.
+//! Would the runs of whole nodes see a mistake in a node? Each of these is made on purpose, and must be seen within a
+//! few hundred runs: by a watcher, or by what a node asserts of itself.
 
 #[path = "nodes/plan.rs"]
 #[allow(dead_code, reason = "other users of these plans want more of them")]

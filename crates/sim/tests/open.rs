@@ -1,4 +1,4 @@
-//! Open runs: Sigma and its strawman among clients without number, on replicas that forget.
+//! Sigma and its strawman in an open workload, on replicas that forget.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod rough;
@@ -71,8 +71,8 @@ fn throughput_is_the_arrival_rate_and_then_the_theory() {
     }
 }
 
-/// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s. On
-/// average: single runs differ by up to 7 %.
+/// §5, Figure 8: replicas that live for 30 s cost less than a tenth of the throughput of those that live for 10,000 s.
+/// On average: single runs differ by up to 7 %.
 #[test]
 fn replicas_that_forget_cost_little() {
     let [short, long] = [30, 10_000].map(|life| {
@@ -82,8 +82,8 @@ fn replicas_that_forget_cost_little() {
     assert!((0.9..1.0).contains(&(short / long)), "{short} of {long}");
 }
 
-/// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each replica;
-/// the grant is the RESPONSE where nobody else is.
+/// §5: "message cost … is asymptotically bound by 4n": a REQUEST, its RESPONSE, the grant and a RELEASE for each
+/// replica; the grant is the RESPONSE where nobody else is.
 #[test]
 fn a_lonely_client_costs_three_messages_per_replica() {
     let flow = sigma(&open(0.05, "constant:100ms"), 24).steady_flow;
@@ -150,8 +150,8 @@ fn violations_stop_a_run_unless_they_are_counted() {
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
-/// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are reset
-/// within one lease time. `cargo run --release -p peerlock-sim --example fault_runs` does ten thousand.
+/// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are
+/// reset within one lease time. `cargo run --release -p peerlock-sim --example fault_runs` does ten thousand.
 #[test]
 fn nobody_is_inside_with_another_while_enough_replicas_remember() {
     let (mut few, mut many, mut entries) = (0, 0, 0);

@@ -143,8 +143,8 @@ fn a_failure_names_the_seed_the_trial_and_the_last_events() {
     assert!(error.contains("enters slot 0, fencing 7"), "{error}");
 }
 
-/// The same protocol under an open workload, whose clients stay for a while or for no time at all. In rounds it is the clerk's
-/// turn, in `rounds/`.
+/// The same protocol under an open workload, whose clients stay for a while or for no time at all. In rounds it is the
+/// clerk's turn, in `rounds/`.
 #[test]
 fn a_broken_protocol_is_caught_under_an_open_workload() {
     let run = |fault, hold| {

@@ -152,7 +152,7 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     else {
         return ExitCode::from(NOT_EXECUTABLE); // We have written them ourselves.
     };
-    // Who has lost its parent before it asked for the signal will not get it.
+    // If the parent ended before the signal was asked for, it does not come.
     if dies != 0 && (set_pdeathsig(Signal::SIGKILL).is_err() || getppid() != Pid::from_raw(parent)) {
         return ExitCode::from(NOT_EXECUTABLE);
     }

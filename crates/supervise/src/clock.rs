@@ -1,8 +1,8 @@
 //! The clock that leases are measured by, and an alarm on it.
 //!
 //! Leases end elsewhere while this machine sleeps, so the clock must count that sleep: `CLOCK_BOOTTIME`.
-//! `CLOCK_MONOTONIC` (and with it `std::time::Instant` and tokio's timers) stands still in suspend: a laptop that wakes up would think
-//! that its lease, long given to somebody else, has its whole time to go.
+//! `CLOCK_MONOTONIC` (and with it `std::time::Instant` and tokio's timers) stands still in suspend: a laptop that wakes
+//! up would think that its lease, long given to somebody else, has its whole time to go.
 
 use std::future::pending;
 use std::io;
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 pub struct Moment(Duration);
 
 impl Moment {
-    /// Now.
+    /// The present moment.
     pub fn now() -> Self {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         Self(now.expect("every Linux since 2.6.39 has this clock").into())

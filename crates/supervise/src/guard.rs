@@ -1,8 +1,8 @@
 //! The guard: a process of its own that ends the command when we cannot.
 //!
 //! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends
-//! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we are
-//! gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died.
+//! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we
+//! are gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died.
 //!
 //! ```text
 //!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group

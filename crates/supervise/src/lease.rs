@@ -39,7 +39,7 @@ enum Stage {
     Over,
 }
 
-/// A lease as the command's executioner sees it.
+/// A lease, as it is seen by whoever kills the command when it ends.
 pub struct Lease {
     on_lost: OnLost,
     grace: Duration,
@@ -75,7 +75,7 @@ impl Lease {
         }
     }
 
-    /// What is due at `now`. Who wakes up too late kills without grace: somebody else may be inside already.
+    /// What is due at `now`. After waking up too late there is no grace: somebody else may be inside already.
     pub fn due(&mut self, now: Moment) -> Option<Due> {
         if self.next().is_none_or(|at| now < at) {
             return None;

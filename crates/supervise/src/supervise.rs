@@ -114,8 +114,8 @@ impl fmt::Display for Notice {
 /// `Moment::now()` kills it. A sender that is dropped renews no more.
 ///
 /// The error is that nothing could be started. If this future is dropped, the command is killed (except
-/// [`OnLost::Leave`]). `tell` should write a notice in one piece (`eprintln!` does not): the command may be writing to the
-/// same terminal. The program must call [`errand`](crate::errand::errand) first in its `main`.
+/// [`OnLost::Leave`]). `tell` should write a notice in one piece (`eprintln!` does not): the command may be writing to
+/// the same terminal. The program must call [`errand`](crate::errand::errand) first in its `main`.
 pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl FnMut(Notice)) -> io::Result<Outcome> {
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;
@@ -190,7 +190,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
         match self.lease.due(Moment::now()) {
             Some(Due::Ask) => {
                 self.end_with(Signal::SIGTERM, Notice::Asked);
-                // Who is stopped cannot hear it.
+                // A stopped process does not get it before it is continued.
                 let _ended = self.child.signal(Signal::SIGCONT);
             }
             Some(Due::Kill) => self.end_with(Signal::SIGKILL, Notice::Killed),

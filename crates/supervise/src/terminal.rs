@@ -121,7 +121,7 @@ fn put_in_foreground(tty: &File, group: Pid) -> nix::Result<()> {
     holding_back(|| tcsetpgrp(tty, group))
 }
 
-/// Whoever uses the terminal from the background is stopped by SIGTTOU, unless it holds that signal back meanwhile.
+/// A process that uses the terminal from the background is stopped by SIGTTOU, unless it blocks that signal meanwhile.
 pub fn holding_back<R>(use_it: impl FnOnce() -> R) -> R {
     let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK);
     let used = use_it();

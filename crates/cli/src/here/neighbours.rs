@@ -1,8 +1,8 @@
 //! Peers of one data folder that run now, so that those who start on one machine find each other.
 //!
-//! Without it a second `peerlock run` on the same machine would begin a cluster of its own, and run beside the first. Each
-//! peer has a file with its address, locked for as long as its process lives, however it ends. Only one starts at a
-//! time: of two that look around at once neither would see the other.
+//! Without it a second `peerlock run` on the same machine would begin a cluster of its own, and run beside the first.
+//! Each peer has a file with its address, locked for as long as its process lives, however it ends. Only one starts at
+//! a time: of two that look around at once neither would see the other.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

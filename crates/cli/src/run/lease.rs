@@ -28,7 +28,8 @@ impl Lease {
         Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
     }
 
-    /// By when nothing of the command may be alive, if the lease was asked for at `asked` and stands so long from then.
+    /// By when nothing of the command may be alive, if the lease was asked for at `asked` and stands this long from
+    /// then.
     pub fn end(&self, asked: Moment, stands: Duration) -> Moment {
         asked + stands.saturating_sub(self.margin)
     }

@@ -1,5 +1,5 @@
-//! What is said while a command waits and runs: on a terminal one line that is written over, for a machine JSON lines, and
-//! otherwise only what is wrong.
+//! What is said while a command waits and runs: on a terminal one line that is written over, for a machine JSON lines,
+//! and otherwise only what is wrong.
 
 use std::io::{IsTerminal as _, stderr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::here::{LocalPeer, on_this_machine};
 use crate::say::{say, tell};
 
-/// To whom.
+/// Who is shown how far the wait has come.
 pub enum Show {
     Machine,
     Terminal(ProgressBar),

@@ -20,8 +20,8 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one, and installs it if that is missing and possible. Without one the test cannot be done: that is said, and
-    /// on CI (`PEERLOCK_CI=1`) it fails.
+    /// Starts one, and installs it if that is missing and possible. Without one the test cannot be done: that is said,
+    /// and on CI (`PEERLOCK_CI=1`) it fails.
     pub fn start() -> Option<Self> {
         if !is_installed() {
             let missing = "there is no Chromium to show the page: apt-get install chromium chromium-driver";

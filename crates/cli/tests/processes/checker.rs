@@ -47,13 +47,14 @@ impl Summary {
     }
 }
 
-/// What the clients have done so far, right or wrong: a client that has been frozen has not said yet that it lost a slot.
+/// What the clients have done so far, right or wrong: a client that has been frozen has not said yet that it lost a
+/// slot.
 pub fn tally(log: &str) -> Result<Summary, String> {
     stays(log).map(|(_, summary)| summary)
 }
 
-/// What the clients did, if it was right. At most `slots` inside at any time, one in each slot; fencing numbers that rise
-/// with every entry into a slot, and none of them twice.
+/// What the clients did, if it was right. At most `slots` inside at any time, one in each slot; fencing numbers that
+/// rise with every entry into a slot, and none of them twice.
 pub fn check(log: &str, slots: usize) -> Result<Summary, String> {
     let (mut stays, summary) = stays(log)?;
     stays.sort_by_key(|stay| (stay.from, stay.fencing));

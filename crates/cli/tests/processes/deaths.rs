@@ -74,7 +74,7 @@ async fn a_place_in_line_and_a_slot_are_free_when_their_clients_are_killed() {
     assert_eq!((summary.all(), summary.of(second.number)), (2, 1));
 }
 
-/// Waits until so many are in line.
+/// Waits until this many are in line.
 async fn waiting(agent: &Agent, clients: usize) {
     until("clients in line", async || {
         let shown = agent.talk.show(super::client::NAME).await.ok()?;

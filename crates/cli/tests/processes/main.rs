@@ -1,5 +1,5 @@
-//! Real agents and real clients, each a process of its own, checked from outside: every client appends what it does to one
-//! log, and a checker that knows nothing of peerlock reads it.
+//! Real agents and real clients, each a process of its own, checked from outside: every client appends what it does to
+//! one log, and a checker that knows nothing of peerlock reads it.
 //!
 //! Nothing measures time; every wait is for something to happen, and has a generous end. Whatever a test has started is
 //! killed when it ends, however it ends. `PEERLOCK_SEED=7` gives other clients and victims.

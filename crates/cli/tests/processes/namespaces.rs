@@ -54,7 +54,7 @@ impl Network {
     }
 }
 
-/// So many machines; none if this one cannot make them. CI must.
+/// This many machines; none if this one cannot make them. CI must.
 fn network(machines: usize) -> Option<Network> {
     let made = Network::new(machines);
     let can = nix::unistd::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();

@@ -197,7 +197,7 @@ impl World {
         Agent { process, socket, address, talk }
     }
 
-    /// So many agents, all of whom know each other.
+    /// This many agents, all of whom know each other.
     pub async fn cluster(&mut self, agents: usize) -> Vec<Agent> {
         let mut all: Vec<Agent> = vec![self.agent(&[]).await];
         while all.len() < agents {
@@ -257,14 +257,14 @@ impl World {
         check(&log, self.slots as usize).unwrap_or_else(|wrong| panic!("{wrong}"))
     }
 
-    /// Waits until there have been so many more entries.
+    /// Waits until there have been this many more entries.
     pub async fn more(&self, entries: usize) {
         let enough = self.tally().all() + entries;
         until("more entries", async || (self.tally().all() >= enough).then_some(())).await;
     }
 }
 
-/// Waits until each of them knows so many peers to be up, itself included.
+/// Waits until each of them knows this many peers to be up, itself included.
 pub async fn meet(agents: &[Agent], up: usize) {
     for agent in agents {
         until("peers that know each other", async || {

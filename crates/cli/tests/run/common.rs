@@ -104,7 +104,7 @@ impl Running {
         self.line(|line| serde_json::from_str::<Value>(line).ok()?.get(name).cloned())
     }
 
-    /// It waits with so many ahead of it.
+    /// It waits with this many ahead of it.
     pub fn waits_behind(&self, ahead: u64) {
         self.line(|line| {
             let object = serde_json::from_str::<Value>(line).ok()?;

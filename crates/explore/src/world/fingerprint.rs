@@ -8,7 +8,7 @@ use peerlock_base::{PeerId, mix};
 use super::{Explorable, Letter, Limits, Local, World};
 use crate::check::Facts;
 
-/// Shared between all worlds in which it is the same, with what would be worked out again and again.
+/// Shared between all worlds in which it is the same, with what would have to be worked out every time.
 #[derive(PartialEq)]
 pub(super) struct Node<P: Explorable> {
     pub(super) local: Local<P>,

@@ -126,7 +126,8 @@ impl Sabotaged {
             effects.extend(sent);
         };
         match self.fault {
-            Fault::NewsTwice if matches!(input, Input::Message { message: Message::Tell { .. }, .. }) => {} // Passed on.
+            // Passed on.
+            Fault::NewsTwice if matches!(input, Input::Message { message: Message::Tell { .. }, .. }) => {}
             Fault::NewsTwice => again(effects, |message| matches!(message, Message::Tell { .. })),
             Fault::NextTwice => again(effects, |message| matches!(message, Message::Next { .. })),
             Fault::TokenTwice => again(effects, |message| matches!(message, Message::Token { .. })),

@@ -1,10 +1,10 @@
 //! The coordinator protocol in every order of events, in small worlds: three replicas, and clients elsewhere.
 //!
-//! What leases promise is in `timed.rs`. Elsewhere time stands still, and timers for retries run out at any moment, within a
-//! budget.
+//! What leases promise is in `timed.rs`. Elsewhere time stands still, and timers for retries run out at any moment,
+//! within a budget.
 //!
-//! Any other case: `PEERLOCK_CASE="replicas=3 clients=2 duplications=1" cargo test -p peerlock-explore --test coordinator
-//! one_case -- --nocapture`.
+//! Any other case: `PEERLOCK_CASE="replicas=3 clients=2 duplications=1" cargo test -p peerlock-explore --test
+//! coordinator one_case -- --nocapture`.
 
 mod printed;
 #[allow(dead_code, reason = "other tests use more of it")]

@@ -77,7 +77,8 @@ fn two_heads() {
     is_two_inside(&found);
 }
 
-/// A client has one id for all its requests: one that comes twice is served twice, and nobody gives the second grant back.
+/// A client has one id for all its requests: one that comes twice is served twice, and nobody gives the second grant
+/// back.
 #[test]
 fn requests_are_not_told_apart() {
     let case = Case::new(3, 2).with(|limits| limits.duplications = 1);

@@ -1,5 +1,6 @@
 //! What leases promise, where time passes: one coordinator falsely suspected, one that forgets. Up to the moment that
-//! matters the run is given; from there on every order is tried, with whatever is still under way arriving late or never.
+//! matters the run is given; from there on every order is tried, with whatever is still under way arriving late or
+//! never.
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_explore::{Limits, Violation, World, explore_with_hope};
@@ -50,8 +51,8 @@ fn taken_over(passes: u32, grace: Span, forgets: bool) -> Stage<Coordinator> {
     stage
 }
 
-/// Client 3 is inside until 6 s and a little less; replica 1 lets client 4 in at 7 s at the earliest, unless client 3 has
-/// told it that it was inside, and has left. Its REQUEST may arrive at any time.
+/// Client 3 is inside until 6 s and a little less; replica 1 lets client 4 in at 7 s at the earliest, unless client 3
+/// has told it that it was inside, and has left. Its REQUEST may arrive at any time.
 #[test]
 fn a_coordinator_that_is_falsely_suspected() {
     let stage = suspected(TIMED.lease);
@@ -87,8 +88,8 @@ fn a_coordinator_that_does_not_wait_lets_two_in() {
     assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
 }
 
-/// Replica 0 has forgotten everything at 3 s. At 5 s client 3 renews its lease with replica 1; at 7 s, when that may let
-/// others in, replica 0 asks for its memory, since its promises have ended.
+/// Replica 0 has forgotten everything at 3 s. At 5 s client 3 renews its lease with replica 1; at 7 s, when that may
+/// let others in, replica 0 asks for its memory, since its promises have ended.
 #[test]
 fn a_coordinator_that_forgets() {
     let mut stage = taken_over(4, TIMED.lease, true);

@@ -4,14 +4,14 @@
 //! `PEERLOCK_CASE="peers=3 slots=1 parties=2 stops=2 sessions=1" cargo test -p peerlock-explore --test custody one_case
 //! -- --nocapture`. Worlds that are too large for every day are listed with their states and times in docs/custody.md.
 //!
-//! **What a world is.** So many `peers`, of which the first so many are `parties` of the resource from the beginning,
-//! with all tokens at peer 0; the others join before their first request. Each peer's clients make so many `requests`,
-//! so many `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached`, `repeats` and `withdrawals` may each
-//! happen so many times, to anybody, at any moment; `resize` and `then` are the numbers of slots that follow. A session
-//! may end at any moment after its peer has stopped. With `any`, the register names any party as coordinator. Messages,
-//! words of the register and wishes to it take any time and overtake each other. A generation has 100 fencing numbers
-//! unless `numbers` says otherwise. Arrival numbers are told at once, or with `timeouts`, when a timer runs out.
-//! Without `parties` there is no register.
+//! **What a world is.** There are `peers` peers, of which the first `parties` are parties of the resource from the
+//! beginning, with all tokens at peer 0; the others join before their first request. Each peer's clients make
+//! `requests` requests, at most `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached`, `repeats`
+//! and `withdrawals` may each happen at most this many times, to anybody, at any moment; `resize` and `then` are the
+//! numbers of slots that follow. A session may end at any moment after its peer has stopped. With `any`, the register
+//! names any party as coordinator. Messages, words of the register and wishes to it take any time and overtake each
+//! other. A generation has 100 fencing numbers unless `numbers` says otherwise. Arrival numbers are told at once, or
+//! with `timeouts`, when a timer runs out. Without `parties` there is no register.
 //!
 //! **What is checked**, in every state: at most one token of each slot, and none where a detached client is inside; who
 //! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of
@@ -94,7 +94,8 @@ fn words_and_wishes_that_arrive_twice() {
     ]);
 }
 
-/// Messages that can do nothing any more are taken away, which makes worlds ten times smaller. It must leave nothing out.
+/// Messages that can do nothing any more are taken away, which makes worlds ten times smaller. It must leave nothing
+/// out.
 #[test]
 fn void_messages_left_under_way() {
     hold(&[

@@ -51,8 +51,8 @@ fn by_the_other_replica(client: u64, replica: u64) -> Vec<u64> {
     if replica == 0 { vec![client, 1, 0] } else { vec![client, replica] }
 }
 
-/// What takes too long for every day: `PEERLOCK_CASE=three-at-two-replicas cargo test -p peerlock-explore --test non_e2e
-/// one_case -- --nocapture`.
+/// What takes too long for every day: `PEERLOCK_CASE=three-at-two-replicas cargo test -p peerlock-explore --test
+/// non_e2e one_case -- --nocapture`.
 #[test]
 fn one_case() {
     let case = match std::env::var("PEERLOCK_CASE").as_deref() {

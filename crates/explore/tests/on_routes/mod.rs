@@ -21,7 +21,7 @@ pub struct Case {
     pub clients: Vec<u64>,
     pub ways: Ways,
     pub limits: Limits,
-    /// In states with so many time-outs left, everybody must still be able to get in.
+    /// In states with this many time-outs left, everybody must still be able to get in.
     pub reserve: u32,
 }
 

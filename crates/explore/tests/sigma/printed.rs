@@ -142,8 +142,8 @@ fn a_late_release_hits_the_next_request() {
     is_two_inside(&found);
 }
 
-/// A client has R1 and R2, but does not know of R1 yet. Client 3, who came first, has R0, and asks for R2 a second time:
-/// then the other yields it.
+/// A client has R1 and R2, but does not know of R1 yet. Client 3, who came first, has R0, and asks for R2 a second
+/// time: then the other yields it.
 fn yields(stage: &mut Stage<Sigma>, later: u64) {
     stage.deliver(later, 2, "request");
     stage.deliver(2, later, "response");

@@ -49,14 +49,14 @@ impl Svg {
         ));
     }
 
-    /// A ring.
+    /// A circle that is not filled.
     pub fn circle(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
         self.push(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
         ));
     }
 
-    /// A text.
+    /// A line of text, anchored at this point.
     pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, bold: bool) {
         let anchor = match anchor {
             Anchor::Start => "start",

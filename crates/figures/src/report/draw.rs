@@ -45,7 +45,7 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
 }
 
-/// How many per cent of the peers had at most so much.
+/// How many per cent of the peers had at most this much.
 fn distribution(dot: &Dot, results: &Results) -> Vec<(f64, f64)> {
     let (_, percentiles) = results.of(&dot.point).distribution();
     percentiles.iter().enumerate().map(|(percent, most)| (*most, percent as f64)).collect()

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::Endpoint;
 
-/// An idle connection is used again for so long: well within the time after which the agent closes it.
+/// An idle connection is used again for this long: well within the time after which the agent closes it.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// A connection to an agent. It is closed when this is dropped.

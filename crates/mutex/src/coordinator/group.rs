@@ -241,7 +241,7 @@ impl Replica {
             }
             return;
         }
-        // Who only stands gives way to a higher epoch: what it has promised was to itself.
+        // A candidate gives way to a higher epoch: its promise was only to itself.
         let gives_way = matches!(group.state, State::Candidate { .. }) && epoch > group.epoch;
         let is_free = group.promised <= now || group.coordinator == from || gives_way;
         if group.is_blank() || !is_free {

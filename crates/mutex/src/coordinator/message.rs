@@ -21,14 +21,14 @@ pub struct Place {
 pub struct Entry {
     /// Where in the line.
     pub place: Place,
-    /// Who.
+    /// The waiting client and its peer.
     pub client: Claim,
 }
 
 /// *Owner*: who is inside, or has been told that it may enter, and under which fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// Who.
+    /// The client that owns the resource, and its peer.
     pub client: Claim,
     /// The number of the grant. See [the numbers](super#numbers).
     pub number: u64,
@@ -62,13 +62,13 @@ pub enum Telling {
 /// comes from: a peer may host several, and on an overlay they are known by nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Message {
-    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica that
-    /// it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with `Response`. In
-    /// print it goes to all, and the others pass it on.
+    /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica
+    /// that it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with
+    /// `Response`. In print it goes to all, and the others pass it on.
     Request {
         /// Which replica is asked.
         to: u32,
-        /// Who asks.
+        /// The client and its peer, to which the coordinator answers even if another replica passed this on.
         client: Claim,
         /// *timestamp*: Lamport's clock of the client when it asked first.
         stamp: u64,
@@ -111,8 +111,8 @@ pub enum Message {
         /// Who waits now.
         entry: Entry,
     },
-    /// RELEASE: one has left. To all who wait and to all replicas. From the client itself; from the coordinator on behalf
-    /// of one who is not heard of any more.
+    /// RELEASE: one has left. To all who wait and to all replicas. From the client itself; from the coordinator on
+    /// behalf of one who is not heard of any more.
     Release {
         /// Which replica is told; `None` if a client is.
         to: Option<u32>,
@@ -129,15 +129,15 @@ pub enum Message {
     },
     /// A RELEASE has come to the coordinator. Not in print.
     Got {
-        /// Which RELEASE.
+        /// `receipt` of the RELEASE that has come.
         receipt: u64,
     },
-    /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the news,
-    /// not a question.
+    /// IAMCOORDINATOR: a replica stands for coordinator. To all replicas; answered by `Update`. In print it is the
+    /// news, not a question.
     IamCoordinator {
         /// Which replica is told.
         to: u32,
-        /// Who stands.
+        /// The candidate's index among the replicas.
         from: u32,
         /// The epoch, which only this replica can have; in print the time stamp.
         epoch: u64,
@@ -148,7 +148,7 @@ pub enum Message {
     Recover {
         /// Which replica is asked.
         to: u32,
-        /// Who asks.
+        /// The replica that has lost its memory.
         from: u32,
         /// When this was sent, by the asking replica's clock.
         sent: Time,
@@ -157,9 +157,9 @@ pub enum Message {
     Update {
         /// Which replica is told.
         to: u32,
-        /// Who tells.
+        /// The replica whose memory this is.
         from: u32,
-        /// Why.
+        /// A vote or refusal for a candidate, or an answer to RECOVER.
         why: Telling,
         /// `sent` of the message that this answers.
         sent: Time,
@@ -168,30 +168,30 @@ pub enum Message {
         /// What it knows.
         memory: Memory,
     },
-    /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes anything
-    /// on. Answered by `Ok`.
+    /// PING: is the coordinator alive? From a replica to its coordinator, now and then; in print before it passes
+    /// anything on. Answered by `Ok`.
     Ping {
-        /// The coordinator.
+        /// The replica that the sender takes for the coordinator.
         to: u32,
-        /// Who asks.
+        /// The follower, to which `Ok` goes.
         from: u32,
         /// Which epoch the sender follows.
         epoch: u64,
-        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: for a term from then on its sender follows nobody
-        /// else.
+        /// `sent` of the latest `Ok` (or IAMCOORDINATOR) that has arrived: for a term from then on its sender follows
+        /// nobody else.
         heard: Time,
     },
     /// OK: it is.
     Ok {
         /// Who has asked.
         to: u32,
-        /// The coordinator.
+        /// The coordinator's index among the replicas.
         from: u32,
-        /// Its epoch.
+        /// The epoch in which it is coordinator.
         epoch: u64,
         /// When this was sent, by the coordinator's clock.
         sent: Time,
-        /// Whoever has an earlier place does not wait any more.
+        /// Clients with an earlier place do not wait any more.
         front: Place,
     },
 }
@@ -241,7 +241,8 @@ pub enum Timer {
     Resend,
     /// The coordinator looks whether the owner's lease has run out.
     Lease(u32),
-    /// A replica pings its coordinator, stands for coordinator, or asks for its memory. In print: the wait for OK is over.
+    /// A replica pings its coordinator, stands for coordinator, or asks for its memory. In print: the wait for OK is
+    /// over.
     Ping(u32),
 }
 

@@ -1,5 +1,5 @@
-//! The replica half of the coordinator protocol (Figure 1, *Replica side*): what a coordinator does for clients, and what
-//! the others note. Who is coordinator is decided in `group.rs`.
+//! The replica half of the coordinator protocol (Figure 1, *Replica side*): what a coordinator does for clients, and
+//! what the others note. Who is coordinator is decided in `group.rs`.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -188,8 +188,9 @@ impl Replica {
         }
     }
 
-    /// One says that it is inside, or was told to enter. So it is if it is farther down the chain that we know. New in office
-    /// we know none, and believe only who is inside: whoever was told to enter may have been taken for dead since.
+    /// One says that it is inside, or was told to enter. So it is if it is farther down the chain that we know. New in
+    /// office we know none, and believe only who is inside: whoever was told to enter may have been taken for dead
+    /// since.
     fn hear_of_owner(&mut self, holder: Holder, inside: bool, common: &Common, cx: &mut Cx<'_, Coordinator>) {
         let now = cx.now();
         let is_further =
@@ -203,8 +204,8 @@ impl Replica {
         }
     }
 
-    /// A client knows a higher number: so many of us have forgotten that we begin anew. An owner that does will not enter
-    /// under the one that we gave it, but under this one.
+    /// A client knows a higher number: so many of us have forgotten that we begin anew. An owner that does will not
+    /// enter under the one that we gave it, but under this one.
     fn catch_up(&mut self, client: Claim, newest: u64) {
         self.number = self.number.max(newest);
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.holder.client == client)
@@ -373,7 +374,7 @@ impl Replica {
         }
     }
 
-    /// The timer.
+    /// A lease may have run out: takes the resource from an owner that has not renewed in time.
     pub fn on_lease_timer(&mut self, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         self.watches = false;
         if self.is_coordinator() && self.is_in_office(common, cx.now()) {

@@ -13,7 +13,7 @@ use crate::token::{Arrival, Claim, Token};
 pub(super) struct Census {
     /// Who has not answered yet. Nobody is ever left out: if one of them ends, a new generation begins.
     asked: Vec<Session>,
-    /// By session.
+    /// What has been answered so far, sorted by session.
     answers: Vec<Answer>,
     /// Slots whose clients may still be inside though their peer is gone.
     detached: Vec<Detached>,
@@ -65,7 +65,7 @@ impl Census {
         self.detached.clear();
     }
 
-    /// The result, for so many slots.
+    /// The result, for this many slots.
     pub(super) fn count(self, slots: u32) -> Count {
         let Self { answers, mut detached, .. } = self;
         let keep = answers.iter().filter(|answer| !answer.is_empty()).map(|answer| answer.session).collect();

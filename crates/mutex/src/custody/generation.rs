@@ -55,7 +55,7 @@ impl Custody {
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
         }
-        // Who has joined in this generation has asked in it already, and is a party whatever it answers.
+        // A session that joined in this generation has asked in it already, and is a party whatever it answers.
         let has_joined = self.stage == Stage::Party && generation == self.generation;
         self.move_to(generation, from, slots, cx);
         self.answered = generation;

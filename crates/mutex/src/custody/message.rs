@@ -28,7 +28,7 @@ pub enum Body {
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
     /// `Token` to `next` when that client leaves.
     Next {
-        /// Which token.
+        /// The token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
@@ -59,7 +59,7 @@ pub enum Body {
     Void(Token),
     /// From a holder to the coordinator: a token that is surplus since the resource was made smaller is no more.
     Dropped {
-        /// Which token.
+        /// The dropped token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
@@ -72,7 +72,7 @@ pub enum Body {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Answer {
-    /// Who answers.
+    /// The party that answers: a peer's session, so that an earlier one's answer does not count.
     pub session: Session,
     /// The tokens that are here.
     pub tokens: Vec<Report>,

@@ -48,7 +48,7 @@ pub struct Enqueue {
 pub enum By {
     /// A hop on the way to this replica.
     Hop(u32),
-    /// This replica.
+    /// This replica itself, when the REQUEST has come all the way.
     Replica(u32),
     /// The client's peer, who has been told that it is in the queue.
     Client,
@@ -78,29 +78,29 @@ pub enum Message {
         /// Who has won.
         owner: Owner,
     },
-    /// ENQUEUE: from a hop or a replica that knows the owner, in place of a REQUEST. Answered by QUEUED, the first time.
-    /// Or PING (§V.A): from a waiting client to the owner, and always answered.
+    /// ENQUEUE: from a hop or a replica that knows the owner, in place of a REQUEST. Answered by QUEUED, the first
+    /// time. Or PING (§V.A): from a waiting client to the owner, and always answered.
     Enqueue(Enqueue),
     /// You wait in my queue. From the owner to a requester; with the queue, as an UPDATE, if that is one of the first
     /// (§V.A). In the paper only those are told anything.
     Queued {
-        /// Which request.
+        /// The request that waits.
         to: Stamp,
-        /// Us.
+        /// The sender, as owner: whom to ask from now on.
         owner: Owner,
-        /// Our queue.
+        /// The whole queue, for one of the first waiters.
         copy: Option<Copy>,
     },
     /// Your request is not in my queue, and there is none any more. Answers an ENQUEUE of a hop, or a PING, at a former
     /// owner; the client asks again. Not in the paper.
     Astray {
-        /// Which request.
+        /// The request that is to be made again.
         to: Stamp,
         /// Which owner has finished: so this one, and all before.
         epoch: u64,
     },
-    /// I am not the owner any more, and nobody is. Answers an ENQUEUE of a replica at a former owner; the replica takes it
-    /// for the RELEASE, and acts on the request as if it had just come. Not in the paper.
+    /// I am not the owner any more, and nobody is. Answers an ENQUEUE of a replica at a former owner; the replica takes
+    /// it for the RELEASE, and acts on the request as if it had just come. Not in the paper.
     Back {
         /// Which replica the request was for.
         replica: u32,
@@ -113,7 +113,7 @@ pub enum Message {
     },
     /// The request is finished. From a requester to whoever has it in a queue. Not in the paper.
     Withdraw {
-        /// Whose.
+        /// The request that is to be taken out of the queue.
         client: Stamp,
     },
     /// TOKEN: you are next. From an owner to the first in its queue, and answered by GOT.
@@ -131,7 +131,7 @@ pub enum Message {
     },
     /// The token is here. Not in the paper.
     Got {
-        /// Its receipt.
+        /// `receipt` of the TOKEN that has come.
         receipt: u64,
     },
     /// RELEASE, and who comes next. Routed to every replica; every peer on the way remembers the new owner. Also tells
@@ -139,16 +139,16 @@ pub enum Message {
     Release {
         /// Which replica is told.
         replica: u32,
-        /// The successor.
+        /// The new owner, which gets the token from the one that releases.
         owner: Owner,
     },
     /// I was told of your vote for this request, and do not need it: it is finished, and was never elected or is not so
     /// any more. It does not count if the replica has heard from somebody else in the name of that request. Not in the
     /// paper.
     Decline {
-        /// Whose vote.
+        /// The replica whose vote is declined.
         replica: u32,
-        /// For whom.
+        /// The request that the vote was for.
         client: Stamp,
         /// The highest fencing number that we have heard of.
         fencing: u64,
@@ -237,7 +237,7 @@ impl From<sigma::Message> for Message {
     }
 }
 
-/// The timers.
+/// What a peer may want to be woken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer {
     /// An owner renews its lease; a replica looks whether one has run out.

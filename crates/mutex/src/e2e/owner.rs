@@ -18,7 +18,7 @@ use crate::{Cx, Grant};
 /// The token, where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Token {
-    /// Us.
+    /// We as the owner: who was elected, in which epoch, and that the token is here.
     pub owner: Owner,
     /// The votes that we have or have inherited, and how long they are good for.
     lease: Client,
@@ -223,7 +223,7 @@ impl E2e {
         }
     }
 
-    /// Whoever is inside when the lease ends is out.
+    /// A client that is inside when the lease ends is out.
     pub(super) fn expire(&mut self, cx: &mut Cx<'_, Self>) {
         let Some(token) = self.token.as_mut().filter(|token| token.until() <= cx.now()) else { return };
         if let Some(ticket) = token.inside.take() {

@@ -16,7 +16,7 @@ use crate::sigma::{self, Stamp};
 /// A client that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes.
+    /// Which replicas have voted for it, as in Sigma.
     pub votes: Client,
     /// In whose queue it is.
     pub parked: Option<Owner>,
@@ -65,7 +65,7 @@ impl Requester {
     fn park(&mut self, owner: Owner, config: &Config, cx: &mut Cx<'_, E2e>) {
         (self.parked, self.tries, self.pinged) = (Some(owner), 0, false);
         if config.asks_again || config.backups > 0 {
-            // Who has a copy of the queue is to be the first to find out.
+            // A client with a copy of the queue is to find out first.
             let rank = if self.backup.queue.is_empty() { 2 } else { 1 };
             self.wake_after(config.ping * rank, cx);
         }

@@ -17,7 +17,7 @@ use crate::sigma::{self, Common, Number, Stamp};
 /// One client with one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Requester {
-    /// Its votes.
+    /// Which replicas have voted for it, as in Sigma.
     pub votes: Client,
     /// For each replica, who has answered last.
     places: Vec<Place>,
@@ -92,8 +92,8 @@ impl Requester {
         self.consider_yielding(config, common, cx);
     }
 
-    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a hop
-    /// knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
+    /// §IV.B, step 2: GRANTREQ from a hop. *Departure:* the paper's requester takes it for the replica's word. But a
+    /// hop knows only whose request went by last, and that one may itself be queued at the next hop; and a hop that is
     /// asked twice by one client would name it as holder.
     pub fn on_queued(
         &mut self,

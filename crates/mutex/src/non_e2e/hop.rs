@@ -161,8 +161,8 @@ impl NonE2e {
         None
     }
 
-    /// Sends queues to a replica, and keeps a copy until they have arrived (§V.B: *an alive predecessor would act as the
-    /// temporary token holder*).
+    /// Sends queues to a replica, and keeps a copy until they have arrived (§V.B: *an alive predecessor would act as
+    /// the temporary token holder*).
     fn post(&mut self, replica: u32, mut message: Message, cx: &mut Cx<'_, Self>) {
         let way = (&mut self.common.post, &self.common.replicas);
         if !self.config.keeps_copies {
@@ -245,9 +245,10 @@ impl NonE2e {
         }
     }
 
-    /// §V.B: the way that an entry stands for is broken. *Departure:* the paper lets the predecessor of a dead peer make
-    /// a new way for the holder's request, and its successor clean up the old one. But the holder may be long gone:
-    /// both send what is queued behind it on to the replica, which knows; and a holder that lives asks for itself.
+    /// §V.B: the way that an entry stands for is broken. *Departure:* the paper lets the predecessor of a dead peer
+    /// make a new way for the holder's request, and its successor clean up the old one. But the holder may be long
+    /// gone: both send what is queued behind it on to the replica, which knows; and a holder that lives asks for
+    /// itself.
     fn clean_up(&mut self, entry: Entry, cx: &mut Cx<'_, Self>) {
         let (replica, holder) = (entry.replica, entry.holder);
         let queue: Vec<Waiting> = entry.into_load(cx.now()).collect();

@@ -34,8 +34,9 @@ pub enum Message {
         /// Whose request went on to the replica, and is taken for the current holder. Hearsay.
         holder: Stamp,
     },
-    /// What is between clients and replicas alone, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and YIELD,
-    /// and a REQUEST that no hop may keep. That one is routed, or sent to the peer where the replica was last seen.
+    /// What is between clients and replicas alone, as in Sigma: GRANTREQ from a replica (*Response*), INQUIRE and
+    /// YIELD, and a REQUEST that no hop may keep. That one is routed, or sent to the peer where the replica was last
+    /// seen.
     Vote(sigma::Message),
     /// RELEASE: the request is finished. Routed to every replica; each hop whose entry names the client deletes it and
     /// adds its queue. Sent straight to a replica that has voted for a request which is finished already.
@@ -49,8 +50,8 @@ pub enum Message {
         /// The queues of the hops so far.
         load: Load,
     },
-    /// CLEANUP (§V.B): a peer on the way of the holder's request is gone. Routed to the replica by its neighbour on that
-    /// way; each hop whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
+    /// CLEANUP (§V.B): a peer on the way of the holder's request is gone. Routed to the replica by its neighbour on
+    /// that way; each hop whose entry names the holder deletes it and adds its queue. The holder keeps the vote.
     Cleanup {
         /// Which replica is told.
         replica: u32,

@@ -135,7 +135,8 @@ impl Replica {
         self.owner.filter(|owner| owner.entry.client == client).map(|owner| owner.speaker)
     }
 
-    /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no use.
+    /// `peer` speaks for the owner from now on, if this is the owner. What we knew of another peer's clock is of no
+    /// use.
     pub fn hand_on(&mut self, client: Stamp, peer: PeerId) {
         if let Some(owner) = self.owner.as_mut().filter(|owner| owner.entry.client == client && owner.speaker != peer) {
             owner.speaker = peer;
@@ -174,9 +175,9 @@ impl Replica {
         }
     }
 
-    /// Asks the owner whether it still wants the vote, on behalf of somebody in the queue: of the first, if that one came
-    /// before the owner or asks again because its turn is due; of others if they came before the owner and ask again.
-    /// Then the first may have finished long ago, and be here by a REQUEST that came late.
+    /// Asks the owner whether it still wants the vote, on behalf of somebody in the queue: of the first, if that one
+    /// came before the owner or asks again because its turn is due; of others if they came before the owner and ask
+    /// again. Then the first may have finished long ago, and be here by a REQUEST that came late.
     fn inquire<P: Voting>(
         &mut self,
         position: usize,
@@ -285,7 +286,8 @@ impl Replica {
         }
     }
 
-    /// §4: T_CS is the mean time between two RELEASEs at this replica. An eighth of each new interval goes into the mean: our choice.
+    /// §4: T_CS is the mean time between two RELEASEs at this replica. An eighth of each new interval goes into the
+    /// mean: our choice.
     fn observe_release(&mut self, now: Time, config: &Config) {
         let granted = self.owner.map(|owner| owner.granted);
         if let Some(since) = if config.busy_intervals { granted } else { self.released } {

@@ -8,8 +8,8 @@ use super::replica::Replica;
 use super::{Common, Sigma};
 use crate::UnderWay;
 
-/// See [`crate::Observe::is_void`]. For 2 of 3 votes and two clients it leaves 3,686 of 97,897 states, where replicas are
-/// taken to be alike; `explore/tests/sigma` tries out whether each of those can do what all that it stands for can.
+/// See [`crate::Observe::is_void`]. For 2 of 3 votes and two clients it leaves 3,686 of 97,897 states, where replicas
+/// are taken to be alike; `explore/tests/sigma` tries out whether each of those can do what all that it stands for can.
 ///
 /// - *RESPONSE.* A client that has finished is gone, and nobody hears it (`Sigma::deliver`). One that knows of a later
 ///   grant does not write it down (`Client::record`). One that is inside writes it down and never looks at it again,
@@ -17,8 +17,8 @@ use crate::UnderWay;
 /// - *RELEASE.* A replica that does not know the client has nothing to do. If no REQUEST or YIELD of that client is
 ///   under way it will not get to know it either, since only those who wait ask, and those inside who yield are not
 ///   settled. The same holds for the second of two copies, when the first has come.
-/// - *INQUIRE.* Who is inside and settled does nothing. Who has finished answers with a copy of its RELEASE, which is void
-///   in most cases. It is not if the RELEASE itself has overtaken the REQUEST.
+/// - *INQUIRE.* A client that is inside and settled does nothing. One that has finished answers with a copy of its
+///   RELEASE, which is void in most cases. It is not if the RELEASE itself has overtaken the REQUEST.
 pub(super) fn is_void(receiver: &Sigma, letter: UnderWay<'_, Sigma>) -> bool {
     let UnderWay { message, sender, mut others, is_calm } = letter;
     let Common { config, clock, fencing, .. } = &receiver.common;

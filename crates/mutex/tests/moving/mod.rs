@@ -1,5 +1,5 @@
-//! Routes that change: hops die for good, keys change their owners. What happens when is drawn from a seed beforehand, so
-//! that a peer can be a [`Protocol`] by itself.
+//! Routes that change: hops die for good, keys change their owners. What happens when is drawn from a seed beforehand,
+//! so that a peer can be a [`Protocol`] by itself.
 //!
 //! ```text
 //!   client ──► one of the first hops ──► one of the second hops ──► the owner of the key, one of the hosts

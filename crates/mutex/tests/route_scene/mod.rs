@@ -1,5 +1,5 @@
-//! A scene for protocols on routes: three replicas, some hops, and clients A, B, C, D. Messages move only when told to, and peers may
-//! die: then the routes lead around them.
+//! A scene for protocols on routes: three replicas, some hops, and clients A, B, C, D. Messages move only when told to,
+//! and peers may die: then the routes lead around them.
 //!
 //! ```text
 //!   A 20 ─┬─► 10 ─┬─► 11 ─► R (0, 1, 2)      if 10 or 11 dies: 12 in its place

@@ -1,5 +1,5 @@
-//! What the seeded tests of protocols with replicas share: a closed loop of clients beside some servers in the simulator, and
-//! what goes wrong there.
+//! What the seeded tests of protocols with replicas share: a closed loop of clients beside some servers in the
+//! simulator, and what goes wrong there.
 #![allow(dead_code, reason = "no test needs all of it")]
 
 use peerlock_base::{PeerId, Span};
@@ -7,8 +7,9 @@ use peerlock_mutex::Observe;
 use peerlock_sim::latency::{Model, Network};
 use peerlock_sim::{Closed, Cut, Experiment, Faults, Hold, Links, Report, Spells};
 
-/// So many clients of so many servers, each inside for a third of a second about every two seconds; messages overtake each
-/// other only between different pairs of peers. `trials` of a minute or so, in which nothing goes wrong.
+/// A closed loop of `clients` clients of `servers` servers, each inside for a third of a second about every two
+/// seconds; messages overtake each other only between different pairs of peers. `trials` of a minute or so, in which
+/// nothing goes wrong.
 pub fn calm(servers: u32, clients: usize, trials: u32) -> Experiment {
     Experiment {
         peers: servers as usize + clients,
@@ -48,8 +49,8 @@ pub fn bad_network() -> Faults {
     Faults { loss: 0.05, duplication: 0.05, ..Faults::default() }
 }
 
-/// Of so many servers one forgets every three seconds, but no more than two within a lease time of 10 s with one to spare: fewer
-/// than 2m − n = 3.
+/// One of the servers forgets every three seconds, but no more than two within a lease time of 10 s with one to spare:
+/// fewer than 2m − n = 3.
 pub fn few_resets(servers: u64) -> Faults {
     Faults {
         replica_life: Some(Span::from_secs(3) * servers),
@@ -78,8 +79,8 @@ pub fn everything(servers: u64) -> Faults {
     }
 }
 
-/// Whoever is cut off must be out just before the others' leases on it end. Latencies are so short here, and waits so long, that
-/// a clock which runs a little fast would let two in.
+/// Whoever is cut off must be out just before the others' leases on it end. Latencies are so short here, and waits so
+/// long, that a clock which runs a little fast would let two in.
 pub fn cut_off(calm: Experiment) -> Experiment {
     Experiment {
         workload: closed(Span::from_millis(10), Span::from_secs(15), 5),
@@ -102,8 +103,8 @@ pub fn play<P: Observe<Timer: std::hash::Hash>>(
     experiment.run(|_| peers(), |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Nobody inside with another, no fencing number twice or backwards, nobody forgotten: else a trial fails, and is told with its
-/// last events. Returns how many lost their lease.
+/// Nobody inside with another, no fencing number twice or backwards, nobody forgotten: else a trial fails, and is told
+/// with its last events. Returns how many lost their lease.
 pub fn holds<P: Observe<Timer: std::hash::Hash>>(
     experiment: &Experiment,
     new_peer: impl Fn(PeerId) -> P + Sync,

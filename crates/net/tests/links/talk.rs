@@ -73,7 +73,8 @@ async fn peers_that_dial_each_other_at_once_have_one_link() {
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
-        // Of all connections, one by each transport from each side, one is the link, and both sides see the others refused.
+        // Of all connections, one by each transport from each side, one is the link, and both sides see the others
+        // refused.
         let dials = Transport::ALL.len() as u64;
         let settled = |net: &Net| {
             let metrics = net.metrics();

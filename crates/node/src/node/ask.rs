@@ -92,7 +92,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// Word that a free token went to somebody may come after word that this somebody is gone. Nobody shall wait for it then.
+    /// Word that a free token went to somebody may come after word that this somebody is gone. Nobody shall wait for it
+    /// then.
     fn forget_lost_tokens(&mut self, resource: Key) {
         let Some(line) = self.peer.protocol(resource).and_then(Guard::line) else { return };
         let is_gone = |member: &PeerId| self.membership.contacts.is_gone(*member, self.now, self.config.gone);
@@ -168,7 +169,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// A ticket is in line, with so many ahead. Who does not want to wait goes, unless a free token is on its way.
+    /// A ticket is in line, with `ahead` others before it. A client that does not want to wait goes, unless a free
+    /// token is on its way.
     fn on_place(&mut self, ticket: TicketId, ahead: u32, comes: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());

@@ -13,7 +13,7 @@ use crate::membership::Phase;
 use crate::wire::Body;
 use crate::{Config, Error, Event, Guard, PeerView, Routing};
 
-/// So many resources are told at once.
+/// At most this many resources are told at once.
 const MOST_CHARTERS: usize = 100;
 /// Who was met so short a time ago may not have heard of others who came at the same time.
 const RECENT: Span = Span::from_secs(10);

@@ -9,8 +9,8 @@ use crate::paxos::{Memory, Next, Question};
 use crate::wire::{Answer, Body, Question as Asked};
 use crate::{Charter, Guard, Name, Notice, Routing};
 
-/// How long the first attempt may take before there is another. Twice as long for each further one, up to the longest: where
-/// messages take long and several found at once, none would come to an end before another begins.
+/// How long the first attempt may take before there is another. Twice as long for each further one, up to the longest:
+/// where messages take long and several found at once, none would come to an end before another begins.
 const RETRY: Span = Span::from_millis(500);
 const DOUBLINGS: u32 = 4;
 

@@ -23,7 +23,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         let parts = self.resources().into_iter().map(|view| {
             let resource = view.name.key();
             let protocol = self.peer.protocol(resource);
-            // Who has had nothing to do with a resource knows only who founded it.
+            // A peer that has had nothing to do with a resource knows only who founded it.
             let home = self.peer.resources().get(resource).map(|charter| charter.home);
             let keeper = protocol.map(Guard::coordinator).or(home);
             let line = protocol.and_then(Guard::line);

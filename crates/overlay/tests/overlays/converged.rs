@@ -10,7 +10,8 @@ use crate::world::{Subject, map, mean_hops, nodes, random_key, ring_of};
 
 for_both!(every_key_has_one_owner_in_rings_of_every_size, the_owner_knows_the_whole_replica_set);
 
-/// Chord, *path length*: "about ½·log2 N", which is 6.64 for 10,000 peers. The successor list saves part of the last hops.
+/// Chord, *path length*: "about ½·log2 N", which is 6.64 for 10,000 peers. The successor list saves part of the last
+/// hops.
 #[test]
 fn chord_takes_half_of_log2_n_hops() {
     let mean = mean_hops::<Chord>(10_000, 20_000, 1);

@@ -15,9 +15,9 @@ use crate::voters::{self, Change};
 use crate::wire::{Answer, Letter, Question};
 use crate::{SessionId, VoterId};
 
-/// So many commands are one entry at most.
+/// At most this many commands make one entry.
 const MOST_BATCH: usize = 256;
-/// So many commands wait at most; who comes then asks again.
+/// At most this many commands wait; whoever comes then asks again.
 const MOST_QUEUED: usize = 8192;
 
 /// Somebody waits to hear that its session stands.

@@ -12,7 +12,7 @@ use crate::{Label, SessionId, Ttl};
 /// A named resource.
 ///
 /// Fencing numbers are no part of it but hang on its generation: the next number of a slot is at least
-/// generation · 2³², so that they go on, whoever has died, when everybody starts again.
+/// generation · 2³², so that they go on, whoever has died, when everybody restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
     slots: u32,

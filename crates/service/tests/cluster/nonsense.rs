@@ -1,4 +1,5 @@
-//! A member that knows the secret and talks nonsense: real traffic with bytes changed, cut, repeated and put together anew.
+//! A member that knows the secret and talks nonsense: real traffic with bytes changed, cut, repeated and put together
+//! anew.
 //!
 //! Members trust each other, so it may well stall what it takes part in. It must not bring anybody down, and whatever
 //! does not make sense is counted.
@@ -17,7 +18,7 @@ use super::world::{Cluster, id};
 struct Spoiling {
     endpoint: Endpoint,
     rng: Rng,
-    /// One in so many messages is spoiled.
+    /// One in this many messages is spoiled.
     one_in: u64,
     earlier: Vec<Vec<u8>>,
 }

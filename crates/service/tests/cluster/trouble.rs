@@ -1,4 +1,5 @@
-//! Cut connections, partitions and sudden deaths, one story each. What chance does to whole nodes is tried in `peerlock-sim`.
+//! Cut connections, partitions and sudden deaths, one story each. What chance does to whole nodes is tried in
+//! `peerlock-sim`.
 
 use std::time::Duration;
 

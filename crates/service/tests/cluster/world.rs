@@ -20,7 +20,7 @@ pub fn id(number: u64) -> PeerId {
 }
 
 impl Cluster {
-    /// So many peers, one after the other, each joining through the first.
+    /// This many peers, one after the other, each joining through the first.
     pub async fn of(peers: u64, seed: u64) -> Self {
         let other = std::env::var("PEERLOCK_SEED").map_or(0, |seed| seed.parse().expect("PEERLOCK_SEED is a number"));
         let seed = seed + 1000 * other;
@@ -99,7 +99,7 @@ impl Log {
         Self(Arc::new(Mutex::new(State { slots, inside, last, seen: BTreeSet::new(), entries: Vec::new() })))
     }
 
-    /// At most so many, each in a slot of its own, with numbers that rise per slot and never repeat.
+    /// At most this many, each in a slot of its own, with numbers that rise per slot and never repeat.
     pub fn enter(&self, who: u64, grant: &Grant) {
         let mut state = self.0.lock().unwrap();
         let (slot, fencing) = (grant.slot(), grant.fencing());

@@ -119,7 +119,7 @@ where
 
 /// An overlay with its defaults, of which peers can be made that have settled.
 pub trait Settled: Overlay {
-    /// Its defaults.
+    /// How the overlay is set up in a simulation.
     const CONFIG: overlay::Config;
 }
 
@@ -140,7 +140,7 @@ pub struct Catalogue<F> {
 }
 
 impl<F> Catalogue<F> {
-    /// So many resources. `new_peer` makes a peer's part in the protocol of one of them.
+    /// This many resources. `new_peer` makes a peer's part in the protocol of one of them.
     pub fn new(resources: usize, quorum: Quorum, new_peer: F) -> Self {
         let resource = |number| {
             let name = format!("/resource/{number}");

@@ -17,8 +17,8 @@ pub use links::address;
 
 /// The product's own peer, with its clients and its connections.
 ///
-/// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget to;
-/// most wait as long as it takes, some for a while, some not at all.
+/// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget
+/// to; most wait as long as it takes, some for a while, some not at all.
 pub struct Whole<P: Guard, O: node::Routing> {
     node: Node<P, O>,
     connections: Connections,
@@ -31,7 +31,7 @@ pub struct Whole<P: Guard, O: node::Routing> {
     wake: Option<Time>,
 }
 
-/// A client.
+/// One request of a client, from when it asks until it is out again.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     ticket: Option<TicketId>,
@@ -47,8 +47,8 @@ pub enum Command {
     Start(Vec<PeerId>),
     /// Hand over what it has, and go.
     Leave,
-    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served; or they
-    /// differ again.
+    /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
+    /// or they differ again.
     Patience(bool),
 }
 
@@ -77,7 +77,7 @@ pub enum Timer {
 }
 
 impl<P: Guard, O: node::Routing> Whole<P, O> {
-    /// A peer in its so manieth life, for resources with `slots` slots. Everything that is random about it is in `seed`.
+    /// A peer in its nth life, for resources with `slots` slots. Everything that is random about it is in `seed`.
     pub fn new(me: PeerId, life: u64, seed: u64, slots: u32) -> Self {
         let birth = Birth { process: life, micros: 0, rng: Rng::stream(seed, life) };
         Self {
@@ -91,7 +91,7 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
         }
     }
 
-    /// A client's wishes, drawn by chance.
+    /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
             return (self.wish(resource, ticket, Span::from_secs(30), Wait::Forever, true), None);

@@ -18,8 +18,8 @@
 //! `loss_rate` are passed over: they say nothing of delays, or what the simulator has models of its own for.
 //!
 //! **An all-pairs matrix** otherwise, such as `matrix` of the King data set: one line per host, numbers separated by
-//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other negative
-//! number is a mistake. The diagonal is not used.
+//! blanks or commas, each a *round trip*. An entry of −1, or of 0 off the diagonal, was not measured; any other
+//! negative number is a mistake. The diagonal is not used.
 //!
 //! In both, empty lines and lines that begin with `#` are passed over.
 //!
@@ -68,7 +68,7 @@ pub enum MatrixError {
     /// The file cannot be read.
     #[error("cannot read the latency matrix {file}: {reason}")]
     Unreadable {
-        /// The file.
+        /// The file that was to be read.
         file: PathBuf,
         /// What the system says.
         reason: io::Error,
@@ -76,7 +76,7 @@ pub enum MatrixError {
     /// The file is no matrix.
     #[error("the latency matrix {file} is wrong in line {line}: {what}")]
     Malformed {
-        /// The file.
+        /// The file that was read.
         file: PathBuf,
         /// The line, from 1.
         line: usize,
@@ -88,7 +88,7 @@ pub enum MatrixError {
         "the latency matrix {file} has {hosts} hosts, too few for {peers} peers: use fewer peers or a larger matrix"
     )]
     TooSmall {
-        /// The file.
+        /// The file with too few hosts.
         file: PathBuf,
         /// How many hosts it has.
         hosts: usize,

@@ -32,7 +32,7 @@ impl Numbers {
         assert!(before.is_none(), "two watchers count {name:?}");
     }
 
-    /// Another trial.
+    /// Adds the numbers of another trial to these.
     pub(crate) fn add(&mut self, other: Self) {
         for (name, more) in other.0 {
             let sum = match (self.0.get(name), more) {

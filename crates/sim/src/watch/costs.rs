@@ -41,7 +41,7 @@ impl Cost {
 }
 
 impl Costs {
-    /// For peers of kind `A`, of which so many are replicas.
+    /// For peers of kind `A`, of which this many are replicas.
     pub fn of<A: Actor>(replicas: u32) -> Self {
         let yields = A::KINDS.iter().position(|kind| *kind == "yield");
         Self { replicas: replicas as usize, yields, waiting: 0, clients: Vec::new() }

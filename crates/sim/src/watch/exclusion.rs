@@ -29,14 +29,14 @@ struct Inside {
 }
 
 impl Exclusion {
-    /// For so many resources with `slots` slots each. Where it is known that the rule will be broken, and the question is how
-    /// often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
+    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken, and the
+    /// question is how often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         Self { slots: slots as usize, resources: vec![Inside::default(); resources], counts, sees_instants: false }
     }
 
-    /// Whoever comes and leaves at one moment was inside at that moment, and must not have met anybody there. To be watched
-    /// where a slot cannot go from one peer to another in no time, since messages take some.
+    /// A client that comes and leaves at one moment was inside at that moment, and must not have met anybody there. To
+    /// be watched where a slot cannot go from one peer to another in no time, since messages take some.
     pub fn seeing_instants(mut self, sees_instants: bool) -> Self {
         self.sees_instants = sees_instants;
         self

@@ -22,8 +22,8 @@ struct Given {
 }
 
 impl Fencing {
-    /// For so many resources with `slots` slots each. Where it is known that the rule will be broken it `counts`: numbers that
-    /// do not increase are counted, and the run goes on.
+    /// For this many resources with `slots` slots each. Where it is known that the rule will be broken it `counts`:
+    /// numbers that do not increase are counted, and the run goes on.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
         let given = Given { last: vec![0; slots as usize], all: Vec::new(), back: 0 };
         Self { resources: vec![given; resources], counts }

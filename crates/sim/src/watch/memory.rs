@@ -1,4 +1,5 @@
-//! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with nothing.
+//! Which replicas remember: a logical replica is wherever its key is, and whoever becomes its owner begins with
+//! nothing.
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::Replicas;

@@ -9,8 +9,8 @@ use crate::actor::{Actor, Routing};
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
-/// What rounds of whole peers are measured by: who asked and went inside, and what was sent, round by round. Nothing counts
-/// before the first round, and after the last one only how long clients waited.
+/// What rounds of whole peers are measured by: who asked and went inside, and what was sent, round by round. Nothing
+/// counts before the first round, and after the last one only how long clients waited.
 #[derive(Debug)]
 pub struct PerRound {
     rounds: Vec<Round>,
@@ -128,7 +128,7 @@ impl<A: Routing> Watch<A> for PerRound {
     }
 }
 
-/// One round.
+/// What was counted in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
     /// How many clients asked.

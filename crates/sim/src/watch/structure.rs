@@ -10,8 +10,8 @@ use super::{Broken, Watch};
 use crate::actor::Bare;
 use crate::ledger::Ledger;
 
-/// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that is
-/// no fault of the protocol's.
+/// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that
+/// is no fault of the protocol's.
 #[derive(Debug)]
 pub struct Structure(Option<(Tokens, OneCoordinator, Acyclic)>);
 
@@ -21,7 +21,7 @@ impl Structure {
         Self(Some((Tokens::of(peers), OneCoordinator::of(peers), Acyclic::of(peers))))
     }
 
-    /// Watches nothing.
+    /// Makes no checks.
     pub fn none() -> Self {
         Self(None)
     }

@@ -22,7 +22,7 @@ pub struct Closed {
 #[derive(Debug)]
 pub struct ClosedLoop {
     workload: Closed,
-    /// So many peers, the first ones, never ask.
+    /// How many peers never ask: the first ones.
     servers: usize,
     /// Clients may be sent away.
     is_lenient: bool,
@@ -32,13 +32,15 @@ pub struct ClosedLoop {
     thinking: usize,
     /// When somebody was last let in.
     progress: Time,
-    /// The run is given up when nobody has been let in for so long: much longer than any lease, and than anybody thinks or stays.
+    /// The run is given up when nobody has been let in for this long: much longer than any lease, and than anybody
+    /// thinks or stays.
     patience: Span,
     rng: Rng,
 }
 
 impl ClosedLoop {
-    /// For all peers of a world but the first so many; of each seed another one. In a lenient one clients may be sent away.
+    /// For all peers of a world but the first `servers`; each seed gives another. In a lenient one clients may be sent
+    /// away.
     pub fn new(workload: Closed, servers: usize, is_lenient: bool, seed: u64) -> Self {
         // In seconds with a point: whole nanoseconds would overflow with stays of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
@@ -111,7 +113,8 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         Ok(())
     }
 
-    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some protocols' upkeep.
+    /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some
+    /// protocols' upkeep.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
         let load = &world.load;

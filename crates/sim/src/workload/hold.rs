@@ -23,7 +23,7 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// One stay.
+    /// Draws how long one client stays inside.
     pub fn sample(&self, rng: &mut Rng) -> Span {
         match *self {
             Self::Constant(span) => span,

@@ -21,9 +21,9 @@ const LOOK_FOR_VICTIM: u32 = 100;
 /// How many ask in a round: the paper can be read both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// So many in the whole system, at random peers.
+    /// This many in the whole system, at random peers.
     Whole,
-    /// So many at each peer.
+    /// This many at each peer.
     PerPeer,
 }
 
@@ -89,9 +89,9 @@ pub enum ToCome {
     Ask(Option<PeerId>),
     /// Somebody asks for this resource before the first round.
     AskFirst(usize),
-    /// Somebody fails.
+    /// A random peer without clients crashes for good.
     Fail,
-    /// Somebody comes.
+    /// A new peer joins the overlay.
     Come,
     /// A newcomer should be in the overlay by now.
     JoinAgain(PeerId),

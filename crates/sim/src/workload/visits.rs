@@ -9,8 +9,8 @@ use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
-/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, and at every peer one
-/// more client asks for each resource.
+/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, and at every
+/// peer one more client asks for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
     /// How many resources there are.
@@ -21,7 +21,7 @@ pub struct Visits {
     pub stay: Span,
     /// When a client at every peer asks for each resource. Peers have found each other by then.
     pub begin: Span,
-    /// From then on clients come by chance. Resources are founded by then, and known to everybody.
+    /// From then on clients come at random. Resources are founded by then, and known to everybody.
     pub founded: Span,
     /// Nobody comes any more, and nothing goes wrong any more.
     pub end: Span,
@@ -34,14 +34,14 @@ pub struct Visits {
 /// Peers that come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Churn {
-    /// None do.
+    /// Membership does not change.
     None,
     /// Now and then one leaves in good order and another comes: the mean time between two.
     Guests(Span),
 }
 
-/// How long after the end whoever still waits may take to hear of something: longer than the longest lease, and than anybody
-/// is willing to wait.
+/// How long after the end whoever still waits may take to hear of something: longer than the longest lease, and than
+/// anybody is willing to wait.
 const PATIENCE: Span = Span::from_secs(100);
 /// How long after the end the last clients come: whoever was cut off or frozen is back by then.
 const SETTLE: Span = Span::from_secs(60);
@@ -117,8 +117,8 @@ impl InVisits {
 
 type On<'a, P, O, W> = World<'a, Whole<P, O>, InVisits, W>;
 
-/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one, a new
-/// cluster begins.
+/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one,
+/// a new cluster begins.
 fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
     let staying = world.load.staying();
     let via = world.load.any(&staying);
@@ -138,7 +138,7 @@ fn patience<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
     joined.try_for_each(|peer| world.command(peer, Command::Patience(is_patient)))
 }
 
-/// A peer that is gone, or will not come, is started again.
+/// A peer that is gone, or will not come, is restarted.
 fn start_again<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>) {
     let newcomer = world.add_new();
     world.schedule(world.now(), Event::Join(newcomer));

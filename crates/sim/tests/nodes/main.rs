@@ -1,7 +1,8 @@
-//! The product's own peers in virtual time, ten thousand times: no second holder, no fencing number that goes back, nobody
-//! who is forgotten.
+//! The product's own peers in virtual time, ten thousand times: no second holder, no fencing number that goes back,
+//! nobody who is forgotten.
 //!
-//! More of them, or one with all its events: `cargo run -p peerlock-sim --example node_runs -- 100000 10000`, `… -- trace SEED`.
+//! More of them, or one with all its events: `cargo run -p peerlock-sim --example node_runs -- 100000 10000`,
+//! `… -- trace SEED`.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod plan;

@@ -2,14 +2,15 @@
 //!
 //! What is promised today, and so what a plan may contain:
 //!
-//! - *Links* break, lose their tails, come back, are slow; peers freeze; the network falls apart and heals; clocks run fast or slow. Then
-//!   nothing is ever lost: at the end everybody who asks is let in. Peers have met and resources are founded before it begins:
-//!   founding counts a majority of those whom a peer has met, and among peers that have not all met there can be two.
-//! - A peer that *crashes* takes its tokens and lines with it. Whoever waits is told, and there is never a second holder. A peer that
-//!   comes back joins one that is in, and only one that finds nobody begins anew: what else it may do in a partition is not
-//!   promised, so there is none in such a run.
-//! - A peer that *leaves* in good order hands everything over, as long as connections stand while it does: nothing is lost in such
-//!   a run.
+//! - *Links* break, lose their tails, come back, are slow; peers freeze; the network falls apart and heals; clocks run
+//!   fast or slow. Then nothing is ever lost: at the end everybody who asks is let in. Peers have met and resources are
+//!   founded before it begins: founding counts a majority of those whom a peer has met, and among peers that have not
+//!   all met there can be two.
+//! - A peer that *crashes* takes its tokens and lines with it. Whoever waits is told, and there is never a second
+//!   holder. A peer that comes back joins one that is in, and only one that finds nobody begins anew: what else it may
+//!   do in a partition is not promised, so there is none in such a run.
+//! - A peer that *leaves* in good order hands everything over, as long as connections stand while it does: nothing is
+//!   lost in such a run.
 
 use peerlock_base::{Rng, Span};
 use peerlock_mutex::FairKLate;

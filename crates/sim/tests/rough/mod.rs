@@ -34,8 +34,8 @@ pub fn play(seed: u64, config: Config) -> Rough {
 }
 
 /// Small quorums mostly, where little has to go wrong; stays from much shorter than a message's way to longer than a
-/// lease; from nobody waiting to everybody; messages that take longer than a retry, half of them twice; and about as many
-/// resets as the quorum bears.
+/// lease; from nobody waiting to everybody; messages that take longer than a retry, half of them twice; and about as
+/// many resets as the quorum bears.
 fn draw(seed: u64) -> (Quorum, Open) {
     let mut rng = Rng::stream(seed, 99); // Apart from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];

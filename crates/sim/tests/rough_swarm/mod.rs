@@ -5,8 +5,8 @@ use peerlock_mutex::Quorum;
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Faults, Links, Load, OverlayKind, Rounds};
 
-/// A small swarm in which everything goes wrong: messages get lost, come twice and overtake each other; peers fail and come,
-/// those whose clients wait or are inside among them; replicas forget. About as much as the quorum bears.
+/// A small swarm in which everything goes wrong: messages get lost, come twice and overtake each other; peers fail and
+/// come, those whose clients wait or are inside among them; replicas forget. About as much as the quorum bears.
 pub fn draw(seed: u64) -> Rounds {
     let mut rng = Rng::stream(seed, 99); // Apart from the streams of the run itself.
     let mut one_of = |values: &[u64]| values[rng.below(values.len() as u64) as usize];

@@ -1,4 +1,5 @@
-//! A caricature: the owner of one key keeps the only list. Right as long as nothing goes wrong, but for a fault of choice.
+//! A caricature: the owner of one key keeps the only list. Right as long as nothing goes wrong, but for a fault of
+//! choice.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! A command under a lease, for the tests: `under-lease ON-LOST GRACE-MS LEASE CMD ARGS…`.
 //!
-//! LEASE is the lease's end in milliseconds from now, or a named pipe: then it ends in ten hours, and each line in the pipe
-//! is a new end, which may be negative, or `drop` to give the supervision up and do nothing more. On stderr it says what `supervise` tells.
+//! LEASE is the lease's end in milliseconds from now, or a named pipe: then it ends in ten hours, and each line in the
+//! pipe is a new end, which may be negative, or `drop` to give the supervision up and do nothing more. On stderr it
+//! says what `supervise` tells.
 
 use std::io::{BufRead, BufReader};
 use std::process::ExitCode;

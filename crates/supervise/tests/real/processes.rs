@@ -325,8 +325,8 @@ fn a_renewed_lease_goes_on() {
     assert_eq!(run.code(), (5, String::new(), String::new()));
 }
 
-/// A script that has started another process; both numbers are in files. Neither starts more: a process cannot be stopped
-/// in the midst of that.
+/// A script that has started another process; both numbers are in files. Neither starts more: a process cannot be
+/// stopped in the midst of that.
 fn family(folder: &Folder) -> PathBuf {
     let (child, grandchild) = (folder.path("child"), folder.path("grandchild"));
     folder.script(

@@ -25,7 +25,7 @@ use peerlock_node::NetEvent;
 
 /// How often each end lets the other hear of it, and tries again to connect.
 pub const BEAT: Span = Span::from_secs(1);
-/// Who is not heard for so long is not there.
+/// A peer that is not heard for this long is taken for gone.
 const SILENT: Span = Span::from_secs(4);
 /// Why a connection breaks where something is missing.
 const LOST: &str = "something was lost on its way";
@@ -50,7 +50,7 @@ pub enum Part {
     Accept,
     /// The next of the bytes that it sends, counted from 1.
     Data(u64, Vec<u8>),
-    /// It is there, and has sent so much.
+    /// It is there, and has sent this much.
     Beat(u64),
     /// It does not know such a connection any more.
     Close,
@@ -71,7 +71,7 @@ struct End {
 #[derive(Debug, Default)]
 pub struct Connections {
     ends: BTreeMap<PeerId, End>,
-    /// Whom we want to be connected with, again and again.
+    /// Whom we want to be connected with, and reconnect to.
     wanted: BTreeSet<PeerId>,
     /// The last number that was given to a connection.
     last: u64,
@@ -89,7 +89,7 @@ pub fn address(peer: PeerId) -> String {
 }
 
 impl Connections {
-    /// Connects to whoever listens there, again and again.
+    /// Connects to whoever listens there, and reconnects whenever that ends.
     pub fn dial(&mut self, address: &str, me: PeerId, now: Time) {
         let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
         if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) {
@@ -185,8 +185,8 @@ impl Connections {
         }
     }
 
-    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what was sent
-    /// from there on is lost with the connection.
+    /// Something with this number arrives: the connection, if it is the next. If something is missing before it, what
+    /// was sent from there on is lost with the connection.
     fn take(&mut self, peer: PeerId, number: u64, now: Time) -> Option<u64> {
         self.up(peer, now);
         let end = self.ends.get_mut(&peer)?;
