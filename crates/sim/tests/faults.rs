@@ -106,12 +106,15 @@ fn on_overlay(faults: Faults) -> Result<Report, Box<Failure>> {
     rounds.run(|me, replicas| Coordinator::new(me, replicas, coordinator::Config::REPAIRED), |_| {})
 }
 
+/// One trial under these faults.
+type Run = fn(Faults) -> Result<Report, Box<Failure>>;
+
 /// The whole table: no run goes on for ever or lets nobody in; each fault strikes and makes a difference; and the same
 /// seed gives the same report. Only Fair-K may find itself in a state that cannot be, where messages come twice or
 /// peers forget.
 #[test]
 fn every_fault_strikes_under_every_workload() {
-    let runs: [(&str, fn(Faults) -> Result<Report, Box<Failure>>); 5] = [
+    let runs: [(&str, Run); 5] = [
         ("Fair-K in a closed loop", |faults| fair_k(&closed(faults))),
         ("Fair-K with late binding in a closed loop", |faults| fair_k_late(&closed(faults))),
         ("Sigma in a closed loop", |faults| closed_sigma(&closed(faults))),
