@@ -91,10 +91,18 @@ fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A pool of as many threads as were asked for; one per core if none were.
+/// A pool of as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken a
+/// rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that.
 fn threads(asked: Option<u16>) -> Result<rayon::ThreadPool> {
+    const TRIAL: &str = "trial";
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name() != Some(TRIAL) {
+            loud(info);
+        }
+    }));
     let threads = usize::from(asked.unwrap_or(0)); // 0: rayon counts the cores.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| TRIAL.into()).build();
     pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))
 }
 

@@ -1,5 +1,8 @@
 //! Many trials of one setting: run in parallel, put together in order.
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
 use peerlock_base::Rng;
 use rayon::prelude::*;
 use thiserror::Error;
@@ -53,16 +56,28 @@ pub(crate) trait Setting: Sync {
     }
 }
 
-/// Runs all trials, on as many threads as rayon has; the report does not depend on their number. `progress` is told of
-/// every trial that has ended.
+/// Runs all trials, on as many threads as rayon has; neither the report nor which failure is told depends on their number.
+/// `progress` is told of every trial that has ended.
 pub(crate) fn run<S: Setting>(
     setting: &S,
     trials: u32,
     seed: u64,
     progress: impl Fn(u64) + Sync,
 ) -> Result<Report, Box<Failure>> {
-    let ended = |number| run_trial(setting, number, seed).inspect(|_| progress(1));
-    let sheets: Vec<Sheet> = (0..trials).into_par_iter().map(ended).collect::<Result<_, _>>()?;
+    // Of those that fail the first is told: when one has failed, only those before it still matter.
+    let failed = AtomicU32::new(u32::MAX);
+    let ended = |number| {
+        if number > failed.load(Relaxed) {
+            return None;
+        }
+        let sheet = run_trial(setting, number, seed).inspect(|_| progress(1));
+        if sheet.is_err() {
+            failed.fetch_min(number, Relaxed);
+        }
+        Some(sheet)
+    };
+    let sheets: Vec<Option<_>> = (0..trials).into_par_iter().map(ended).collect();
+    let sheets = sheets.into_iter().flatten().collect::<Result<Vec<Sheet>, _>>()?;
     Ok(put_together(sheets, setting.bound()))
 }
 
