@@ -8,6 +8,9 @@ use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Error, Grant as PeerGrant, Granted, Service};
 use tokio::time::sleep;
 
+/// How soon to ask again whether the agent is there, when the connection to it is gone.
+const RETRY: Duration = Duration::from_millis(100);
+
 /// A slot that is held for as long as this is there and its lease is renewed. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use = "dropping it gives the slot back"]
@@ -98,6 +101,9 @@ impl Hold {
                     self.ttl / 3
                 }
                 Err(Error::Lost) => return Stop::InGrace,
+                // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the
+                // agent is there must be known soon, since it frees the slot.
+                Err(_) if broken => RETRY.min(self.ttl / 20),
                 Err(_) => self.ttl / 20,
             };
         }
