@@ -137,7 +137,7 @@ pub enum Error {
 /// What an error means for a program. HTTP status and exit code follow from it.
 ///
 /// ```
-/// use peerlock_service::{Class, Error};
+/// use peerlock_node::{Class, Error};
 ///
 /// let class = Error::Lost.class();
 /// assert_eq!(class, Class::Lost);
