@@ -45,8 +45,12 @@ pub trait Actor: Sized {
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Takes what the peer wants done out of `buffers`, in the order it was asked for.
-    fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>>;
+    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for. This is no iterator,
+    /// so that a message is not moved through it on its way to the queue.
+    ///
+    /// # Errors
+    /// The first of `carry_out`; then nothing more is done.
+    fn effects<E>(buffers: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E>;
 
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}

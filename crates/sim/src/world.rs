@@ -315,9 +315,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
         let mut buffers = take(&mut self.buffers);
         actor.step(input, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
-        for effect in A::effects(&mut buffers) {
-            self.carry_out(peer, effect)?;
-        }
+        A::effects(&mut buffers, |effect| match effect {
+            Effect::Send { to, message } => self.send(peer, to, message),
+            effect => self.carry_out(peer, effect),
+        })?;
         self.buffers = buffers;
         match self.hosts.get(peer) {
             Some(actor) => self.watch.after_step(self.now, peer, actor),
@@ -371,18 +372,24 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
+    #[inline]
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.watch.on_send(self.now, from, to, &message)?;
-        let copies = self.fate.copies(self.now, from, to);
-        if copies == 2 {
-            self.carry(from, to, message.clone());
-        }
-        if copies > 0 {
-            self.carry(from, to, message);
+        match self.fate.copies(self.now, from, to) {
+            0 => {}
+            1 => self.carry(from, to, message),
+            _ => self.carry_twice(from, to, message),
         }
         Ok(())
     }
 
+    #[cold]
+    fn carry_twice(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        self.carry(from, to, message.clone());
+        self.carry(from, to, message);
+    }
+
+    #[inline]
     fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
         let delay = self.fate.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);

@@ -307,7 +307,10 @@ impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
         self.settle(Some(input), &mut cx, out);
     }
 
-    fn effects(Buffers(out): &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>> {
-        out.drain(..)
+    fn effects<E>(
+        Buffers(out): &mut Self::Buffers,
+        carry_out: impl FnMut(Effect<Self>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        out.drain(..).try_for_each(carry_out)
     }
 }
