@@ -3,15 +3,13 @@
 //! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by a
 //! *claim*: a ticket that has lost its place in line is asked for once more, under another claim.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, Span, Ticket, Time};
 use peerlock_mutex::Grant;
 
 use crate::lease::{Lease, Verdict};
-use crate::{Charter, Error, Name};
+use crate::{Error, Name};
 
 /// A request of a client, as long as it waits or is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +43,11 @@ pub struct Wanted {
     pub grace: Span,
     /// We renew the lease as long as we run; else the client does.
     pub kept: bool,
+    /// The grant outlives this process: its end is written into the register before the client is told, and only its
+    /// client renews it. What the client calls it, so that a later process of this host knows it again
+    /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends with
+    /// its session.
+    pub detached: Option<String>,
     /// How long the client is willing to wait.
     pub wait: Wait,
     /// What others see of the client.
@@ -60,11 +63,9 @@ impl Wanted {
     ///
     /// # Errors
     /// [`Error::SlotsMismatch`] if not.
-    pub fn check(&self, charter: Charter) -> Result<(), Error> {
+    pub fn check(&self, has: u32) -> Result<(), Error> {
         match self.slots {
-            Some(asked) if asked != charter.slots => {
-                Err(Error::SlotsMismatch { name: self.name.clone(), has: charter.slots, asked })
-            }
+            Some(asked) if asked != has => Err(Error::SlotsMismatch { name: self.name.clone(), has, asked }),
             _ => Ok(()),
         }
     }
@@ -274,7 +275,7 @@ impl Clients {
     /// A holder must stop, if it was not told before: when its lease ends all the same.
     pub fn lose(&mut self, ticket: TicketId) -> Option<Time> {
         let lease = self.lease(ticket)?;
-        (!core::mem::replace(&mut lease.lost, true)).then(|| lease.deadline())
+        (!std::mem::replace(&mut lease.lost, true)).then(|| lease.deadline())
     }
 
     fn lease(&mut self, ticket: TicketId) -> Option<&mut Lease> {
@@ -388,6 +389,7 @@ mod tests {
             label: String::new(),
             session: SessionId(1),
             request: Some("7".into()),
+            detached: None,
         }
     }
 

@@ -4,9 +4,7 @@
 //! process of a host, from its start to its end. A process that begins anew is another member, so that nothing that was
 //! meant for the old one, and nothing that the old one had, can be taken for its own.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{PeerId, Span, Time, mix};
 

@@ -22,8 +22,7 @@
 //!
 //! Pure: frames in, frames out.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
@@ -306,7 +305,6 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
 
     use peerlock_base::Rng;
 

@@ -1,10 +1,7 @@
 //! Who is in the cluster with us, and whether we are: joining, being away, leaving.
 
-use alloc::borrow::ToOwned as _;
-use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString as _};
-use alloc::vec::Vec;
-use core::net::SocketAddr;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use peerlock_base::{PeerId, Span, Time};
 
@@ -188,8 +185,7 @@ fn from_here(told: &str, teller: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
+    
     use super::*;
 
     #[test]

@@ -3,9 +3,8 @@
 //! A peer whose clients wait asks at intervals, and finds out what has come to a standstill. A client that wants to see
 //! a resource in the whole cluster asks once: a [`Query`].
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use peerlock_base::{Key, PeerId, Span, Time};
 
@@ -188,8 +187,7 @@ pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
+    
     use peerlock_base::Ticket;
     use peerlock_mutex::token::Claim;
 

@@ -1,6 +1,6 @@
 //! Named alarms: at most one of each name is pending.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::Time;
 

@@ -1,7 +1,6 @@
 //! Asking the others, and answering them: for places in line, for `show`, and for what has come to a standstill.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::token::Claim;

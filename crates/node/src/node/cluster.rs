@@ -1,8 +1,5 @@
 //! The other peers: meeting them, missing them, leaving them.
 
-use alloc::borrow::ToOwned as _;
-use alloc::string::String;
-use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_peer as peer;
@@ -277,6 +274,6 @@ impl<P: Guard, O: Routing> Node<P, O> {
             since: now.since(contact.since).into(),
             is_me: false,
         });
-        core::iter::once(me).chain(others).collect()
+        std::iter::once(me).chain(others).collect()
     }
 }

@@ -1,7 +1,6 @@
 //! What this peer knows by itself, for whoever watches. Nothing here asks anybody or changes anything.
 
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
 use peerlock_base::{Key, Time};
 use peerlock_mutex::token::Claim;

@@ -9,7 +9,6 @@ use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::Verdict;
 use crate::sabotage::{Sabotage, makes};
 use crate::{Charter, Counters, Error, Event, Guard, Name, ResourceView, Routing};
-use alloc::vec::Vec;
 
 impl<P: Guard, O: Routing> Node<P, O> {
     pub(super) fn acquire(&mut self, call: u64, wanted: Wanted) {
@@ -179,7 +178,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         let Some(entry) = self.clients.get(ticket) else { return };
         if !entry.is_held() {
             self.counters.refused += 1;
-            let (name, why) = (entry.wanted.name.clone(), alloc::string::ToString::to_string(&error));
+            let (name, why) = (entry.wanted.name.clone(), error.to_string());
             self.effects.push(Effect::Event(Event::Withdrawn { name, ticket: ticket.0, why }));
         }
         self.finish(ticket, error);
