@@ -8,15 +8,19 @@
 mod birth;
 mod clients;
 mod config;
+mod contacts;
 mod door;
 mod error;
 pub mod json;
 mod lease;
 mod link;
+mod membership;
 mod name;
 mod node;
 mod notice;
 mod sabotage;
+mod standing;
+mod survey;
 mod timers;
 mod view;
 mod wire;
@@ -27,11 +31,13 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::Node;
+pub use node::{Node, describe};
 pub use notice::Notice;
 pub use peerlock_register::disk::Write;
 pub use peerlock_register::file::Damage;
 pub use peerlock_register::{ClusterId, Refusal, Ttl};
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
 pub use view::{
     ClientView, ClusterView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress,
     ResourceDetails, ResourceView, SlotView, TicketView, TokenView, Voter, WaiterView,

@@ -1,21 +1,127 @@
-//! The node itself.
+//! The node itself: its door, what it is put together from, and what must always be true of it.
 
-use peerlock_base::{PeerId, Time};
-use peerlock_mutex::Grant;
+mod ask;
+mod cluster;
+mod inspect;
+mod look;
+mod part;
+mod serve;
+mod session;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use peerlock_base::{Key, PeerId, Rng, Time};
+use peerlock_mutex::{Grant, custody};
+use peerlock_register::{ClusterId, Refusal, View};
+
+use self::part::Part;
 use crate::clients::{Clients, TicketId};
+use crate::contacts::News;
+use crate::link::Frame;
+use crate::membership::Membership;
+use crate::standing::Standing;
+use crate::survey::Survey;
 use crate::timers::Timers;
-use crate::{Birth, Config, Counters, Damage, Effect, Error, Input, PeerView, ResourceView};
+use crate::wire::{Body, decode, decode_body, encode_body};
+use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missing, Name, Notice};
+
+/// The names of the alarms.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Alarm {
+    /// Of our part in this resource.
+    Part(Key, custody::Timer),
+    /// Of the register and our session.
+    Register,
+    /// Whatever is next for this ticket: the end of its wait, or of its lease.
+    Ticket(TicketId),
+    /// Time to ask for the line.
+    Survey(Key),
+    /// A question of `show` was not answered.
+    Query(u64),
+    /// Time to look who the members are.
+    Look,
+    /// Nobody has answered those who wait to see the cluster.
+    Lookers,
+    /// There is still no session.
+    Trouble,
+    /// Tell the others what we have of theirs.
+    Acks,
+    /// We still know no cluster.
+    Join,
+    /// We are still not out.
+    Leave,
+}
+
+/// What bytes between two nodes say, for a trace.
+pub fn describe(bytes: &[u8]) -> String {
+    match decode(bytes) {
+        Ok(Frame::Data { number, has, body }) => match decode_body(&body) {
+            Ok(Body::Part { resource, message }) => format!("data {number}, has {has}: {resource} {message}"),
+            body => format!("data {number}, has {has}: {body:?}"),
+        },
+        Ok(Frame::Loose { body }) => match decode_body(&body) {
+            Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
+            body => format!("{body:?}"),
+        },
+        Ok(frame) => format!("{frame:?}"),
+        Err(malformed) => format!("{malformed:?}"),
+    }
+}
 
 /// One peer with all its clients.
 pub struct Node {
-    host: PeerId,
-    addresses: Vec<String>,
-    birth: Birth,
     config: Config,
+    rng: Rng,
     now: Time,
-    timers: Timers<TicketId>,
+    timers: Timers<Alarm>,
     clients: Clients,
+    /// Our part in each resource, under the session that stands. Empty without one.
+    parts: BTreeMap<Key, Part>,
+    survey: Survey,
+    membership: Membership,
+    standing: Standing,
+    /// Who there is, as a voter told it last.
+    view: Option<View>,
+    /// Where all members listen, as it was said last.
+    addresses: Vec<String>,
+    /// Who waits to see the cluster.
+    lookers: Vec<u64>,
+    /// Detached grants that nobody has: to be taken back under the next session.
+    orphans: Vec<(Name, u64)>,
+    /// Whom we have named as the one to found a cluster.
+    founder: Option<PeerId>,
+    /// Hosts of other clusters of which a log was told.
+    foreign: BTreeSet<(PeerId, ClusterId)>,
+    /// What a log was told last of what keeps us from a session.
+    troubles: (Vec<PeerId>, Option<Refusal>, bool),
+    /// What was heard of hosts and is not dealt with yet. Empty between steps.
+    news: Vec<News>,
+    phase: Phase,
+    draining: Draining,
+    counters: Counters,
+    effects: Vec<Effect>,
+    /// Steps since everything was looked over.
+    unchecked: usize,
+}
+
+/// How far a peer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There was no session yet.
+    Joining,
+    Joined,
+    Leaving,
+    Left,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draining {
+    No,
+    /// No more clients are taken.
+    Yes,
+    /// And the last of them has gone.
+    Done,
 }
 
 impl Node {
@@ -23,9 +129,32 @@ impl Node {
     ///
     /// # Errors
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
-    pub fn new(host: PeerId, addresses: Vec<String>, birth: Birth, config: Config) -> Result<Self, Damage> {
-        let (timers, clients) = (Timers::new(), Clients::default());
-        Ok(Self { host, addresses, birth, config, now: Time::ZERO, timers, clients })
+    pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
+        let standing = Standing::new(host, &addresses, &mut birth, config.register)?;
+        Ok(Self {
+            config,
+            rng: birth.rng,
+            now: Time::ZERO,
+            timers: Timers::new(),
+            clients: Clients::default(),
+            parts: BTreeMap::new(),
+            survey: Survey::default(),
+            membership: Membership::new(host, addresses, birth.process),
+            standing,
+            view: None,
+            addresses: Vec::new(),
+            lookers: Vec::new(),
+            orphans: Vec::new(),
+            founder: None,
+            foreign: BTreeSet::new(),
+            troubles: (Vec::new(), None, false),
+            news: Vec::new(),
+            phase: Phase::Joining,
+            draining: Draining::No,
+            counters: Counters::default(),
+            effects: Vec::new(),
+            unchecked: 0,
+        })
     }
 
     /// Hands one input to the node. What it wants done is appended to `out`, what others wait for first. `now` is read
@@ -33,9 +162,35 @@ impl Node {
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
-        if let Input::Acquire { call, .. } = input {
-            out.push(Effect::Answer { call, answer: Err(Error::Stopped) });
+        // A session whose time has passed stops before anything else is done, whatever has woken us.
+        self.attend();
+        match input {
+            Input::Start { join } => self.start(join),
+            Input::Net(event) => self.on_net(event),
+            Input::Wake => self.wake(),
+            Input::Written(number) => self.on_written(number),
+            Input::Kept => self.on_kept(),
+            Input::Acquire { call, wanted } => self.acquire(call, wanted),
+            Input::Release { call, ticket } => self.release(call, ticket),
+            Input::Renew { call, ticket } => self.renew(call, ticket),
+            Input::EndSession(session) => {
+                self.clients.of_session(session).into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
+            }
+            Input::Show { call, name } => self.show(call, name),
+            Input::Look { call } => self.look_for(call),
+            Input::List { call, after } => self.list(call, after),
+            Input::Resize { call, name, slots } => self.resize(call, name, slots),
+            Input::Expel { call, name, peer } => self.expel(call, name, peer),
+            Input::Seats { call, hosts } => self.seat(call, hosts),
+            Input::Drain => self.drain(),
+            Input::Leave => self.leave(),
         }
+        self.settle();
+        self.check();
+        let sent = self.membership.contacts.out.iter().filter(|effect| matches!(effect, Effect::Send { .. }));
+        self.counters.sent += sent.count() as u64;
+        out.append(&mut self.membership.contacts.out);
+        out.append(&mut self.effects);
     }
 
     /// When to be woken.
@@ -48,23 +203,148 @@ impl Node {
         self.clients.granted(ticket)
     }
 
-    /// What keeps this process from having a session, if it has none.
-    pub fn trouble(&self, _now: Time) -> Option<Error> {
-        None
+    fn host(&self) -> PeerId {
+        self.membership.host()
     }
 
-    /// What this peer has counted.
-    pub fn counters(&self) -> Counters {
-        Counters::default()
+    fn wake(&mut self) {
+        while let Some(alarm) = self.timers.due(self.now) {
+            match alarm {
+                Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
+                Alarm::Register => {} // It is attended to in every step.
+                Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
+                Alarm::Survey(resource) => self.ask_for_line(resource),
+                Alarm::Query(number) => self.on_query_alarm(number),
+                Alarm::Look => self.look_at_cluster(),
+                Alarm::Lookers => self.answer_lookers(),
+                Alarm::Trouble => self.on_trouble_alarm(),
+                Alarm::Acks => self.membership.contacts.ack_all(),
+                Alarm::Join => self.effects.push(Effect::NotJoined),
+                Alarm::Leave => self.left(),
+            }
+        }
     }
 
-    /// The resources that this peer has had to do with, by name.
-    pub fn resources(&self) -> Vec<ResourceView> {
-        Vec::new()
+    /// Does what has come up in this step: news of hosts, and what the register says.
+    fn settle(&mut self) {
+        loop {
+            for news in take(&mut self.news) {
+                self.on_news(news);
+            }
+            self.attend();
+            if self.news.is_empty() {
+                break;
+            }
+        }
+        if self.membership.contacts.wants_acks() {
+            self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
+        }
+        if self.draining == Draining::Yes && self.clients.attached().next().is_none() {
+            self.draining = Draining::Done;
+            self.effects.push(Effect::Drained);
+        }
+        match self.standing.next().filter(|_| self.phase != Phase::Left) {
+            Some(next) => self.timers.set(Alarm::Register, next),
+            None => self.timers.cancel(&Alarm::Register),
+        }
     }
 
-    /// Everybody whom this peer knows, itself first, with what the register has told of them last.
-    pub fn peers(&self, _now: Time) -> Vec<PeerView> {
-        Vec::new()
+    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
+    /// as there are tickets, so that it costs the same whatever their number.
+    fn check(&mut self) {
+        assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
+        let bound = self.standing.bound();
+        assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
+        assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
+        self.unchecked += 1;
+        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.len() {
+            return;
+        }
+        self.unchecked = 0;
+        self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
+        self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
+        for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
+            assert!(
+                self.timers.is_set(&Alarm::Survey(resource)),
+                "{waiting} wait for {name}, and nobody asks how long"
+            );
+        }
+        let asks = self.clients.unclaimed().is_empty() || bound.is_none();
+        assert!(asks, "somebody waits, and the protocol was not asked");
+        assert!(self.orphans.is_empty() || bound.is_none(), "a grant that nobody has is still in the register");
+        match self.phase {
+            Phase::Leaving => {
+                assert!(self.timers.is_set(&Alarm::Leave), "we are not out, and do not try any more");
+                assert!(self.clients.is_empty(), "nobody is served by a peer that leaves");
+            }
+            Phase::Joining | Phase::Joined | Phase::Left => {}
+        }
+    }
+
+    fn answer(&mut self, call: u64, answer: Result<Answer, Error>) {
+        self.effects.push(Effect::Answer { call, answer });
+    }
+
+    fn strange(&mut self, why: &'static str) {
+        self.notice(Notice::Strange(why));
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Malformed(_) => self.counters.malformed += 1,
+            Notice::Strange(_) => self.counters.strange += 1,
+            _ => {}
+        }
+        self.effects.push(Effect::Notice(notice));
+    }
+
+    fn on_body(&mut self, from: PeerId, bytes: &[u8]) {
+        let body = match decode_body(bytes) {
+            Ok(body) => body,
+            Err(malformed) => return self.notice(Notice::Malformed(malformed)),
+        };
+        match body {
+            Body::Part { resource, message } => self.on_part_message(from, resource, message),
+            Body::Register(letter) => self.on_letter(from, &letter),
+            Body::Greeting { cluster, expects, founder, hosts } => {
+                self.on_greeting(from, cluster, expects, founder, &hosts);
+            }
+            Body::Ask { number, question } => self.on_ask(from, number, question),
+            Body::Answer { number, answer } => self.on_answer(from, number, answer),
+        }
+    }
+
+    /// Says something that must arrive.
+    fn tell(&mut self, to: PeerId, body: &Body) {
+        if !self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news) {
+            self.look_soon();
+        }
+    }
+
+    /// Says something that may get lost.
+    fn mention(&mut self, to: PeerId, body: &Body) {
+        self.membership.contacts.send_loose(to, encode_body(body));
+    }
+
+    fn mention_to_all(&mut self, body: &Body) {
+        let hosts: Vec<PeerId> = self.membership.contacts.open().map(|(host, _)| host).collect();
+        hosts.into_iter().for_each(|host| self.mention(host, body));
+    }
+
+    /// What people call a host; empty if nothing is known of it.
+    fn name_of(&self, host: PeerId) -> String {
+        let members = self.view.iter().flat_map(|view| &view.members);
+        let known = members.filter(|(member, _)| *member == host).map(|(_, info)| info.name.to_string()).next();
+        known.or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
+    }
+
+    /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.
+    fn missing(&self, peer: PeerId, asked: Time) -> Missing {
+        let absent = self.membership.contacts.get(peer).filter(|contact| contact.epoch.is_none());
+        let since = absent.map_or(asked, |contact| contact.since);
+        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into() }
     }
 }
+
+#[cfg(test)]
+mod tests;

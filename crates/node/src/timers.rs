@@ -45,6 +45,11 @@ impl<N: Ord + Clone> Timers<N> {
         self.by_name.contains_key(name)
     }
 
+    /// When an alarm goes off, if it is pending.
+    pub fn when(&self, name: &N) -> Option<Time> {
+        self.by_name.get(name).map(|(at, _)| *at)
+    }
+
     /// When the next goes off.
     pub fn next(&self) -> Option<Time> {
         self.by_time.first().map(|(at, ..)| *at)

@@ -17,7 +17,7 @@ pub struct ResourceView {
     /// The name by which clients ask for it.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// How many may be inside at a time; `None` while it is being founded.
+    /// How many may be inside at a time; `None` while this peer has no part in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// How many clients of this peer are inside.
@@ -36,10 +36,10 @@ pub struct ResourceDetails {
     pub name: Name,
     /// How many may be inside at a time.
     pub slots: u32,
-    /// Who keeps the line.
-    #[serde(with = "json")]
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub coordinator: PeerId,
+    /// Who keeps the line; nobody if nobody takes part.
+    #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub coordinator: Option<PeerId>,
     /// Each slot, by number.
     pub holders: Vec<SlotView>,
     /// Everybody who waits, the next first.
@@ -203,10 +203,10 @@ pub struct Inspection {
 pub struct Part {
     /// The resource's name.
     pub name: Name,
-    /// How many may be inside at a time; `None` while it is being founded.
+    /// How many may be inside at a time; `None` while this peer has no part in it.
     pub slots: Option<u32>,
-    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while the
-    /// resource is being founded.
+    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while it has no
+    /// part in it.
     pub keeper: Option<PeerId>,
     /// The line, the next first, if this peer keeps it.
     pub line: Option<Vec<TicketView>>,

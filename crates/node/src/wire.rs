@@ -106,8 +106,8 @@ pub struct Seat {
 /// A client as its own peer knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Which of the peer's tickets.
-    pub ticket: Ticket,
+    /// By which of the peer's tickets the protocol knows it, if it does.
+    pub ticket: Option<Ticket>,
     /// What the client says of itself.
     pub label: String,
     /// For how long it has been waiting, or inside.
