@@ -569,6 +569,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.thaws(self.now, peer)
     }
 
+    /// The ticket of whoever asks next.
+    pub fn next_ticket(&self) -> Ticket {
+        self.ledger.next()
+    }
+
     /// A client of this peer asks for a resource.
     pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
         if self.hosts.get(peer).is_none() {

@@ -69,6 +69,8 @@ pub enum Note {
     Returned(Ticket),
     /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
+    /// For its log.
+    Notice(Notice),
 }
 
 /// The names of the timers.
@@ -302,7 +304,7 @@ pub struct Packet(links::Packet);
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.part {
-            Part::Data(number, bytes) => write!(f, "#{number}: {}", bytes.len()),
+            Part::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
             part => write!(f, "{part:?}"),
         }
     }

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::Error;
 use peerlock_register::{Config, Register, Versions, VoterId};
@@ -22,6 +24,8 @@ pub struct Visits {
     pub stay: Span,
     /// Hosts start one after another, this long apart; at once if it is nothing.
     pub apart: Span,
+    /// At first they know where the first host is, and nobody else.
+    pub know_first: bool,
     /// Clients come from then on.
     pub begin: Span,
     /// Nobody comes any more, and nothing goes wrong any more.
@@ -51,6 +55,8 @@ pub struct InVisits {
     started: Vec<PeerId>,
     /// Who is about to stop.
     stopping: Vec<PeerId>,
+    /// Who has asked since nothing goes wrong any more.
+    patient: BTreeSet<Ticket>,
     /// Who is off for good.
     gone: Vec<PeerId>,
     /// Voters whose files were lost, or whose hosts are gone.
@@ -97,7 +103,8 @@ impl InVisits {
     pub fn new(visits: Visits, seed: u64) -> Self {
         let rng = Rng::stream(seed, 0);
         let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { visits, rng, started, stopping, gone, wounded, phase: Phase::Rough, counts: Counts::default() }
+        let patient = BTreeSet::new();
+        Self { visits, rng, started, stopping, patient, gone, wounded, phase: Phase::Rough, counts: Counts::default() }
     }
 
     fn last(&self, host: u64) -> Time {
@@ -112,10 +119,10 @@ impl InVisits {
 
 type On<'a, W> = World<'a, Whole, InVisits, W>;
 
-/// A process begins: the first host is known to everybody, and so is whom the folder knows.
+/// A process begins. It looks for hosts where it was told to, and at the addresses in its folder.
 fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
     let is_patient = world.load.phase > Phase::Rough;
-    let via = if world.load.visits.apart == Span::ZERO { world.residents() as u64 } else { 1 };
+    let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
     let via = (0..via).map(PeerId::new).filter(|other| *other != peer).collect();
     let folder = world.disk(peer).clone();
     world.load.started.push(peer);
@@ -205,7 +212,11 @@ impl Workload<Whole> for InVisits {
                 if !world.is_there(peer) {
                     return Err(format!("host {peer} has not come back"));
                 }
-                (0..resources).try_for_each(|resource| world.ask(peer, resource))
+                (0..resources).try_for_each(|resource| {
+                    let next = world.next_ticket();
+                    world.load.patient.insert(next);
+                    world.ask(peer, resource)
+                })
             }
         }
     }
@@ -257,7 +268,7 @@ impl Workload<Whole> for InVisits {
 
     fn on_note<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
         match note {
-            Note::Joined => Ok(()),
+            Note::Joined | Note::Notice(_) => Ok(()),
             Note::Left => {
                 world.crash(peer)?;
                 let off = world.load.rng.between(Span::ZERO, OFF);
@@ -296,7 +307,7 @@ impl Workload<Whole> for InVisits {
 
 /// A client was told why it is not let in, or not inside any more.
 fn on_told<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
-    if world.load.phase == Phase::Last {
+    if world.load.patient.contains(&ticket) {
         return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}"));
     }
     match error {

@@ -28,12 +28,17 @@ pub fn plan(seed: u64) -> Nodes {
         gap: millis(one_of(rng, &[50, 200, 1000])),
         stay: millis(one_of(rng, &[5, 200, 1000])),
         apart,
+        know_first: false,
         begin: millis(begin),
         end: millis(begin) + Span::from_secs(one_of(rng, &[6, 10, 20])),
         stops: sometimes(rng, 0.3).then(|| Span::from_secs(one_of(rng, &[2, 6]))),
     };
     // Everybody who starts at once must be told of a founder, or wait until all have met.
     let expect = hosts > 1 && apart == Span::ZERO && sometimes(rng, 0.5);
+    let faults = faults(rng, millis(begin), visits.end);
+    // Where the first host may be gone for good, another must be known.
+    let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
+    let know_first = !loses_hosts && !expect && sometimes(rng, 0.5);
     Nodes {
         hosts,
         guests,
@@ -45,8 +50,8 @@ pub fn plan(seed: u64) -> Nodes {
         network: Model::Jitter { low: millis(1), high: millis(high) }.load(0).expect("jitter needs no file"),
         // Asking takes at most a way to the register and back, twice, and one to the coordinator.
         clearly: (high <= 100).then_some(millis(1100)),
-        faults: faults(rng, millis(begin), visits.end),
-        visits,
+        faults,
+        visits: Visits { know_first, ..visits },
         trials: 1,
         seed,
     }
