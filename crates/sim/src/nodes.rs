@@ -92,11 +92,8 @@ impl Setting for Nodes {
         let resources = visits.resources;
         let hosts = self.hosts + self.guests;
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
-        let rules = (
-            Exclusion::new(resources, slots, false),
-            Fencing::new(resources, slots, false),
-            InLine::new(InVisits::orderly(&visits), clearly),
-        );
+        let rules =
+            (Exclusion::new(resources, slots, false), Fencing::new(resources, slots, false), InLine::new(clearly));
         let lives = Cell::new(0);
         let make = move |me: PeerId, folder: &Folder| {
             lives.set(lives.get() + 1);

@@ -115,6 +115,8 @@ pub enum Mark<'a> {
     Round(&'a [PeerId]),
     /// A client did not ask, since another client of its peer has the resource or waits for it.
     Skipped,
+    /// Nothing has gone wrong for a while, and nothing will any more.
+    Quiet,
     /// The last round is over, and everybody leaves. These peers took part.
     Drain(&'a [PeerId]),
 }

@@ -1,12 +1,11 @@
 use peerlock_base::{Span, Time};
 use peerlock_mutex::Grant;
 
-use super::{Broken, Watch};
+use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// Everybody who asks from some moment on, when nothing goes wrong any more, is let in after all who had asked for the
-/// resource clearly earlier.
+/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier.
 #[derive(Debug)]
 pub struct InLine {
     from: Time,
@@ -15,12 +14,19 @@ pub struct InLine {
 
 impl InLine {
     /// Asking takes less than `clearly`, whoever asks.
-    pub fn new(from: Time, clearly: Span) -> Self {
-        Self { from, clearly }
+    pub fn new(clearly: Span) -> Self {
+        Self { from: Time::END, clearly }
     }
 }
 
 impl<A: Actor> Watch<A> for InLine {
+    fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
+        if matches!(mark, Mark::Quiet) {
+            self.from = now;
+        }
+        Ok(())
+    }
+
     fn on_grant(&mut self, _now: Time, client: &Client, _grant: Grant, ledger: &Ledger) -> Result<(), Broken> {
         if client.asked < self.from {
             return Ok(());

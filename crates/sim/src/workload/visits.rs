@@ -9,7 +9,7 @@ use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
 /// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, everybody who
@@ -57,6 +57,8 @@ pub struct InVisits {
     stopping: Vec<PeerId>,
     /// Who has asked since nothing goes wrong any more.
     patient: BTreeSet<Ticket>,
+    /// When the last clients have asked.
+    last: Time,
     /// Who is off for good.
     gone: Vec<PeerId>,
     /// Voters whose files were lost, or whose hosts are gone.
@@ -104,16 +106,19 @@ impl InVisits {
         let rng = Rng::stream(seed, 0);
         let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let patient = BTreeSet::new();
-        Self { visits, rng, started, stopping, patient, gone, wounded, phase: Phase::Rough, counts: Counts::default() }
-    }
-
-    fn last(&self, host: u64) -> Time {
-        Time::ZERO + self.visits.end + SETTLE + APART * host
-    }
-
-    /// Everybody who asks from then on is let in in the order of asking.
-    pub fn orderly(visits: &Visits) -> Time {
-        Time::ZERO + visits.end + SETTLE
+        let last = Time::END;
+        Self {
+            visits,
+            rng,
+            started,
+            stopping,
+            patient,
+            last,
+            gone,
+            wounded,
+            phase: Phase::Rough,
+            counts: Counts::default(),
+        }
     }
 }
 
@@ -153,7 +158,6 @@ impl Workload<Whole> for InVisits {
         let hosts = world.residents() as u64;
         for host in 0..hosts {
             world.schedule(Time::ZERO + apart * host, Event::Start(PeerId::new(host)));
-            world.schedule(world.load.last(host), Event::Last(host));
         }
         world.schedule(Time::ZERO + begin, Event::Visit);
         if let Some(every) = stops {
@@ -200,11 +204,29 @@ impl Workload<Whole> for InVisits {
                 world.calm_down();
                 world.deliver_all();
                 world.load.phase = Phase::Settling;
-                let started = world.load.started.clone();
-                started.into_iter().try_for_each(|peer| world.command(peer, Command::Patience(true)))
+                for peer in world.load.started.clone() {
+                    world.command(peer, Command::Patience(true))?;
+                }
+                let hosts = (0..world.residents() as u64).map(PeerId::new);
+                let down: Vec<PeerId> =
+                    hosts.clone().filter(|peer| !world.is_there(*peer) && !world.load.gone.contains(peer)).collect();
+                for peer in down {
+                    let off = world.load.rng.between(Span::ZERO, OFF);
+                    world.restart_at(world.now() + off, peer);
+                }
+                let thawed = hosts.filter_map(|peer| world.thaws(peer)).fold(world.now(), Time::max);
+                let last = thawed + SETTLE;
+                for host in 0..world.residents() as u64 {
+                    world.schedule(last + APART * host, Event::Last(host));
+                }
+                world.load.last = last + APART * world.residents() as u64;
+                Ok(())
             }
             Event::Last(host) => {
-                world.load.phase = Phase::Last;
+                if world.load.phase < Phase::Last {
+                    world.load.phase = Phase::Last;
+                    world.mark(Mark::Quiet)?;
+                }
                 let peer = PeerId::new(host);
                 if world.load.gone.contains(&peer) {
                     return Ok(());
@@ -235,7 +257,7 @@ impl Workload<Whole> for InVisits {
 
     /// Everybody has been served or told, or it took too long: then the watchers say who was forgotten.
     fn is_over<W: Watch<Whole>>(world: &On<'_, W>, at: Time) -> bool {
-        let last = world.load.last(world.residents() as u64);
+        let last = world.load.last;
         let done = world.ledger().waiting() == 0 && world.inside().is_empty();
         (at > last && done) || at > last + PATIENCE
     }

@@ -114,6 +114,9 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 
     pub(super) fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_some() {
+            return Ok(()); // Somebody was faster.
+        }
         self.tally.restarted += 1;
         self.timers.forget(peer);
         let actor = (self.make)(peer, self.hosts.disk(peer));
