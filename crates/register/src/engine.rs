@@ -24,10 +24,11 @@ use raft::eraftpb::{ConfChangeV2, MessageType};
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
 
-use crate::config::{Config, Sabotage};
+use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
 use crate::log::Log;
+use crate::sabotage::Sabotage;
 use crate::state::Conf;
 use crate::{Versions, VoterId};
 
@@ -117,12 +118,10 @@ impl Engine {
     /// elected alone would lead without having kept its vote.
     pub fn tick(&mut self, now: Time) {
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
-        if hangs && self.is_leader() {
-            let term = self.term();
-            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        if hangs {
+            self.step_down();
         }
-        let is_kept = self.writing.is_none() && self.next.is_none() && !self.raw.has_ready();
-        if self.is_leader() || is_kept {
+        if self.is_leader() || self.is_kept() {
             if self.raw.raft.election_elapsed == 0 {
                 self.timeout = self.config.election_ticks + self.rng.below(self.config.election_ticks as u64) as usize;
             }
@@ -131,9 +130,28 @@ impl Engine {
         }
     }
 
+    fn is_kept(&self) -> bool {
+        self.writing.is_none() && self.next.is_none() && !self.raw.has_ready()
+    }
+
+    /// Gives the office to the voter of these that has most of the log and was heard of late, if there is one. It has
+    /// it when it was elected.
+    pub fn hand_over(&mut self, voters: impl Iterator<Item = VoterId>) -> Option<VoterId> {
+        let progress = self.raw.raft.prs();
+        let matched = |voter: VoterId| progress.get(voter.get()).filter(|it| it.recent_active).map(|it| it.matched);
+        let heir = voters.filter_map(|voter| matched(voter).map(|it| (it, voter))).max()?.1;
+        if self.is_leader() {
+            self.raw.transfer_leader(heir.get());
+        }
+        Some(heir)
+    }
+
     /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
     /// where that is not so; we drop such a message.
     pub fn on_message(&mut self, message: Message) -> Result<(), &'static str> {
+        if message.kind == Kind::TimeoutNow && !self.is_kept() {
+            return Ok(()); // As in `tick`; the leader asks again.
+        }
         let log = &self.raw.raft.raft_log;
         let is_possible = match message.kind {
             Kind::Heartbeat => message.commit <= log.last_index(),
@@ -170,9 +188,22 @@ impl Engine {
         }
     }
 
-    /// A change of voters was decided: the configuration as it is now, unless the change is none.
+    /// A change of voters was decided: the configuration as it is now, unless the change is none. Who votes no more
+    /// leads no more, which the engine leaves to us and takes for granted: the end of a joint configuration may be
+    /// decided by a leader that is only in the old one.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
-        self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))
+        let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
+        if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
+            self.step_down();
+        }
+        Some(conf)
+    }
+
+    fn step_down(&mut self) {
+        if self.is_leader() {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
     }
 
     /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.
@@ -245,7 +276,7 @@ impl Engine {
         if self.writing.is_none() && self.next.is_none() && !must_sync {
             return self.finish(job);
         }
-        if self.config.sabotage == Sabotage::AckBeforeDisk {
+        if self.config.makes(Sabotage::AckBeforeDisk) {
             let record = job.record.clone();
             self.finish(Job { record: Record::default(), ..job });
             self.next.get_or_insert_default().record.merge(record);
