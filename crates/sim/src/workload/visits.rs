@@ -41,6 +41,8 @@ const SETTLE: Span = Span::from_secs(20);
 const APART: Span = Span::from_millis(1200);
 /// How long each of them stays: longer than that, so that a line forms.
 const STAY: Span = Span::from_millis(1500);
+/// Nobody comes while so many wait, so that they can all be served in time.
+const MOST_WAITING: usize = 20;
 /// How long after the last clients everybody is to have been served.
 const PATIENCE: Span = Span::from_secs(60);
 /// How long a host that was stopped is off, at most.
@@ -183,7 +185,8 @@ impl Workload<Whole> for InVisits {
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
                 // Clients of a frozen peer cannot ask.
-                let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none();
+                let is_crowded = world.ledger().waiting() >= MOST_WAITING;
+                let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
             Event::Stop => {
@@ -267,10 +270,12 @@ impl Workload<Whole> for InVisits {
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change.
+    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change; nor
+    /// before a cluster is founded, for which everybody may be needed.
     fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
         let (voters, own) = voters(world, peer);
-        own.is_none() || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
+        (own.is_none() && !voters.is_empty())
+            || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
     }
 
     fn on_losing<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {
