@@ -168,7 +168,8 @@ impl Link {
     }
 
     /// How many messages have not been confirmed.
-    pub fn kept(&self) -> usize {
+    #[cfg(test)]
+    fn kept(&self) -> usize {
         self.kept.len()
     }
 

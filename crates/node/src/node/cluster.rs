@@ -188,9 +188,7 @@ impl Node {
             self.timers.cancel(&alarm);
         }
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
-        if !self.standing.leave(self.now) {
-            self.left();
-        }
+        self.standing.stop(self.now);
     }
 
     pub(super) fn left(&mut self) {
