@@ -151,7 +151,7 @@ impl Node {
             self.effects.push(Effect::Members(addresses));
         }
         let members: std::collections::BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
-        self.membership.contacts.forget(|host| members.contains(&host), self.now, FORGET);
+        self.membership.forget(|host| members.contains(&host), self.now, FORGET);
         self.view = Some(view);
         self.answer_lookers();
     }

@@ -70,7 +70,6 @@ impl Node {
     /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
     /// stands by the register.
     fn on_session_over(&mut self, since: Span, why: &str) {
-        self.counters.sessions_lost += 1;
         for (resource, _) in std::mem::take(&mut self.parts) {
             self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
         }
@@ -91,6 +90,7 @@ impl Node {
         }
         self.survey.forget();
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+            self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Trouble, self.now + TROUBLE);
         }
