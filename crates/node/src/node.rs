@@ -33,6 +33,8 @@ enum Alarm {
     Part(Key, custody::Timer),
     /// Of the register and our session.
     Register,
+    /// Messages about this resource are lost: if it is still of this generation, it is counted anew.
+    Recount(Key, u64),
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
     Ticket(TicketId),
     /// Time to ask for the line.
@@ -212,6 +214,7 @@ impl Node {
             match alarm {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
                 Alarm::Register => {} // It is attended to in every step.
+                Alarm::Recount(resource, generation) => self.recount(resource, generation),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
@@ -244,6 +247,7 @@ impl Node {
             self.effects.push(Effect::Drained);
         }
         match self.standing.next().filter(|_| self.phase != Phase::Left) {
+            next if next == self.timers.when(&Alarm::Register) => {}
             Some(next) => self.timers.set(Alarm::Register, next),
             None => self.timers.cancel(&Alarm::Register),
         }

@@ -246,6 +246,22 @@ mod tests {
         decode(&encode(letter, 1, CLUSTER), Versions::OURS, CLUSTER)
     }
 
+    fn look(most: u32) -> Letter {
+        let look = Look::Resources { after: None, most, granted_by: None };
+        Letter::Ask { number: 1, question: Question::Look { look, since: 3 } }
+    }
+
+    fn told(generation: u64) -> Letter {
+        let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
+        let fact = Fact::Opened { slots: 1, asked: vec![(session, PeerId::new(2))], detached: vec![(0, 1 << 32)] };
+        Letter::Told { resource, session, generation, fact }
+    }
+
+    fn heard(generation: u64) -> Letter {
+        let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
+        Letter::Heard { resource, session, generation, topic: Topic::Expelled }
+    }
+
     #[test]
     fn a_letter_comes_back_as_it_was() {
         let join = Command::Join { session: SessionId::new(3), resource: Label::new("x").unwrap(), slots: 2 };
@@ -253,6 +269,9 @@ mod tests {
             Letter::Voter(Box::new(append())),
             Letter::Ask { number: 1, question: Question::Do(join) },
             Letter::Answer { number: 1, answer: Answer::Elsewhere { leader: None, voters: vec![PeerId::new(9)] } },
+            look(1000),
+            told(7),
+            heard(7),
         ] {
             assert_eq!(back(&letter), Ok((letter, 1)));
         }
@@ -293,6 +312,19 @@ mod tests {
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
+        for letter in [look(1001), told(1 << 48), heard(1 << 48)] {
+            assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
+        }
+    }
+
+    #[test]
+    fn who_belongs_to_what_the_cluster_was_before_it_was_recovered_hears_so() {
+        let letter = Letter::Retired { voter: VoterId::new(1) };
+        let later = CLUSTER.recovered().recovered();
+        let heard = decode(&encode(&letter, 1, later), Versions::OURS, CLUSTER).unwrap_err();
+        assert_eq!(heard, Malformed::Recovered { theirs: later, ours: CLUSTER });
+        let late = decode(&encode(&letter, 1, CLUSTER), Versions::OURS, later).unwrap_err();
+        assert_eq!(late, Malformed::Cluster { theirs: CLUSTER, ours: later });
     }
 
     #[test]

@@ -29,6 +29,9 @@ impl Node {
             }
             doings.into_iter().for_each(|doing| self.on_doing(doing));
         }
+        if self.phase == Phase::Leaving && self.standing.has_stopped() {
+            self.left();
+        }
         if let Some(why) = self.standing.halted().map(str::to_owned)
             && !std::mem::replace(&mut self.troubles.2, true)
         {
@@ -67,7 +70,6 @@ impl Node {
     /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
     /// stands by the register.
     fn on_session_over(&mut self, since: Span, why: &str) {
-        self.counters.sessions_lost += 1;
         for (resource, _) in std::mem::take(&mut self.parts) {
             self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
         }
@@ -88,6 +90,7 @@ impl Node {
         }
         self.survey.forget();
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+            self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Trouble, self.now + TROUBLE);
         }
@@ -100,7 +103,8 @@ impl Node {
         }
         let since = self.standing.since();
         let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
-        let mut voters: Vec<PeerId> = known.chain(self.standing.voters()).filter(|host| *host != self.host()).collect();
+        let mut voters: Vec<PeerId> =
+            known.chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
         voters.sort_unstable();
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
@@ -139,12 +143,14 @@ impl Node {
             Doing::Send(to, letter) => self.mention(to, &Body::Register(letter)),
             Doing::Write { number, write } => self.effects.push(Effect::Write { number, write }),
             Doing::Answered(number, outcome) => {
-                let ask = self.standing.answered(number);
-                self.on_outcome(ask, outcome);
+                if let Some(ask) = self.standing.answered(number) {
+                    self.on_outcome(ask, outcome);
+                }
             }
             Doing::Seen(number, seen) => {
-                let ask = self.standing.answered(number);
-                self.on_seen(ask, seen);
+                if let Some(ask) = self.standing.answered(number) {
+                    self.on_seen(ask, seen);
+                }
             }
             Doing::Told { resource, session, generation, fact } => self.on_told(resource, session, generation, fact),
             Doing::Refused(why) => {
@@ -190,7 +196,6 @@ impl Node {
             (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, resource, fencing, at, call, outcome);
             }
-            (Ask::Leave, _) => self.left(),
             (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer(call, Ok(Answer::Resized)),
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
                 self.answer(call, Err(Error::NoSuchResource { name }));
@@ -198,12 +203,14 @@ impl Node {
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
                 self.answer(call, Ok(Answer::Expelled));
             }
-            (Ask::Resize(call, _) | Ask::Expel(call), outcome) => {
-                let message = match outcome {
-                    Outcome::Refused(why) => why.to_string(),
-                    outcome => format!("the register has answered something else: {outcome:?}"),
+            (Ask::Seats(call), Outcome::Done) => self.answer(call, Ok(Answer::Seated)),
+            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Seats(call), outcome) => {
+                let (class, message) = match outcome {
+                    Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
+                    Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
+                    outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
                 };
-                self.answer(call, Err(Error::Refused { class: Class::Unavailable, message }));
+                self.answer(call, Err(Error::Refused { class, message }));
             }
             (Ask::ExpelWhom(..) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_), _) => {
                 self.strange("an outcome of what was only looked at");

@@ -9,7 +9,7 @@ use super::*;
 use crate::{ClusterId, NetEvent, Origin, SessionId, Ttl, Wait, Wanted, Write};
 
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
-const OTHER: ClusterId = ClusterId::new(0xc2);
+const OTHER: ClusterId = ClusterId::new(0xdead_0000);
 
 /// A node, its disk, and what has come out of it.
 struct Machine {
@@ -680,4 +680,27 @@ fn slots_are_changed_and_holders_are_forced_out() {
     assert!(world.fencing(1, third) > fencing);
     world.input(1, Input::Expel { call: 8, name: "s".parse().unwrap(), peer: PeerId::new(2) });
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
+}
+
+/// A token that is on a link when that breaks is nowhere, and nobody's session ends with it.
+#[test]
+fn what_a_link_loses_is_counted_anew() {
+    for goes_on in [true, false] {
+        let mut world = World::of(2);
+        let holder = world.acquire(1, wanted("r"));
+        let waits = world.acquire(2, wanted("r"));
+        let before = world.fencing(1, holder);
+        world.frozen.insert(2);
+        world.input(1, Input::Release { call: None, ticket: holder });
+        world.disconnect(2);
+        world.queue.retain(|(to, input)| *to == 1 || !matches!(input, Input::Net(NetEvent::Message { .. })));
+        let node = world.machines.get_mut(&1).unwrap().node.as_mut().unwrap();
+        node.membership.contacts.break_link(PeerId::new(2), goes_on, &mut node.news);
+        world.input(1, Input::Wake);
+        world.frozen.clear();
+        world.run(Span::from_secs(2));
+        assert!(world.fencing(2, waits).is_some() || !goes_on, "where no session may end, nothing is waited for");
+        world.run(Span::from_secs(31));
+        assert!(world.fencing(2, waits) > before);
+    }
 }
