@@ -95,8 +95,7 @@ pub struct Node {
     founder: Option<PeerId>,
     /// Hosts of other clusters of which a log was told.
     foreign: BTreeSet<(PeerId, ClusterId)>,
-    /// What a log was told last of what keeps us from a session.
-    troubles: (Vec<PeerId>, Option<Refusal>, bool),
+    troubles: Troubles,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -105,6 +104,17 @@ pub struct Node {
     effects: Vec<Effect>,
     /// Steps since everything was looked over.
     unchecked: usize,
+}
+
+/// What keeps us from a session, as a log was told it last: the same is not said twice in a row.
+#[derive(Default)]
+struct Troubles {
+    missing: Vec<PeerId>,
+    refused: Option<Refusal>,
+    halted: bool,
+    letter: Option<String>,
+    /// Somebody of another cluster was met.
+    other: Option<Error>,
 }
 
 /// How far a peer has come.
@@ -133,12 +143,13 @@ impl Node {
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
         let standing = Standing::new(host, &addresses, &mut birth, config.register)?;
+        let clients = Clients::after(birth.rng.bits() >> 33);
         Ok(Self {
             config,
             rng: birth.rng,
             now: Time::ZERO,
             timers: Timers::new(),
-            clients: Clients::default(),
+            clients,
             parts: BTreeMap::new(),
             survey: Survey::default(),
             membership: Membership::new(host, addresses, birth.process),
@@ -149,7 +160,7 @@ impl Node {
             orphans: Vec::new(),
             founder: None,
             foreign: BTreeSet::new(),
-            troubles: (Vec::new(), None, false),
+            troubles: Troubles::default(),
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,

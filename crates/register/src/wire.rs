@@ -11,10 +11,11 @@
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Command, MOST_NUMBER, Outcome};
+use crate::command::{Command, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::fact::{Fact, Topic};
 use crate::form::Message;
 use crate::look::{Look, MOST_ON_PAGE, Seen};
+use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
 /// The most bytes that a letter may have: the largest is a snapshot.
@@ -203,6 +204,11 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
         Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_NUMBER => {
             return Err(Malformed::Bounds("too many generations"));
         }
+        Letter::Told { fact: Fact::Opened { asked, detached, .. }, .. }
+            if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED =>
+        {
+            return Err(Malformed::Bounds("too many sessions or grants"));
+        }
         Letter::Ask { .. }
         | Letter::Answer { .. }
         | Letter::Enlist { .. }
@@ -251,9 +257,10 @@ mod tests {
         Letter::Ask { number: 1, question: Question::Look { look, since: 3 } }
     }
 
-    fn told(generation: u64) -> Letter {
+    fn told(generation: u64, grants: usize) -> Letter {
         let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
-        let fact = Fact::Opened { slots: 1, asked: vec![(session, PeerId::new(2))], detached: vec![(0, 1 << 32)] };
+        let detached = vec![(0, 1 << 32); grants];
+        let fact = Fact::Opened { slots: 1, asked: vec![(session, PeerId::new(2))], detached };
         Letter::Told { resource, session, generation, fact }
     }
 
@@ -270,7 +277,7 @@ mod tests {
             Letter::Ask { number: 1, question: Question::Do(join) },
             Letter::Answer { number: 1, answer: Answer::Elsewhere { leader: None, voters: vec![PeerId::new(9)] } },
             look(1000),
-            told(7),
+            told(7, 1),
             heard(7),
         ] {
             assert_eq!(back(&letter), Ok((letter, 1)));
@@ -312,7 +319,7 @@ mod tests {
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
-        for letter in [look(1001), told(1 << 48), heard(1 << 48)] {
+        for letter in [look(1001), told(1 << 48, 1), told(7, 4097), heard(1 << 48)] {
             assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
         }
     }

@@ -135,6 +135,9 @@ impl Node {
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
         let address = contact.address.clone();
+        let (here, there) = (ours.to_string(), theirs.to_string());
+        let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
+        self.troubles.other = Some(other);
         if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
             self.notice(match theirs.follows(ours) {
                 true => Notice::Recovered { host, ours, theirs },

@@ -5,7 +5,7 @@ use peerlock_mutex::register::{Detached, Fact, Session, Word};
 use peerlock_mutex::{self as mutex, Grant, custody};
 use peerlock_register::{self as register, Command, Doing, Label, Outcome, Refusal, SessionId};
 
-use super::{Alarm, Answer, Effect, Node, Phase};
+use super::{Alarm, Answer, Effect, Node, Phase, Troubles};
 use crate::clients::{Stage, TicketId, Wanted};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
@@ -33,7 +33,7 @@ impl Node {
             self.left();
         }
         if let Some(why) = self.standing.halted().map(str::to_owned)
-            && !std::mem::replace(&mut self.troubles.2, true)
+            && !std::mem::replace(&mut self.troubles.halted, true)
         {
             self.notice(Notice::Halted(why));
         }
@@ -53,7 +53,7 @@ impl Node {
 
     fn on_session(&mut self) {
         self.timers.cancel(&Alarm::Trouble);
-        self.troubles = Default::default();
+        self.troubles = Troubles { halted: self.troubles.halted, ..Troubles::default() };
         if self.phase == Phase::Joining {
             self.phase = Phase::Joined;
             self.timers.cancel(&Alarm::Join);
@@ -109,6 +109,9 @@ impl Node {
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
         let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
+        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
+            return self.troubles.other.clone();
+        }
         Some(Error::NoMajority { missing, since: self.now.since(since).into() })
     }
 
@@ -120,7 +123,8 @@ impl Node {
         let Some(Error::NoMajority { missing, since }) = self.trouble() else { return };
         self.timers.set(Alarm::Trouble, self.now + TROUBLE_AGAIN);
         let who = missing.iter().map(|missing| missing.peer).collect();
-        if std::mem::replace(&mut self.troubles.0, who) != self.troubles.0 || since < (TROUBLE * 2).into() {
+        let before = std::mem::replace(&mut self.troubles.missing, who);
+        if before != self.troubles.missing || since < (TROUBLE * 2).into() {
             self.notice(Notice::NoMajority { missing, since });
         }
     }
@@ -128,7 +132,10 @@ impl Node {
     pub(super) fn on_letter(&mut self, from: PeerId, letter: &[u8]) {
         if let Err(why) = self.standing.on_letter(from, letter, self.now) {
             self.counters.malformed += 1;
-            self.effects.push(Effect::Notice(Notice::Letter(why.to_string())));
+            let why = why.to_string();
+            if self.troubles.letter.replace(why.clone()) != Some(why.clone()) {
+                self.notice(Notice::Letter(why));
+            }
         }
     }
 
@@ -154,7 +161,7 @@ impl Node {
             }
             Doing::Told { resource, session, generation, fact } => self.on_told(resource, session, generation, fact),
             Doing::Refused(why) => {
-                if self.troubles.1.replace(why) != Some(why) {
+                if self.troubles.refused.replace(why) != Some(why) {
                     self.notice(Notice::Refused(why));
                 }
             }

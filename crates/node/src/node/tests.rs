@@ -704,3 +704,48 @@ fn what_a_link_loses_is_counted_anew() {
         assert!(world.fencing(2, waits) > before);
     }
 }
+
+#[test]
+fn an_end_is_told_anew_with_every_renewal_and_never_later_than_the_sessions() {
+    let mut world = World::of(3);
+    let kept = world.acquire(3, wanted("kept"));
+    let own = world.acquire(3, Wanted { kept: false, ttl: Span::from_secs(40), ..wanted("own") });
+    let mut told = BTreeMap::new();
+    for _ in 0..300 {
+        world.run(Span::from_millis(100));
+        let session = world.node(3).standing.bound().expect("nothing is wrong").until;
+        for effect in world.machines.get_mut(&3).unwrap().heard.drain(..) {
+            if let Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } = effect {
+                assert!(until <= session);
+                told.insert(ticket, until);
+            }
+        }
+        assert!(told.get(&kept).is_none_or(|until| *until == session));
+        assert!(told[&own] > world.now + Span::from_secs(5));
+    }
+    assert!(world.fencing(3, kept).is_some());
+    world.run(Span::from_secs(10));
+    assert_eq!(world.fencing(3, own), None, "its client has not renewed it");
+}
+
+#[test]
+fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() {
+    let mut world = World::of(1);
+    let first = world.acquire(1, wanted("r"));
+    world.input(1, Input::Release { call: None, ticket: first });
+    world.machines.get_mut(&1).unwrap().slow_disk = true;
+    let gone = world.acquire(1, detached("r"));
+    assert_eq!(world.fencing(1, gone), None, "it is not written yet");
+    world.input(1, Input::Release { call: None, ticket: gone });
+    world.machines.get_mut(&1).unwrap().slow_disk = false;
+    while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
+        world.input(1, Input::Written(number));
+    }
+    world.run(Span::from_secs(1));
+    world.kill(1);
+    world.restart(1);
+    world.run(Span::from_secs(20));
+    assert!(!world.heard(1).iter().any(|effect| matches!(effect, Effect::Returned { .. })));
+    let next = world.acquire(1, wanted("r"));
+    assert!(world.fencing(1, next).is_some());
+}
