@@ -8,7 +8,7 @@ use peerlock_base::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
-use crate::{NetEvent, Origin, Wait, Wanted};
+use crate::{Event, NetEvent, Origin, Wait, Wanted};
 
 #[test]
 fn who_founds_alone_grants_when_its_file_is_written() {
@@ -59,6 +59,12 @@ fn two_clusters_refuse_each_other_with_both_ids() {
         assert_eq!(world.heard(number).iter().filter(is_told).count(), 1, "{number}: {:?}", world.heard(number));
         assert!(world.node(number).trouble().is_none(), "each goes on for itself");
     }
+    for _ in 0..3 {
+        (1..=2).for_each(|number| world.machines.get_mut(&number).unwrap().heard.clear());
+        world.run(Span::from_secs(1));
+        let met = |number| world.heard(number).iter().any(|it| matches!(it, Effect::Event(Event::PeerUp { .. })));
+        assert!(!met(1) && !met(2), "nothing of the other is heard after its first word");
+    }
     let both = [1, 2].map(|number| (number, world.acquire(number, wanted("r"))));
     assert!(both.into_iter().all(|(number, ticket)| world.fencing(number, ticket).is_some()));
 }
@@ -94,7 +100,12 @@ fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
     world.start(3, seeks(3), &[1, 2, 3]);
     world.run(Span::from_secs(60));
     assert!(world.machines.values().all(|machine| machine.cluster.is_none()), "one is missing");
+    world.apart.insert((2, 3));
+    world.disconnect(3);
     world.start(1, seeks(1), &[1, 2, 3]);
+    world.run(Span::from_secs(5));
+    assert!(world.machines.values().all(|machine| machine.cluster.is_none()), "two have not met");
+    world.apart.clear();
     world.run(Span::from_secs(5));
     for number in 1..=3 {
         assert_eq!(world.machines[&number].cluster, Some(ClusterId::new(1)));

@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) epochs: u64,
     pub(super) dials: BTreeSet<(u64, u64)>,
     pub(super) cut: BTreeSet<u64>,
+    /// Pairs that never meet.
+    pub(super) apart: BTreeSet<(u64, u64)>,
     /// Connections that were hung up; tried again when time passes.
     pub(super) hung_up: BTreeSet<(u64, u64)>,
     pub(super) frozen: BTreeSet<u64>,
@@ -51,6 +53,7 @@ impl World {
             epochs: 0,
             dials: BTreeSet::new(),
             cut: BTreeSet::new(),
+            apart: BTreeSet::new(),
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             queue: VecDeque::new(),
@@ -133,7 +136,7 @@ impl World {
         for (from, to) in self.dials.clone() {
             let pair = (from.min(to), from.max(to));
             let alive = |number: &u64| self.machines.get(number).is_some_and(|it| it.node.is_some());
-            let apart = self.cut.contains(&from) != self.cut.contains(&to);
+            let apart = self.cut.contains(&from) != self.cut.contains(&to) || self.apart.contains(&pair);
             if from == to
                 || self.up.contains_key(&pair)
                 || self.hung_up.contains(&pair)
@@ -233,6 +236,7 @@ impl World {
     pub(super) fn run(&mut self, span: Span) {
         let end = self.now + span;
         self.hung_up.clear();
+        self.settle();
         loop {
             let awake = self.machines.iter().filter(|(number, _)| !self.frozen.contains(number));
             let next = awake.filter_map(|(number, it)| Some((it.node.as_ref()?.next_wake()?, *number))).min();
