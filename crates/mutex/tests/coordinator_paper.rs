@@ -1,16 +1,17 @@
 //! The coordinator protocol, sentence by sentence: what the paper promises, and what we had to add.
 
-#[allow(dead_code, reason = "Sigma's tests use more of it")]
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
-use peerlock_base::{PeerId, Span, Ticket};
+use peerlock_base::{Span, Ticket};
 use peerlock_mutex::coordinator::{Config, Coordinator, Message};
-use peerlock_mutex::{Input, Quorum, Replicas};
-use scene::{A, B, C, NEWCOMER, Scene};
+use peerlock_mutex::{Quorum, Replicas};
+use scene::votes::{A, B, C, NEWCOMER};
+use scene::{Letter, Scene};
 
 fn scene(n: u32, config: Config) -> Scene<Coordinator> {
     let replicas = Replicas::first(Quorum::new(n, n / 2 + 1));
-    Scene::of(n, |me| Coordinator::new(me, &replicas, config))
+    Scene::among(n, |me| Coordinator::new(me, &replicas, config))
 }
 
 /// A is inside, and these wait, each of whom has been answered.
@@ -24,10 +25,6 @@ fn with_waiting(n: u32, config: Config, waiting: &[u64]) -> Scene<Coordinator> {
         scene.stabilize();
     }
     scene
-}
-
-fn order(scene: &Scene<Coordinator>) -> Vec<u64> {
-    scene.entered.iter().map(|&(peer, ..)| peer).collect()
 }
 
 fn sent(scene: &Scene<Coordinator>, kind: &str) -> usize {
@@ -112,7 +109,7 @@ fn the_token_returns_to_the_coordinator() {
     scene.deliver(B, 0, "request");
     scene.release(A); // It has not heard of B yet.
     scene.stabilize();
-    assert_eq!(order(&scene), [A, B]);
+    assert_eq!(scene.order(), [A, B]);
 }
 
 /// §4.4, 1: "When the lease expires, the next requester in queue will get the permission." Not before the owner knows.
@@ -183,18 +180,17 @@ fn a_coordinator_may_crash_at_any_time() {
                 scene.release(A);
             }
             if !scene.wire.is_empty() {
-                let (from, to, message) = scene.wire.remove(0);
-                scene.step(to, Input::Message { from: PeerId::new(from), message });
+                scene.deliver_first();
             }
         }
-        scene.wire.retain(|&(from, to, _)| from != 0 && to != 0);
+        scene.wire.retain(|&(from, to, ..)| from != 0 && to != 0);
         scene.cut_off = Some(0);
         scene.pass(Span::from_secs(60));
         if scene.who_is_inside() == [A] {
             scene.release(A);
             scene.pass(Span::from_secs(60));
         }
-        assert_eq!(order(&scene), [A, B], "after {steps} steps");
+        assert_eq!(scene.order(), [A, B], "after {steps} steps");
     }
 }
 
@@ -259,11 +255,11 @@ fn an_unwanted_grant_is_bounced() {
     scene.release(A);
     scene.put_back(late);
     scene.stabilize();
-    assert_eq!(order(&scene), [A, C]);
+    assert_eq!(scene.order(), [A, C]);
 }
 
 /// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.
-fn taken_for_dead() -> (Scene<Coordinator>, Vec<(u64, u64, Message)>) {
+fn taken_for_dead() -> (Scene<Coordinator>, Vec<Letter<Coordinator>>) {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
     scene.release(A);
     let late = scene.hold_back(A, B);

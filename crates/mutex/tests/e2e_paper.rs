@@ -1,36 +1,26 @@
 //! E2E, sentence by sentence: what the paper promises, and each defect of its §IV.A and §V.A beside our repair. The
 //! defects that a search finds have their shortest runs in `peerlock-explore`.
 
-mod route_scene;
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
+mod scene;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::e2e::{Config, Message, Owner};
 use peerlock_mutex::sigma::Stamp;
 use peerlock_mutex::token::Claim;
 use peerlock_mutex::{Cx, E2e, Effect, Hop, Input, Quorum, Replicas, step};
-use route_scene::{A, B, C, D};
+use scene::routes::{A, B, C, D};
 
-type Scene = route_scene::Scene<E2e>;
+type Scene = scene::Scene<E2e>;
 
 const REPAIRED: Config = Config::REPAIRED;
 
 fn new_scene(config: Config) -> Scene {
-    Scene::new(|me, replicas| E2e::new(me, replicas, config))
+    Scene::on_routes(|me, replicas| E2e::new(me, replicas, config))
 }
 
-/// Everybody in this order asks, and all messages arrive before the next one does.
 fn asked(config: Config, clients: &[u64]) -> Scene {
-    let mut scene = new_scene(config);
-    for &client in clients {
-        scene.request(client);
-        scene.pass(Span::from_secs(1));
-    }
-    scene
-}
-
-fn leave(scene: &mut Scene, client: u64) {
-    scene.release(client);
-    scene.pass(Span::from_secs(1));
+    new_scene(config).asked(clients)
 }
 
 /// How many messages of each of these types have been sent.
@@ -75,7 +65,7 @@ fn the_token_goes_to_the_next_in_line_with_the_rest_of_the_queue() {
     let mut scene = asked(REPAIRED, &[A, B, C, D]);
     for client in [A, B, C, D] {
         assert_eq!(scene.who_is_inside(), [client]);
-        leave(&mut scene, client);
+        scene.leave(client);
     }
     assert_eq!(sent(&scene, ["token", "got", "response"]), [3, 3, 3], "only A was voted for");
     let epochs: Vec<u64> = scene.entered.iter().map(|&(.., fencing)| fencing).collect();
@@ -93,7 +83,7 @@ fn the_queue_is_in_the_order_of_time_stamps_not_of_arrival() {
     scene.stabilize();
     scene.wire.extend(late);
     scene.stabilize();
-    [A, B, C].iter().for_each(|&client| leave(&mut scene, client));
+    [A, B, C].iter().for_each(|&client| scene.leave(client));
 
     assert_eq!(scene.order(), [A, B, C]);
 }
@@ -103,7 +93,7 @@ fn the_queue_is_in_the_order_of_time_stamps_not_of_arrival() {
 fn the_last_owner_leaves_replicas_and_hops_blank() {
     for config in [Config::PRINTED, REPAIRED] {
         let mut scene = asked(config, &[A]);
-        leave(&mut scene, A);
+        scene.leave(A);
 
         for peer in [0, 1, 2] {
             assert_eq!(scene.state(peer), format!("R{peer}: owner nil"));
@@ -136,7 +126,7 @@ fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
     assert_eq!(scene.who_is_inside().len(), 1);
     for _ in 0..3 {
         let inside = scene.who_is_inside();
-        inside.iter().for_each(|&client| leave(&mut scene, client));
+        inside.iter().for_each(|&client| scene.leave(client));
     }
 
     let mut order = scene.order();
@@ -151,12 +141,12 @@ fn a_waiter_follows_an_owner_that_has_crashed_and_has_its_queue() {
 fn a_hop_that_dies_is_replaced_by_another() {
     let mut scene = asked(REPAIRED, &[A, B]);
     scene.kill(10);
-    leave(&mut scene, A);
+    scene.leave(A);
     assert_eq!(scene.who_is_inside(), [B]);
     assert!(scene.state(12).starts_with("to R0: "), "{}", scene.state(12));
     scene.request(C);
     scene.pass(Span::from_secs(1));
-    leave(&mut scene, B);
+    scene.leave(B);
 
     assert_eq!(scene.who_is_inside(), [C]);
 }
@@ -168,7 +158,7 @@ fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
     scene.kill(0);
     scene.pass(REPAIRED.lease * 2);
     assert!(scene.state(13).starts_with("R0: ") && scene.state(13).contains("@20, grant "), "{}", scene.state(13));
-    leave(&mut scene, A);
+    scene.leave(A);
 
     assert_eq!((scene.who_is_inside(), scene.lost.len()), (vec![B], 0));
 }
@@ -178,8 +168,8 @@ fn a_replica_that_moves_gets_its_vote_back_by_renewal() {
 #[test]
 fn who_withdraws_is_passed_over() {
     let mut scene = asked(REPAIRED, &[A, B, C]);
-    leave(&mut scene, B);
-    leave(&mut scene, A);
+    scene.leave(B);
+    scene.leave(A);
 
     assert_eq!(scene.order(), [A, C]);
     assert_eq!(sent(&scene, ["withdraw", "token"]), [1, 1]);
@@ -268,7 +258,7 @@ fn a_token_that_comes_too_late_lets_nobody_in() {
     scene.wire.extend(late);
     scene.pass(Span::from_secs(1));
     assert_eq!(sent(&scene, ["iamwinner"]), [18], "B needs votes of its own, and gets them as A's lease is over");
-    leave(&mut scene, B);
+    scene.leave(B);
 
     assert_eq!(scene.order(), [A, B, C], "and the queue was good for something");
 }
@@ -283,7 +273,7 @@ fn a_token_that_comes_twice_is_used_once() {
     let second = scene.hold_back(A, B);
     scene.request(C);
     scene.pass(Span::from_secs(1));
-    leave(&mut scene, B);
+    scene.leave(B);
     assert_eq!(scene.who_is_inside(), [C]);
     scene.wire.extend(second);
     scene.stabilize();
@@ -308,7 +298,7 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     scene.stabilize();
     scene.request(A);
     scene.pass(Span::from_secs(1));
-    leave(&mut scene, D);
+    scene.leave(D);
     scene.wire.extend(late);
     scene.stabilize();
 
@@ -331,7 +321,7 @@ fn a_token_for_one_who_has_crashed_holds_the_others_up_for_a_lease() {
     scene.release(A);
     scene.pass(REPAIRED.lease * 2);
     assert_eq!(scene.who_is_inside(), [C]);
-    leave(&mut scene, C);
+    scene.leave(C);
 
     assert_eq!(scene.order(), [A, C, D]);
 }

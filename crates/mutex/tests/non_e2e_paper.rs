@@ -1,33 +1,23 @@
 //! Non-E2E, sentence by sentence: what the paper promises, and each defect of its §IV.B beside our repair.
 
-mod route_scene;
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
+mod scene;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
 use peerlock_mutex::non_e2e::{Config, Message, NonE2e};
 use peerlock_mutex::sigma::Stamp;
 use peerlock_mutex::token::Claim;
 use peerlock_mutex::{Cx, Effect, Hop, Input, Quorum, Replicas, step};
-use route_scene::{A, B, C, D};
+use scene::routes::{A, B, C, D};
 
-type Scene = route_scene::Scene<NonE2e>;
+type Scene = scene::Scene<NonE2e>;
 
 fn new_scene(config: Config) -> Scene {
-    Scene::new(|me, replicas| NonE2e::new(me, replicas, config))
+    Scene::on_routes(|me, replicas| NonE2e::new(me, replicas, config))
 }
 
-/// Everybody in this order asks, and all messages arrive before the next one does.
 fn asked(config: Config, clients: &[u64]) -> Scene {
-    let mut scene = new_scene(config);
-    for &client in clients {
-        scene.request(client);
-        scene.pass(Span::from_secs(1));
-    }
-    scene
-}
-
-fn leave(scene: &mut Scene, client: u64) {
-    scene.release(client);
-    scene.pass(Span::from_secs(1));
+    new_scene(config).asked(clients)
 }
 
 // What the paper promises.
@@ -98,7 +88,7 @@ fn release_brings_the_partial_queues_of_all_hops_to_the_replica() {
     assert_eq!([scene.state(10), scene.state(11)], ["idle", "idle"]);
     for client in [D, C, B] {
         assert_eq!(scene.who_is_inside(), [client]);
-        leave(&mut scene, client);
+        scene.leave(client);
     }
     assert_eq!(scene.order(), [A, D, C, B]);
 }
@@ -164,7 +154,7 @@ fn the_predecessor_of_a_dead_hop_sends_its_queue_by_a_new_way() {
     assert_eq!([scene.state(10), scene.state(12)], ["idle", "idle"]);
     let state = scene.state(0);
     assert!(state.contains("@20, grant ") && state.contains("queue [2000000001@21]"), "{state}");
-    leave(&mut scene, A);
+    scene.leave(A);
     assert_eq!(scene.order(), [A, B]);
 }
 
@@ -180,7 +170,7 @@ fn the_successor_of_a_dead_hop_cleans_up() {
     assert_eq!(scene.state(11), "idle");
     let state = scene.state(0);
     assert!(state.contains("@20, grant ") && state.contains("queue [2000000001@22]"), "{state}");
-    leave(&mut scene, A);
+    scene.leave(A);
     assert_eq!(scene.order(), [A, C]);
 }
 
@@ -198,7 +188,7 @@ fn the_last_hop_keeps_the_assembled_queue_until_the_replica_has_it() {
     }
     scene.pass(Span::from_secs(5));
     assert_eq!(scene.who_is_inside(), [C], "peer 13 is the replicas now");
-    leave(&mut scene, C);
+    scene.leave(C);
     assert_eq!(scene.order(), [A, C, B]);
 }
 
@@ -211,7 +201,7 @@ fn whoever_waits_asks_again_where_it_was_forgotten() {
     scene.pass(Span::from_secs(30));
     for client in [A, D, C] {
         assert_eq!(scene.who_is_inside(), [client]);
-        leave(&mut scene, client);
+        scene.leave(client);
     }
 }
 
@@ -226,7 +216,7 @@ fn a_replica_that_moves_has_forgotten() {
     }
     scene.pass(Span::from_secs(30));
     assert_eq!(scene.who_is_inside(), [A], "who renews its votes");
-    leave(&mut scene, A);
+    scene.leave(A);
     assert_eq!(scene.order(), [A, D]);
 }
 
@@ -235,9 +225,9 @@ fn a_replica_that_moves_has_forgotten() {
 #[test]
 fn who_withdraws_is_passed_over() {
     let mut scene = asked(Config::REPAIRED, &[A, B, C]);
-    leave(&mut scene, B);
+    scene.leave(B);
     assert!(!scene.state(10).contains("@21"), "{}", scene.state(10));
-    leave(&mut scene, A);
+    scene.leave(A);
     assert_eq!(scene.order(), [A, C]);
 }
 
@@ -246,9 +236,9 @@ fn who_withdraws_is_passed_over() {
 fn who_waits_behind_one_who_withdraws_moves_up() {
     let mut scene = asked(Config { asks_again: false, ..Config::REPAIRED }, &[C, A, B]);
     assert!(scene.state(10).contains("@20 then [3000000001@21]"), "{}", scene.state(10));
-    leave(&mut scene, A);
+    scene.leave(A);
     assert!(scene.state(11).contains("@22 then [3000000001@21]"), "{}", scene.state(11));
-    leave(&mut scene, C);
+    scene.leave(C);
     assert_eq!(scene.order(), [C, B]);
 }
 
@@ -268,7 +258,7 @@ fn tickets_of_one_peer_wait_each_in_its_own_right() {
 #[test]
 fn fencing_numbers_increase_also_past_a_holder_that_crashed() {
     let mut scene = asked(Config::REPAIRED, &[A]);
-    leave(&mut scene, A);
+    scene.leave(A);
     scene.request(B);
     scene.pass(Span::from_secs(1));
     scene.kill(B);
@@ -366,10 +356,10 @@ fn a_vote_for_a_ghost() {
         let mut scene = asked(Config { answers_ghosts, ..Config::PRINTED }, &[A]);
         scene.request(B);
         let late = scene.hold_back(B, 10);
-        leave(&mut scene, B); // It withdraws, and its RELEASE overtakes its REQUEST.
+        scene.leave(B); // It withdraws, and its RELEASE overtakes its REQUEST.
         scene.wire.extend(late);
         scene.stabilize();
-        leave(&mut scene, A);
+        scene.leave(A);
         scene.request(C);
         scene.pass(Span::from_secs(100));
         scene.order()

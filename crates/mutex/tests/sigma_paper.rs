@@ -1,11 +1,13 @@
 //! Sigma, sentence by sentence: what the paper promises, and each defect of its Figures 5 and 6 beside our repair.
 
+#[allow(dead_code, reason = "each protocol's tests use some of it")]
 mod scene;
 
 use peerlock_base::{Span, Ticket};
 use peerlock_mutex::sigma::Config;
 use peerlock_mutex::{Input, Sigma};
-use scene::{A, B, C, NEWCOMER, Scene};
+use scene::Scene;
+use scene::votes::{A, B, C, NEWCOMER};
 
 /// Plays a scene in the printed form and in ours, and hands back what is to be compared.
 fn both<T>(play: impl Fn(Config) -> T) -> [T; 2] {

@@ -1,21 +1,26 @@
-//! A scene: n replicas, peers 0 … n − 1, and clients A, B, C and a newcomer. Messages move only when told to.
+//! A scene: some peers, and messages that move only when told to. Without routes it is for protocols that send, with
+//! `routes` for those on an overlay. Peers may die: then the routes lead around them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::sigma::{Config, Message, Sigma, Stamp};
-use peerlock_mutex::token::Claim;
-use peerlock_mutex::{Cx, Effect, Input, Observe, Protocol, Quorum, Replicas, step};
+use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, step};
 
-pub const A: u64 = 100;
-pub const B: u64 = 101;
-pub const C: u64 = 102;
-pub const NEWCOMER: u64 = 103;
+pub mod routes;
+pub mod votes;
+
+/// A message under way: from, to, for the owner of which key and from whom if it is routed, what.
+pub type Letter<P> = (u64, u64, Option<(Key, PeerId)>, <P as Protocol>::Message);
+
+/// Who comes next on the way to a key among those that are not dead; nobody if `here` owns it.
+type Next = Box<dyn Fn(Key, u64, &BTreeSet<u64>) -> Option<u64>>;
 
 pub struct Scene<P: Observe> {
     pub now: Time,
     pub peers: BTreeMap<u64, P>,
-    /// From, to, what: in the order sent.
+    next: Next,
+    dead: BTreeSet<u64>,
+    /// In the order sent.
     pub wire: Vec<Letter<P>>,
     pub timers: BTreeMap<(u64, P::Timer), Time>,
     tickets: BTreeMap<u64, u64>,
@@ -26,19 +31,17 @@ pub struct Scene<P: Observe> {
     pub lost: Vec<u64>,
     /// How many messages of each type.
     pub sent: Vec<usize>,
+    /// Nothing comes to or from this peer.
     pub cut_off: Option<u64>,
 }
 
-type Letter<P> = (u64, u64, <P as Protocol>::Message);
-
 impl<P: Observe> Scene<P> {
-    pub fn of(replicas: u32, new: impl Fn(PeerId) -> P) -> Self {
+    pub fn of(peers: impl Iterator<Item = u64>, new: impl Fn(PeerId) -> P, next: Next) -> Self {
         Self {
             now: Time::ZERO + Span::from_secs(1),
-            peers: (0..u64::from(replicas))
-                .chain([A, B, C, NEWCOMER])
-                .map(|peer| (peer, new(PeerId::new(peer))))
-                .collect(),
+            peers: peers.map(|peer| (peer, new(PeerId::new(peer)))).collect(),
+            next,
+            dead: BTreeSet::new(),
             wire: Vec::new(),
             timers: BTreeMap::new(),
             tickets: BTreeMap::new(),
@@ -50,41 +53,72 @@ impl<P: Observe> Scene<P> {
         }
     }
 
+    fn next(&self, key: Key, here: u64) -> Option<PeerId> {
+        (self.next)(key, here, &self.dead).map(PeerId::new)
+    }
+
     pub fn step(&mut self, peer: u64, input: Input<P::Message, P::Timer>) {
-        let (mut effects, mut rng) = (Vec::new(), Rng::new(1));
-        let mut cx = Cx::new(PeerId::new(peer), self.now, &mut rng, &mut effects);
-        step(self.peers.get_mut(&peer).expect("a peer of the scene"), input, &mut cx);
-        for effect in effects {
-            match effect {
-                Effect::Send { to, message } => {
-                    self.sent[P::kind(&message)] += 1;
-                    if self.cut_off != Some(peer) && self.cut_off != Some(to.get()) {
-                        self.wire.push((peer, to.get(), message));
-                    }
-                }
-                Effect::Grant { ticket, grant } => {
-                    self.inside.push((peer, ticket.get(), grant.fencing));
-                    self.entered.push((peer, ticket.get(), grant.fencing));
-                }
-                Effect::Lost { ticket } => {
-                    self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket.get()));
-                    self.lost.push(peer);
-                }
-                Effect::SetTimer { timer, after } => {
-                    self.timers.insert((peer, timer), self.now + after);
-                }
-                Effect::CancelTimer { timer } => {
-                    self.timers.remove(&(peer, timer));
-                }
-                Effect::Route { .. }
-                | Effect::Forward { .. }
-                | Effect::Refused { .. }
-                | Effect::Wish(_)
-                | Effect::Strange { .. } => {
-                    panic!("{effect:?}")
-                }
+        let mut inputs = VecDeque::from([input]);
+        while let Some(input) = inputs.pop_front().filter(|_| !self.dead.contains(&peer)) {
+            let (mut effects, mut rng) = (Vec::new(), Rng::new(1));
+            let mut cx = Cx::new(PeerId::new(peer), self.now, &mut rng, &mut effects);
+            step(self.peers.get_mut(&peer).expect("a peer of the scene"), input, &mut cx);
+            for effect in effects {
+                self.carry_out(peer, effect, &mut inputs);
             }
         }
+    }
+
+    fn carry_out(
+        &mut self,
+        peer: u64,
+        effect: Effect<P::Message, P::Timer>,
+        inputs: &mut VecDeque<Input<P::Message, P::Timer>>,
+    ) {
+        let me = PeerId::new(peer);
+        match effect {
+            Effect::Send { to, message } => self.send((peer, to.get(), None, message)),
+            Effect::Route { key, message } => match self.next(key, peer) {
+                Some(next) => self.send((peer, next.get(), Some((key, me)), message)),
+                None => {
+                    inputs.push_back(Input::Routed { hop: Hop { key, origin: me, previous: me, next: None }, message })
+                }
+            },
+            Effect::Forward { hop, message } => {
+                let next = hop.next.expect("what is forwarded goes on");
+                self.send((peer, next.get(), Some((hop.key, hop.origin)), message));
+            }
+            Effect::Grant { ticket, grant } => {
+                self.inside.push((peer, ticket.get(), grant.fencing));
+                self.entered.push((peer, ticket.get(), grant.fencing));
+            }
+            Effect::Lost { ticket } => {
+                self.inside.retain(|&(who, which, _)| (who, which) != (peer, ticket.get()));
+                self.lost.push(peer);
+            }
+            Effect::SetTimer { timer, after } => drop(self.timers.insert((peer, timer), self.now + after)),
+            Effect::CancelTimer { timer } => drop(self.timers.remove(&(peer, timer))),
+            Effect::Refused { .. } | Effect::Wish(_) | Effect::Strange { .. } => panic!("{effect:?}"),
+        }
+    }
+
+    fn send(&mut self, letter: Letter<P>) {
+        self.sent[P::kind(&letter.3)] += 1;
+        if self.cut_off != Some(letter.0) && self.cut_off != Some(letter.1) {
+            self.wire.push(letter);
+        }
+    }
+
+    fn arrive(&mut self, (from, to, route, message): Letter<P>) {
+        let previous = PeerId::new(from);
+        let input = match route {
+            None => Input::Message { from: previous, message },
+            Some((key, origin)) => {
+                let hop = Hop { key, origin, previous, next: self.next(key, to) };
+                Input::Routed { hop, message }
+            }
+        };
+        self.step(to, input);
     }
 
     pub fn request(&mut self, peer: u64) -> u64 {
@@ -106,27 +140,50 @@ impl<P: Observe> Scene<P> {
         self.step(replica, Input::Reset { incarnation });
     }
 
+    pub fn kill(&mut self, peer: u64) {
+        self.dead.insert(peer);
+        self.timers.retain(|&(who, _), _| who != peer);
+        self.inside.retain(|&(who, ..)| who != peer);
+    }
+
     pub fn find(&self, from: u64, to: u64, kind: &str) -> Option<usize> {
-        let is_it = |&(f, t, ref m): &Letter<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
+        let is_it = |&(f, t, _, ref m): &Letter<P>| (f, t, P::KINDS[P::kind(m)]) == (from, to, kind);
         self.wire.iter().position(is_it)
+    }
+
+    fn the(&self, from: u64, to: u64, kind: &str) -> usize {
+        self.find(from, to, kind).unwrap_or_else(|| panic!("no {kind} from {from} to {to} in {:?}", self.wire))
     }
 
     /// Delivers the oldest such message.
     pub fn deliver(&mut self, from: u64, to: u64, kind: &str) {
-        assert!(self.try_deliver(from, to, kind), "no {kind} from {from} to {to} in {:?}", self.wire);
+        let letter = self.wire.remove(self.the(from, to, kind));
+        self.arrive(letter);
     }
 
     pub fn try_deliver(&mut self, from: u64, to: u64, kind: &str) -> bool {
-        let Some(at) = self.find(from, to, kind) else { return false };
-        let (from, to, message) = self.wire.remove(at);
-        self.step(to, Input::Message { from: PeerId::new(from), message });
-        true
+        let found = self.find(from, to, kind).is_some();
+        if found {
+            self.deliver(from, to, kind);
+        }
+        found
+    }
+
+    /// Delivers what was sent first.
+    pub fn deliver_first(&mut self) {
+        let letter = self.wire.remove(0);
+        self.arrive(letter);
     }
 
     /// Puts a second copy of the oldest such message on the wire.
     pub fn duplicate(&mut self, from: u64, to: u64, kind: &str) {
-        let copy = self.wire[self.find(from, to, kind).expect("a message to copy")].clone();
+        let copy = self.wire[self.the(from, to, kind)].clone();
         self.wire.push(copy);
+    }
+
+    /// Loses the oldest such message.
+    pub fn lose(&mut self, from: u64, to: u64, kind: &str) {
+        self.wire.remove(self.the(from, to, kind));
     }
 
     /// Takes what is on the wire from one to the other off it, for [`Scene::put_back`].
@@ -146,8 +203,7 @@ impl<P: Observe> Scene<P> {
             if self.wire.is_empty() {
                 return;
             }
-            let (from, to, message) = self.wire.remove(0);
-            self.step(to, Input::Message { from: PeerId::new(from), message });
+            self.deliver_first();
         }
         panic!("no rest: {:?}", self.wire);
     }
@@ -174,26 +230,8 @@ impl<P: Observe> Scene<P> {
     pub fn who_is_inside(&self) -> Vec<u64> {
         self.inside.iter().map(|&(peer, ..)| peer).collect()
     }
-}
 
-impl Scene<Sigma> {
-    pub fn new(n: u32, m: u32, config: Config) -> Self {
-        let replicas = Replicas::first(Quorum::new(n, m));
-        Self::of(n, |me| Sigma::new(me, &replicas, config))
-    }
-
-    /// Whose a replica's vote is, as it would tell a stranger.
-    pub fn owner(&self, replica: u64) -> Option<u64> {
-        let stranger = PeerId::new(999);
-        let client = Stamp { time: u64::MAX, client: Claim { peer: stranger, ticket: Ticket::new(1) } };
-        let message = Message::Request { replica: replica as u32, client, sent: self.now, fencing: 0 };
-        let (mut copy, mut effects, mut rng) = (self.peers[&replica].clone(), Vec::new(), Rng::new(1));
-        let mut cx = Cx::new(PeerId::new(replica), self.now, &mut rng, &mut effects);
-        step(&mut copy, Input::Message { from: stranger, message }, &mut cx);
-        let told = effects.iter().find_map(|effect| match effect {
-            Effect::Send { to, message: Message::Response { owner, .. } } if *to == stranger => *owner,
-            _ => None,
-        });
-        told.map(|owner| owner.peer().get()).filter(|&owner| owner != stranger.get())
+    pub fn order(&self) -> Vec<u64> {
+        self.entered.iter().map(|&(peer, ..)| peer).collect()
     }
 }

@@ -1,0 +1,220 @@
+"""Against a real agent: `PEERLOCK=path/to/peerlock python3 -m unittest discover -s tests`, from the folder above."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import peerlock
+
+PATIENCE = 30.0
+
+
+class AgentProcess:
+    """An agent with a folder of its own, on a free port."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
+        self.socket = os.path.join(self.folder.name, "agent.sock")
+        command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
+        command += ["--data-dir", os.path.join(self.folder.name, "data")]
+        self.log = open(os.path.join(self.folder.name, "log"), "w+b")
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        eventually(self._answers, "the agent answers")
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, self._said()
+        try:
+            peerlock.Agent(self.socket)._transport.call("GET", "/v1/peers")
+            return True
+        except peerlock.Unreachable:
+            return False
+
+    def _said(self) -> str:
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait(PATIENCE)
+        self.log.close()
+        self.folder.cleanup()
+
+
+def eventually(is_so, what: str) -> None:  # type: ignore[no-untyped-def]
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end, f"not within {PATIENCE} s: {what}"
+        time.sleep(0.02)
+
+
+class WithAgent(unittest.TestCase):
+    def setUp(self) -> None:
+        self.running = AgentProcess()
+        self.addCleanup(self.running.stop)
+        self.agent = peerlock.Agent(self.running.socket)
+        self.aio = peerlock.aio.Agent(self.running.socket)
+
+
+class Plain(WithAgent):
+    def test_one_at_a_time_and_numbers_rise(self) -> None:
+        inside, most, numbers = [0], [0], []
+
+        def work() -> None:
+            for _ in range(10):
+                with self.agent.lock("it") as grant:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                    numbers.append(grant.fencing)
+                    time.sleep(0.001)
+                    inside[0] -= 1
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual((most[0], len(numbers)), (1, 40))
+        self.assertEqual(numbers, sorted(set(numbers)))
+
+    def test_slots_and_who_does_not_wait(self) -> None:
+        with self.agent.semaphore("pool", 2, label="a") as first, self.agent.semaphore("pool", 2) as second:
+            self.assertEqual({first.slot, second.slot}, {0, 1})
+            with self.assertRaises(peerlock.NotAcquired) as refused:
+                self.agent.semaphore("pool", wait=0).acquire()
+            self.assertEqual(refused.exception.kind, "not_acquired")
+            holders = self.agent.show("pool")["holders"]
+            self.assertIn("'a'", str(holders))
+        with self.agent.semaphore("pool", 2, wait=0):
+            pass
+
+    def test_another_number_of_slots_is_refused_with_the_agents_words(self) -> None:
+        with self.agent.lock("it"):
+            with self.assertRaises(peerlock.Failed) as refused:
+                self.agent.semaphore("it", 5).acquire()
+        self.assertEqual((refused.exception.kind, refused.exception.fields["has"]), ("slots_mismatch", 1))
+
+    def test_a_wait_ends_in_time_or_when_it_is_released(self) -> None:
+        with self.agent.lock("it"):
+            with self.assertRaises(peerlock.NotAcquired):
+                self.agent.lock("it", wait=0.2).acquire()
+            waiting = self.agent.lock("it")
+            ended: list[BaseException] = []
+
+            def wait() -> None:
+                try:
+                    waiting.acquire()
+                except peerlock.Error as error:
+                    ended.append(error)
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            eventually(lambda: self.agent.show("it")["queue"], "it waits")
+            waiting.release()
+            thread.join(PATIENCE)
+            self.assertEqual(len(ended), 1)
+            eventually(lambda: not self.agent.show("it")["queue"], "its place is free")
+
+    def test_who_loses_its_agent_loses_its_slot(self) -> None:
+        heard = threading.Event()
+        with self.assertRaises(peerlock.Lost):
+            with self.agent.lock("it", ttl=600.0, on_lost=lambda _: heard.set()) as grant:
+                self.running.process.kill()
+                self.assertTrue(grant.lost.wait(PATIENCE))
+                self.assertTrue(heard.wait(PATIENCE))
+                with self.assertRaises(peerlock.Lost):
+                    grant.check()
+
+    def test_an_agent_that_stands_still_counts_as_lost_at_the_leases_end(self) -> None:
+        hold = self.agent.lock("it", ttl=1.0)
+        grant = hold.acquire()
+        self.running.process.send_signal(signal.SIGSTOP)
+        self.assertTrue(grant.lost.wait(PATIENCE))
+        hold.release()
+
+    def test_a_wait_may_be_longer_than_the_lease(self) -> None:
+        first = self.agent.lock("it")
+        first.acquire()
+        threading.Timer(1.0, first.release).start()
+        with self.agent.lock("it", ttl=0.5) as grant:
+            self.assertGreater(grant.waited, 0.5)
+            self.assertFalse(grant.lost.wait(1.0), grant.why)
+
+    def test_leases_are_renewed(self) -> None:
+        with self.agent.lock("it", ttl=0.5) as grant:
+            self.assertFalse(grant.lost.wait(2.0), grant.why)
+
+    def test_the_exception_of_the_body_is_not_hidden(self) -> None:
+        with self.assertRaises(ZeroDivisionError):
+            with self.agent.lock("it"):
+                raise ZeroDivisionError
+        with self.agent.lock("it", wait=0):
+            pass
+
+    def test_nobody_there(self) -> None:
+        with self.assertRaises(peerlock.Unreachable) as nobody:
+            peerlock.Agent("/nonexistent/agent.sock").lock("it").acquire()
+        self.assertIn("peerlock agent", str(nobody.exception))
+
+
+class Asyncio(WithAgent):
+    def test_many_wait_and_each_is_alone(self) -> None:
+        numbers: list[int] = []
+        inside = [0]
+
+        async def work() -> None:
+            async with self.aio.lock("it") as grant:
+                inside[0] += 1
+                self.assertEqual(inside[0], 1)
+                numbers.append(grant.fencing)
+                await asyncio.sleep(0.001)
+                inside[0] -= 1
+
+        async def crowd() -> None:
+            await asyncio.gather(*(work() for _ in range(30)))
+
+        asyncio.run(crowd())
+        self.assertEqual((len(numbers), numbers), (30, sorted(numbers)))
+
+    def test_a_cancelled_wait_leaves_its_place(self) -> None:
+        async def story() -> None:
+            async with self.aio.lock("it"):
+                waiting = asyncio.ensure_future(self._enter())
+                while not self.agent.show("it")["queue"]:
+                    await asyncio.sleep(0.02)
+                waiting.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await waiting
+            eventually(lambda: not self.agent.show("it")["queue"], "its place is free")
+
+        asyncio.run(story())
+
+    async def _enter(self) -> None:
+        async with self.aio.lock("it"):
+            self.fail("it is held by another")
+
+    def test_a_body_whose_slot_is_lost_is_cancelled(self) -> None:
+        async def story() -> None:
+            async with self.aio.lock("it", ttl=600.0):
+                self.running.process.kill()
+                await asyncio.sleep(PATIENCE)
+                self.fail("it goes on without its slot")
+
+        with self.assertRaises(peerlock.Lost):
+            asyncio.run(story())
+
+
+if __name__ == "__main__":
+    unittest.main()
