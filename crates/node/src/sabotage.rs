@@ -13,6 +13,12 @@ pub enum Sabotage {
     LeaseAlarm,
     /// The protocol is not told that a client leaves.
     Release,
+    /// A client is told an end after its session's.
+    Bound,
+    /// A client is told of its detached grant before the register knows of it.
+    Detach,
+    /// What a link has lost is not counted anew.
+    Recount,
 }
 
 #[cfg(feature = "sabotage")]
