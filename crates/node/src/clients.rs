@@ -304,6 +304,12 @@ impl Clients {
         Some((lease.next(), lease.deadline()))
     }
 
+    /// Who has a slot here and is not let in yet, but for those whom the register is to know before.
+    pub fn entering(&self) -> Vec<TicketId> {
+        let is_entering = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
+        self.tickets.iter().filter(|(_, entry)| is_entering(entry)).map(|(ticket, _)| *ticket).collect()
+    }
+
     /// The session stands for longer: whose leases do, and until when.
     pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
         let holding: Vec<TicketId> = self.crowds.values().flat_map(|crowd| crowd.holding.iter().copied()).collect();

@@ -89,13 +89,9 @@ impl Node {
             return self.part_step(resource, mutex::Input::Release(claim));
         };
         self.clients.enter(ticket, grant);
-        match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
-            true => {
-                self.ask_to_detach(ticket, grant, None);
-                if makes(Sabotage::DetachedUntold) {
-                    self.let_in(ticket, self.now);
-                }
-            }
+        let outlives = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
+        match outlives && !makes(Sabotage::Detach) {
+            true => self.ask_to_detach(ticket, grant, None),
             false => self.let_in(ticket, self.now),
         }
     }
@@ -106,7 +102,11 @@ impl Node {
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
-        let bound = self.standing.bound().filter(|_| !entry.is_detached());
+        let bound = self.standing.bound().filter(|_| !entry.is_detached() && !makes(Sabotage::Bound));
+        // It would have to leave at once, so it waits until the session is renewed; or asks again under the next one.
+        if bound.is_some_and(|bound| self.now + entry.wanted.grace.min(bound.grace) >= bound.until) {
+            return;
+        }
         let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
         if !makes(Sabotage::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);

@@ -48,6 +48,7 @@ impl Node {
                 for (ticket, until) in self.clients.extend(bound) {
                     self.effects.push(Effect::Renewed { ticket, until });
                 }
+                self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
             }
         }
     }
