@@ -5,7 +5,7 @@ use peerlock_mutex::{self as mutex, Grant};
 
 use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
-use crate::lease::Verdict;
+use crate::lease::{Bound, Verdict};
 use crate::sabotage::{Sabotage, makes};
 use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
@@ -92,8 +92,25 @@ impl Node {
         let outlives = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
         match outlives && !makes(Sabotage::Detach) {
             true => self.ask_to_detach(ticket, grant, None),
-            false => self.let_in(ticket, self.now),
+            false => self.let_in_if_time(ticket),
         }
+    }
+
+    /// Lets in a ticket whose slot is here, unless it would have to leave at once since the session is about to run out.
+    /// Then the next renewal does, or the end of the session takes the slot away.
+    fn let_in_if_time(&mut self, ticket: TicketId) {
+        let (Some(bound), Some(entry)) = (self.standing.bound(), self.clients.get(ticket)) else { return };
+        if bound.until.since(self.now) > entry.wanted.grace.min(bound.grace) {
+            self.let_in(ticket, self.now);
+        }
+    }
+
+    /// The session stands for longer: who is inside is told, and who could not be let in is.
+    pub(super) fn extend(&mut self, bound: Bound) {
+        for (ticket, until) in self.clients.extend(bound) {
+            self.effects.push(Effect::Renewed { ticket, until });
+        }
+        self.clients.entering().into_iter().for_each(|ticket| self.let_in_if_time(ticket));
     }
 
     /// A ticket whose slot is here is inside, with a lease from then on.
