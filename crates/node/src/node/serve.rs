@@ -89,9 +89,13 @@ impl Node {
             return self.part_step(resource, mutex::Input::Release(claim));
         };
         self.clients.enter(ticket, grant);
-        let outlives = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
-        match outlives && !makes(Sabotage::Detach) {
-            true => self.ask_to_detach(ticket, grant, None),
+        match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
+            true => {
+                self.ask_to_detach(ticket, grant, None);
+                if makes(Sabotage::DetachedUntold) {
+                    self.let_in(ticket, self.now);
+                }
+            }
             false => self.let_in_if_time(ticket),
         }
     }
@@ -119,7 +123,7 @@ impl Node {
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
-        let bound = self.standing.bound().filter(|_| !entry.is_detached() && !makes(Sabotage::Bound));
+        let bound = self.standing.bound().filter(|_| !entry.is_detached());
         let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
         if !makes(Sabotage::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);
