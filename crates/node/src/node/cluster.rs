@@ -124,7 +124,7 @@ impl Node {
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.standing.cluster() {
             Some(ours) if ours != cluster && !makes(Sabotage::HearsForeign) => {
-                self.membership.contacts.refuse(host, cluster, &mut self.news);
+                self.membership.contacts.refuse(host, cluster, &mut self.news)
             }
             Some(_) => self.standing.meet(host, self.now),
             None => {

@@ -96,16 +96,7 @@ impl Node {
                     self.let_in(ticket, self.now);
                 }
             }
-            false => self.let_in_if_time(ticket),
-        }
-    }
-
-    /// Lets in a ticket whose slot is here, unless it would have to leave at once since the session is about to run out.
-    /// Then the next renewal does, or the end of the session takes the slot away.
-    fn let_in_if_time(&mut self, ticket: TicketId) {
-        let (Some(bound), Some(entry)) = (self.standing.bound(), self.clients.get(ticket)) else { return };
-        if bound.until.since(self.now) > entry.wanted.grace.min(bound.grace) {
-            self.let_in(ticket, self.now);
+            false => self.let_in(ticket, self.now),
         }
     }
 
@@ -114,16 +105,20 @@ impl Node {
         for (ticket, until) in self.clients.extend(bound) {
             self.effects.push(Effect::Renewed { ticket, until });
         }
-        self.clients.entering().into_iter().for_each(|ticket| self.let_in_if_time(ticket));
+        self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
     }
 
-    /// A ticket whose slot is here is inside, with a lease from then on.
+    /// A ticket whose slot is here is inside, with a lease from then on; unless it would have to leave at once, since the
+    /// session is about to run out. Then the next renewal lets it in, or the end of the session takes the slot away.
     pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
         let bound = self.standing.bound().filter(|_| !entry.is_detached());
+        if bound.is_some_and(|bound| bound.until.since(self.now) <= entry.wanted.grace.min(bound.grace)) {
+            return;
+        }
         let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
         if !makes(Sabotage::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);
