@@ -304,10 +304,10 @@ impl Clients {
         Some((lease.next(), lease.deadline()))
     }
 
-    /// Who has a slot here and is not let in yet, but for those whom the register is to know before.
+    /// The tickets that have a slot here, end with the session, and were not let in.
     pub fn entering(&self) -> Vec<TicketId> {
-        let is_entering = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
-        self.tickets.iter().filter(|(_, entry)| is_entering(entry)).map(|(ticket, _)| *ticket).collect()
+        let enters = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
+        self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
     }
 
     /// The session stands for longer: whose leases do, and until when.

@@ -9,16 +9,16 @@ pub enum Sabotage {
     Resend = 1,
     /// A confirmation counts for one message more than it says.
     Ack,
+    /// What a link has lost is not counted anew.
+    Recount,
     /// Nobody looks when the lease of a grant ends.
     LeaseAlarm,
     /// The protocol is not told that a client leaves.
     Release,
-    /// A client is told an end after its session's.
-    Bound,
-    /// A client is told of its detached grant before the register knows of it.
-    Detach,
-    /// What a link has lost is not counted anew.
-    Recount,
+    /// A client is told the end of its own lease, also where its session ends before that.
+    BeyondSession,
+    /// A detached grant is told before it is in the register.
+    DetachedUntold,
     /// A session that is over leaves the parts in resources as they are.
     KeepsParts,
     /// A host of another cluster is heard.

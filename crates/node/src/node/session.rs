@@ -44,12 +44,7 @@ impl Node {
         match turn {
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
-            Turn::Extended(bound) => {
-                for (ticket, until) in self.clients.extend(bound) {
-                    self.effects.push(Effect::Renewed { ticket, until });
-                }
-                self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
-            }
+            Turn::Extended(bound) => self.extend(bound),
         }
     }
 
