@@ -304,6 +304,12 @@ impl Clients {
         Some((lease.next(), lease.deadline()))
     }
 
+    /// The tickets that have a slot here, end with the session, and were not let in.
+    pub fn entering(&self) -> Vec<TicketId> {
+        let enters = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
+        self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
+    }
+
     /// The session stands for longer: whose leases do, and until when.
     pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
         let holding: Vec<TicketId> = self.crowds.values().flat_map(|crowd| crowd.holding.iter().copied()).collect();

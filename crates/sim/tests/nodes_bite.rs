@@ -37,13 +37,14 @@ fn seen(mistake: Mistake, seed: u64) -> Option<(u64, String)> {
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 14] = [
+    let table: [(Mistake, u64, &[&str]); 15] = [
         (Mistake::Node(Sabotage::Resend), 0, &[]),
         (Mistake::Node(Sabotage::Ack), 0, &[]),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, &[]),
         (Mistake::Node(Sabotage::Release), 0, &[]),
         (Mistake::Node(Sabotage::BeyondSession), 0, &[]),
         (Mistake::Node(Sabotage::DetachedUntold), 0, &[]),
+        (Mistake::Node(Sabotage::Recount), 0, &[]),
         (Mistake::Node(Sabotage::KeepsParts), 0, &[]),
         (Mistake::Register(InRegister::ReplacesSession), 0, &[]),
         (Mistake::Register(InRegister::AckBeforeDisk), 0, &[]),

@@ -44,11 +44,7 @@ impl Node {
         match turn {
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
-            Turn::Extended(bound) => {
-                for (ticket, until) in self.clients.extend(bound) {
-                    self.effects.push(Effect::Renewed { ticket, until });
-                }
-            }
+            Turn::Extended(bound) => self.extend(bound),
         }
     }
 

@@ -465,3 +465,30 @@ fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() 
     let next = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, next).is_some());
 }
+
+#[test]
+fn nobody_is_let_in_who_would_have_to_leave_at_once() {
+    for heals in [true, false] {
+        let mut world = World::of(3);
+        let first = world.acquire(3, wanted("r"));
+        let next = world.acquire(3, wanted("r"));
+        world.split(&[3]);
+        while !world.heard(3).contains(&Effect::Lost(first)) {
+            world.run(Span::from_millis(100));
+        }
+        world.input(3, Input::Release { call: None, ticket: first });
+        assert_eq!(world.fencing(3, next), None, "the session is about to run out");
+        if heals {
+            world.split(&[]);
+            world.run(Span::from_secs(2));
+            assert_eq!(world.node(3).counters().sessions_lost, 0);
+            assert!(world.fencing(3, next).is_some());
+        } else {
+            world.run(Span::from_secs(10));
+            assert_eq!(world.ended(3, next), None, "it waits for the next session");
+            world.split(&[]);
+            world.run(Span::from_secs(20));
+            assert!(world.fencing(3, next).is_some());
+        }
+    }
+}

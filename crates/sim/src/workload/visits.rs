@@ -137,18 +137,21 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
     world.command(peer, Command::Patience(is_patient))
 }
 
-/// The voters as the newest file knows them, if they are not just being changed; and the voter whose file this host has.
-fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Vec<VoterId>, Option<VoterId>) {
-    let read = |file: &Vec<u8>| {
-        let versions = Versions { min: 1, max: 1 };
-        Register::restart(Config::default(), versions, file, Rng::new(1), Time::ZERO).ok()
+/// The voters, if all their files agree on who they are; and the voter whose file this host has. A voter that has not
+/// heard yet that an old majority is not needed any more still needs it, and so would be lost with a voter of that.
+fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId>, Option<VoterId>) {
+    let read = |host: PeerId| {
+        let file = world.disk(host).register.as_ref()?;
+        Register::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
     };
-    let files = (0..world.residents() as u64).filter_map(|host| world.disk(PeerId::new(host)).register.as_ref());
-    let newest = files.filter_map(read).max_by_key(Register::applied);
-    let settled = newest.filter(|register| register.state().conf().outgoing.is_empty());
-    let voters = settled.map(|register| register.state().conf().voters.iter().copied().collect());
-    let own = world.disk(peer).register.as_ref().and_then(read).map(|register| register.voter());
-    (voters.unwrap_or_default(), own)
+    let files: Vec<Register> = (0..world.residents() as u64).filter_map(|host| read(PeerId::new(host))).collect();
+    let newest = files.iter().max_by_key(|file| file.applied()).map(|file| file.state().conf());
+    let agreed = newest.filter(|conf| {
+        let mut voters = files.iter().filter(|file| conf.voters.contains(&file.voter()));
+        conf.outgoing.is_empty() && voters.all(|file| file.state().conf() == *conf)
+    });
+    let own = read(peer).map(|file| file.voter());
+    (agreed.map(|conf| conf.voters.clone()).unwrap_or_default(), own)
 }
 
 impl Workload<Whole> for InVisits {
