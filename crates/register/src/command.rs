@@ -141,6 +141,12 @@ pub enum Command {
     /// These hosts shall vote, whatever the register would choose itself; it chooses again with `None`. Each one has a
     /// seat as soon as it has a session and has caught up; until all have, nobody loses one.
     Seats(Option<Vec<PeerId>>),
+    /// The leader has applied this change of voters. Who has written this entry down has written with it that the
+    /// change is committed: once it is applied, a majority of the voters will never count with those before.
+    Settle {
+        /// Void if it is not the last change any more.
+        change: u64,
+    },
     /// Everybody understands this version: from here on the log is of it.
     Raise {
         /// The next one.
@@ -164,13 +170,14 @@ impl Command {
             | Self::Seats(_)
             | Self::End { .. }
             | Self::Lapse { .. }
+            | Self::Settle { .. }
             | Self::Raise { .. } => None,
         }
     }
 
     /// Whether only a leader decides this, from what it has counted itself.
     pub fn is_leaders(&self) -> bool {
-        matches!(self, Self::End { .. } | Self::Lapse { .. } | Self::Raise { .. })
+        matches!(self, Self::End { .. } | Self::Lapse { .. } | Self::Settle { .. } | Self::Raise { .. })
     }
 
     /// Whether it is within its bounds, or what is not.
@@ -193,9 +200,12 @@ impl Command {
                 within(most, "a number of voters that cannot be")
             }
             Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
-            Self::Leave { .. } | Self::Attach { .. } | Self::Expel { .. } | Self::Lapse { .. } | Self::Raise { .. } => {
-                Ok(())
-            }
+            Self::Leave { .. }
+            | Self::Attach { .. }
+            | Self::Expel { .. }
+            | Self::Lapse { .. }
+            | Self::Settle { .. }
+            | Self::Raise { .. } => Ok(()),
         }
     }
 }

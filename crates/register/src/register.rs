@@ -267,7 +267,10 @@ impl Register {
             return; // For a voter that was here before.
         }
         if self.state.is_retired(message.from) {
-            return self.send(from, Letter::Retired { voter: message.from });
+            if self.state.unsettled().is_none() {
+                self.send(from, Letter::Retired { voter: message.from });
+            }
+            return;
         }
         self.heard = Some((message.from, from));
         if self.state.seats().get(&message.from).is_some_and(|seat| seat.host != from) {

@@ -86,6 +86,9 @@ pub struct State {
     seats: BTreeMap<VoterId, Seat>,
     last_voter: VoterId,
     conf: Conf,
+    /// How often that has changed, and the last change that a majority of its voters knows of for good.
+    changes: u64,
+    settled: u64,
     /// The hosts that shall vote, if somebody has chosen them.
     chosen: Option<BTreeSet<PeerId>>,
     /// No resource begins with a generation that is not above this: those that were used before a recovery are not
@@ -121,6 +124,8 @@ impl State {
             seats: BTreeMap::new(),
             last_voter: VoterId::new(0),
             conf: Conf::default(),
+            changes: 0,
+            settled: 0,
             chosen: None,
             floor: 0,
             index: Index::default(),
@@ -224,6 +229,13 @@ impl State {
         voter <= self.last_voter && !self.seats.contains_key(&voter)
     }
 
+    /// The last change of voters, if it is not known yet that a majority of those who vote now has its commitment on
+    /// disk. Until then who votes no more keeps its file: a voter that restarts may still count with it, and nobody
+    /// could lead.
+    pub fn unsettled(&self) -> Option<u64> {
+        (self.settled < self.changes).then_some(self.changes)
+    }
+
     /// The hosts of all voters, for who looks for the leader.
     pub fn voter_hosts(&self) -> Vec<PeerId> {
         self.conf.voters.iter().filter_map(|voter| self.seats.get(voter)).map(|seat| seat.host).collect()
@@ -270,6 +282,11 @@ impl State {
                 Outcome::Done
             }
             Command::Raise { .. } => Outcome::Refused(Refusal::Version(self.version)),
+            Command::Settle { change } if change == self.changes => {
+                self.settled = change;
+                Outcome::Done
+            }
+            Command::Settle { .. } => Outcome::Refused(Refusal::OldGeneration),
         }
     }
 
@@ -289,6 +306,7 @@ impl State {
             [&conf.voters, &conf.outgoing, &conf.learners].into_iter().any(|group| group.contains(voter))
         });
         self.conf = conf;
+        self.changes += 1;
     }
 
     fn open(&mut self, host: PeerId, session: Session, info: Info, replaces: Option<SessionId>) -> Outcome {
@@ -356,6 +374,7 @@ impl State {
         self.last_voter = VoterId::new(self.last_voter.get() + GAP);
         self.seats = BTreeMap::from([(self.last_voter, Seat { host, session: None })]);
         self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
+        self.settled = self.changes;
         self.chosen = None;
         self.floor = self.resources.values().map(Resource::generation).fold(self.floor, u64::max) + GAP;
         for (name, resource) in &mut self.resources {

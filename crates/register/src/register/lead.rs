@@ -133,6 +133,8 @@ impl Register {
         if self.versions.has(version) && self.state.can_raise(version) && !under_way.contains(&&raise) {
             lapsed.push(raise);
         }
+        let settle = self.state.unsettled().map(|change| Command::Settle { change });
+        lapsed.extend(settle.filter(|settle| self.state.conf().outgoing.is_empty() && !under_way.contains(&settle)));
         lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
         self.begin_round();
         self.change_voters(now);
@@ -371,7 +373,8 @@ impl Register {
         let seats = learners.filter_map(|voter| self.state.seats().get(voter).map(|seat| (*voter, *seat)));
         for (voter, seat) in seats.collect::<Vec<_>>() {
             if let Some(session) = seat.session {
-                let alone = self.state.seats().values().filter(|it| it.host == seat.host).count() == 1;
+                let seats = self.state.seats().values().filter(|it| it.host == seat.host).count();
+                let alone = seats == 1 && self.state.unsettled().is_none();
                 self.send(seat.host, Letter::Enlist { voter, session, alone });
             }
         }
