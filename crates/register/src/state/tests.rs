@@ -347,6 +347,21 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     assert_eq!(State::decode(&state.encode(), Versions { min: 1, max: 2 }), Ok(state));
 }
 
+/// A voter that was told to go before the others knew for good that it is none was missed when one of them restarted.
+#[test]
+fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
+    let (mut state, _) = three();
+    assert_eq!(state.unsettled(), None);
+    let voters = |all: &[u64]| all.iter().copied().map(VoterId::new).collect();
+    state.configure(Conf { voters: voters(&[2]), outgoing: voters(&[1, 2]), learners: voters(&[]) }, None);
+    state.configure(Conf { voters: voters(&[2]), ..Conf::default() }, None);
+    assert_eq!(state.unsettled(), Some(2));
+    assert_eq!(state.apply(1, Command::Settle { change: 1 }), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.unsettled(), Some(2));
+    assert_eq!(state.apply(1, Command::Settle { change: 2 }), Outcome::Done);
+    assert_eq!(state.unsettled(), None);
+}
+
 #[test]
 fn nothing_grows_without_a_bound() {
     let (mut state, [a, ..]) = three();
