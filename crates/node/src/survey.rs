@@ -1,8 +1,8 @@
-//! Who waits, and where the tokens are: asked of the coordinator, and for `show` of the register before and of the peers
-//! that the coordinator names after that.
+//! Who waits, and where the tokens are: asked of the coordinator, and for `show` of the register before and of the
+//! peers that the coordinator names after that.
 //!
-//! A peer whose clients wait asks at intervals: for their places, and to find out whether a recovery takes long. A client
-//! that wants to see a resource in the whole cluster asks once: a [`Query`].
+//! A peer whose clients wait asks at intervals: for their places, and to find out whether a recovery takes long. A
+//! client that wants to see a resource in the whole cluster asks once: a [`Query`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

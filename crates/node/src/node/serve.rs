@@ -108,8 +108,9 @@ impl Node {
         self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
     }
 
-    /// A ticket whose slot is here is inside, with a lease from then on; unless it would have to leave at once, since the
-    /// session is about to run out. Then the next renewal lets it in, or the end of the session takes the slot away.
+    /// A ticket whose slot is here is inside, with a lease from then on; unless it would have to leave at once, since
+    /// the session is about to run out. Then the next renewal lets it in, or the end of the session takes the slot
+    /// away.
     pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };

@@ -279,8 +279,8 @@ impl Node {
         let name = entry.map(|entry| entry.wanted.name.clone());
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match (outcome, stage) {
-            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease is
-            // shorter than the way to the register.
+            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
+            // is shorter than the way to the register.
             (Outcome::Done, Some((false, _))) if is_late => {
                 name.into_iter().for_each(|name| self.attach(name, fencing));
                 self.end(ticket, Error::Lost);

@@ -262,6 +262,8 @@ fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
 fn who_leaves_in_good_order_is_not_waited_for() {
     for leaves in 1..=3 {
         let mut world = World::of(3);
+        let idle = world.acquire(leaves, wanted("idle"));
+        world.input(leaves, Input::Release { call: None, ticket: idle });
         let holder = world.acquire(leaves, wanted("r"));
         let others: Vec<_> =
             (1..=3).filter(|it| *it != leaves).map(|it| (it, world.acquire(it, wanted("r")))).collect();
@@ -275,9 +277,11 @@ fn who_leaves_in_good_order_is_not_waited_for() {
         world.run(Span::from_millis(400));
         assert!(world.heard(leaves).contains(&Effect::Left), "{leaves}");
         world.kill(leaves);
+        let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
         world.run(Span::from_secs(3));
         assert!(world.fencing(others[1].0, others[1].1).is_some(), "{leaves} has left, and took nothing with it");
+        assert!(world.fencing(others[0].0, rested).is_some(), "not even what nobody wanted");
     }
 }
 
