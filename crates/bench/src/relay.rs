@@ -35,13 +35,13 @@ const STACK: usize = 64 * 1024;
 pub enum Way {
     Straight,
     /// Through a relay, a process of its own.
-    Relayed(Worker),
+    Relayed(Box<Worker>),
 }
 
 impl Way {
     /// Through a relay that keeps nothing back yet.
     pub async fn relayed(crew: &Crew<'_>) -> Result<Self, Error> {
-        Ok(Self::Relayed(crew.start(&["relay"]).await?.0))
+        Ok(Self::Relayed(Box::new(crew.start(&["relay"]).await?.0)))
     }
 
     /// From now on everything takes this long, in each direction. What is under way stays as it is.

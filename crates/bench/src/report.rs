@@ -14,7 +14,7 @@ pub struct Report {
     pub version: &'static str,
     /// How many cores the machine has.
     pub cores: usize,
-    /// How often each case had its turn.
+    /// How often each case without a delay had its turn.
     pub rounds: usize,
     /// What one message costs: half a round trip of 128 bytes on a bare TCP connection between two processes.
     pub floor: Times,
@@ -148,7 +148,7 @@ pub(crate) fn cores() -> usize {
 /// Tables for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (count, cores, rounds) = (self.floor.count, self.cores, self.rounds);
+        let (count, cores) = (self.floor.count, self.cores);
         writeln!(f, "{:<58}{:>8} {:>9} {:>10}", "µs", "p50", "p99", "max")?;
         times(f, &format!("one message: half a round trip by TCP, {count} times"), self.floor)?;
         times(f, "one message after 3 ms of rest", self.floor_after_rest)?;
@@ -158,7 +158,7 @@ impl fmt::Display for Report {
         for Message { delay_ms, times } in &self.delayed {
             self::times(f, &format!("one message that the relay keeps back for {delay_ms} ms"), *times)?;
         }
-        writeln!(f, "\nClients that go in and out all the time, each case in {rounds} turns, on {cores} cores:\n")?;
+        writeln!(f, "\nClients that go in and out all the time, on {cores} cores:\n")?;
         handovers(f, &self.cases)?;
         writeln!(f, "\nHow long they waited, and in which order they got in:\n")?;
         waits(f, &self.cases)?;
@@ -211,7 +211,7 @@ fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
 }
 
 fn waits(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
-    let above = format!("{:^29}│{:^11}│{:^32}", "waits, ms", "longest", "out of order by > 2 messages");
+    let above = format!("{:^29}│{:^11}│{:>30}", "waits, ms", "longest", "out of order by > 2 messages");
     let times = format!("{:>9}{:>10}{:>9} │", "mean", "max", "spread");
     let below = format!("{times}{:>10} │{:>9}{:>11}{:>12}", "× mean", "entries", "of", "by most, ms");
     heading(f, &above, &below)?;

@@ -178,12 +178,12 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
     // Followers go to the leader by the first, and elect it by the second.
     let (peers, elections) = (ports(NODES, way).await?, ports(NODES, way).await?);
     let mut nodes = Vec::new();
-    for node in 0..NODES {
+    for (node, (client, _)) in clients.iter().enumerate() {
         let data = folder.join(format!("node{node}"));
         std::fs::create_dir(&data)?;
         std::fs::write(data.join("myid"), node.to_string())?;
         let config = data.join("zoo.cfg");
-        std::fs::write(&config, zookeeper_config(node, &data, clients[node].0, &peers, &elections))?;
+        std::fs::write(&config, zookeeper_config(node, &data, *client, &peers, &elections))?;
         let (jars, config) = (format!("{ZOOKEEPER_JAR}:{LOG_JAR}"), config.display().to_string());
         let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
         // What Java writes for its own tools would stay behind.
@@ -201,7 +201,7 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
 fn zookeeper_config(
     node: usize,
     data: &Path,
-    clients: SocketAddr,
+    client: SocketAddr,
     peers: &[(SocketAddr, SocketAddr)],
     elections: &[(SocketAddr, SocketAddr)],
 ) -> String {
@@ -209,8 +209,8 @@ fn zookeeper_config(
         "dataDir={}\nclientPortAddress={}\nclientPort={}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
          tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxSessionTimeout={}\n",
         data.display(),
-        clients.ip(),
-        clients.port(),
+        client.ip(),
+        client.port(),
         LEASE.as_millis(),
     );
     for (other, ((own_peer, peer), (own_election, election))) in peers.iter().zip(elections).enumerate() {

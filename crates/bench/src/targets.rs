@@ -138,3 +138,75 @@ fn beside(ours: &Case, other: &Case, targets: &mut Vec<Target>) {
     let what = format!("{name}: spread of waits in ms, beside {who}'s");
     targets.push(Target::at_most(what, ours.spread_ms, other.spread_ms));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Times;
+
+    /// A case in which everything is as it should be, with a median gap of this many messages of 10 µs.
+    fn case(who: &'static str, processes: usize, delay_ms: f64, messages: f64) -> Case {
+        let message = 10.0 + delay_ms * 1e3;
+        let times = |p50_us| Times { count: 5, p50_us, p99_us: p50_us, max_us: p50_us };
+        Case {
+            who,
+            what: "",
+            clients: 8,
+            processes,
+            slots: 1,
+            hold_ms: 0.0,
+            delay_ms,
+            gap: times(messages * message),
+            gap_in_messages: messages,
+            gap_in_messages_after_rest: messages,
+            gaps_per_second: 1e5 / messages,
+            handed_over_within_a_process: 0,
+            entries: 10,
+            entries_per_second: 10.0,
+            share_of_ideal: None,
+            held: times(0.0),
+            wait: times(10.0),
+            mean_wait_ms: 0.01,
+            spread_ms: 0.1 * messages,
+            longest_wait_over_mean: 1.5,
+            out_of_order: 0,
+            most_ahead_ms: 0.0,
+        }
+    }
+
+    /// The words of all targets that were missed, but for which case it is.
+    fn missed(cases: &[Case]) -> Vec<String> {
+        let memory = Memory { through: "", waiting: 0, resources: 0, before_mb: 1.0, resident_mb: 1.0 };
+        let missed = targets(&[], cases, &memory).into_iter().filter(|target| !target.met);
+        missed.map(|target| target.what.rsplit(": ").next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_misses_nothing() {
+        let far = [case("peerlock", 8, 5.0, 1.1), case("etcd", 8, 5.0, 8.0)];
+        let near = [case("peerlock", 2, 0.0, 2.0), case("redis", 2, 0.0, 7.0), case("etcd", 2, 0.0, 300.0)];
+        assert_eq!(missed(&[&far[..], &near].concat()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_shortfall_is_told_by_its_own_target() {
+        let good = || case("peerlock", 2, 0.0, 2.0);
+        let none = Times { count: 0, p50_us: 0.0, p99_us: 0.0, max_us: 0.0 };
+        for (cases, says) in [
+            (vec![Case { out_of_order: 1, ..good() }], "entries out of order by more than two messages"),
+            (vec![Case { longest_wait_over_mean: 3.1, ..good() }], "longest wait as a multiple of the mean"),
+            (vec![case("peerlock", 2, 0.0, 3.1)], "median gap in messages"),
+            (vec![Case { gap: none, gap_in_messages: 0.0, ..good() }], "hand-overs between processes"),
+            (vec![case("peerlock", 8, 5.0, 1.21)], "median gap as a multiple of the delay"),
+            (vec![good(), case("redis", 2, 0.0, 5.9)], "hand-overs, as a multiple of redis's"),
+            (vec![good(), case("etcd", 2, 0.0, 99.0)], "hand-overs, as a multiple of etcd's"),
+            (
+                vec![good(), Case { spread_ms: 0.1, ..case("redis", 2, 0.0, 9.0) }],
+                "spread of waits in ms, beside redis's",
+            ),
+            (vec![case("peerlock", 8, 5.0, 1.1), case("redis", 8, 5.0, 1.0)], "median gap in µs, beside redis's"),
+        ] {
+            assert_eq!(missed(&cases), [says]);
+        }
+    }
+}

@@ -18,12 +18,11 @@ const MOST_TICKS: usize = 6;
 pub fn html(report: &Report, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Hand-over, measured</h1>"));
-    let Report { version, cores, rounds, .. } = report;
+    let Report { version, cores, .. } = report;
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores, each case in \
-             {rounds} turns. One message costs {} µs there, {} µs after a rest.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. One message costs {} µs there, {} µs after a rest.</p>",
             tidy(report.floor.p50_us),
             tidy(report.floor_after_rest.p50_us),
         ),
@@ -195,8 +194,11 @@ fn targets(body: &mut String, targets: &[Target]) {
     put(body, format_args!("</tbody></table></div>"));
 }
 
+/// A column of the table: its name, and where its number comes from.
+type Column = (&'static str, fn(&Case) -> f64);
+
 fn numbers(body: &mut String, cases: &[Case]) {
-    let columns: [(&str, fn(&Case) -> f64); 10] = [
+    let columns: [Column; 10] = [
         ("gap p50, µs", |case| case.gap.p50_us),
         ("p99, µs", |case| case.gap.p99_us),
         ("max, µs", |case| case.gap.max_us),
