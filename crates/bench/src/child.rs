@@ -9,7 +9,7 @@
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
-//! | `delay NANOS`, `to ADDRESS` | see [`crate::relay`] |
+//! | `delay NANOS`, `to ADDRESS` | what the relay is told; see `relay.rs` |
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
