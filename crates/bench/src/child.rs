@@ -9,6 +9,7 @@
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
+//! | `delay NANOS`, `to ADDRESS` | what the relay is told; see `relay.rs` |
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -25,8 +26,8 @@ use peerlock_http::{App, Listener, serve};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::clock;
 use crate::door::{Door, Failure, Pass, Place};
+use crate::{clock, relay};
 
 /// Where a child finds the secret of the bench's cluster. Not among its arguments, which everybody can see.
 pub const SECRET: &str = "PEERLOCK_BENCH_SECRET";
@@ -55,11 +56,15 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["server", program, ref rest @ ..] => Err(Command::new(program).args(rest).exec().into()),
         ["echo"] => echo(),
         ["ping", address] => ping(address.parse()?),
-        ["peer", ref join @ ..] => in_tasks(async || Ok(Place::Peer(peer(join).await?))),
+        ["relay"] => relay::main(),
+        ["peer", listen, advertise, ref join @ ..] => {
+            in_tasks(async || Ok(Place::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
+        }
         ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer(agent(socket, join).await?))),
         ["client", socket] => in_tasks(async || Ok(Place::Agent(Endpoint::Unix(socket.into())))),
         ["etcd", address] => in_tasks(async || Ok(Place::Etcd(address.parse()?))),
         ["redis", address] => in_tasks(async || Ok(Place::Redis(address.parse()?))),
+        ["zookeeper", address] => in_tasks(async || Ok(Place::ZooKeeper(address.parse()?))),
         _ => Err("there is no such part in a bench".into()),
     }
 }
@@ -101,29 +106,32 @@ fn ping(address: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-fn unknown(line: &str) -> Failure {
+/// That the parent said something strange.
+pub fn unknown(line: &str) -> Failure {
     format!("told what it does not know: {line}").into()
 }
 
-fn say(text: &str) -> std::io::Result<()> {
+/// Says something to the parent.
+pub fn say(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
 }
 
-/// A peer of its own, on a port of its own.
-async fn peer(join: &[&str]) -> Result<Peer, Failure> {
+/// A peer of its own, which tells the others to find it where it advertises.
+async fn peer(listen: SocketAddr, advertise: SocketAddr, join: &[&str]) -> Result<Peer, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
-    let builder = Peer::builder().listen("127.0.0.1:0".parse()?).secret(secret);
+    let builder = Peer::builder().listen(listen).advertise(advertise).secret(secret);
     let builder = join.iter().fold(builder, |builder, address| builder.join(*address));
     let peer = builder.start().await?;
-    say(&peer.address().to_string())?;
+    say(&peer.advertised().to_string())?;
     Ok(peer)
 }
 
 /// The same, with an agent's API on a Unix socket.
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
-    let peer = peer(join).await?;
+    let any_port = ([127, 0, 0, 1], 0).into();
+    let peer = peer(any_port, any_port, join).await?;
     let listener = Listener::bind(&Endpoint::Unix(socket.into()), None).await?;
     tokio::spawn(serve(vec![listener], App::new(peer.service().clone()), std::future::pending()));
     Ok(peer)

@@ -87,7 +87,13 @@ impl Worker {
         answer.iter().map(line).collect()
     }
 
-    fn failed(&self, why: &str) -> Error {
+    /// That it did not do what it should.
+    pub fn failed(&self, why: &str) -> Error {
         Error::Child { who: self.who.clone(), why: why.to_owned() }
     }
+}
+
+/// The first of the lines that a child has said.
+pub fn said(words: &[String]) -> &str {
+    words.first().map_or("", String::as_str)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerlock::{Agent, Client, Endpoint, Granted, Peer, Request};
 
-use crate::{etcd, redis};
+use crate::{etcd, redis, zookeeper};
 
 /// What went wrong, in words: the parent tells them to the person.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -19,6 +19,7 @@ pub enum Place {
     Agent(Endpoint),
     Etcd(SocketAddr),
     Redis(SocketAddr),
+    ZooKeeper(SocketAddr),
 }
 
 /// One client at the door of one resource.
@@ -26,6 +27,7 @@ pub enum Door {
     Ours { client: Client, request: Request, granted: Option<Granted> },
     Etcd(etcd::Client),
     Redis(redis::Client),
+    ZooKeeper(zookeeper::Client),
 }
 
 /// Slot and fencing number.
@@ -44,6 +46,7 @@ impl Place {
             }
             Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name).await?),
             Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
+            Self::ZooKeeper(address) => Door::ZooKeeper(zookeeper::Client::connect(*address, name).await?),
         })
     }
 
@@ -56,7 +59,7 @@ impl Place {
         match self {
             Self::Peer(peer) => Ok(peer.client()),
             Self::Agent(endpoint) => Ok(Agent::at(endpoint.clone(), None).client()),
-            Self::Etcd(_) | Self::Redis(_) => Err("a server to compare with is no peer".into()),
+            Self::Etcd(_) | Self::Redis(_) | Self::ZooKeeper(_) => Err("a server to compare with is no peer".into()),
         }
     }
 }
@@ -64,8 +67,10 @@ impl Place {
 impl Door {
     /// Makes the resource ready to be entered.
     pub async fn found(&mut self) -> Result<(), Failure> {
-        if let Self::Redis(client) = self {
-            return client.found().await;
+        match self {
+            Self::Redis(client) => return client.found().await,
+            Self::ZooKeeper(client) => client.found().await?,
+            Self::Ours { .. } | Self::Etcd(_) => {}
         }
         self.enter().await?;
         self.leave().await
@@ -80,6 +85,7 @@ impl Door {
             }
             Self::Etcd(client) => client.lock().await.map(|fencing| (0, fencing)),
             Self::Redis(client) => client.take().await.map(|()| (0, 0)),
+            Self::ZooKeeper(client) => client.lock().await.map(|fencing| (0, fencing)),
         }
     }
 
@@ -92,6 +98,7 @@ impl Door {
             },
             Self::Etcd(client) => client.unlock().await,
             Self::Redis(client) => client.give().await,
+            Self::ZooKeeper(client) => client.unlock().await,
         }
     }
 }

@@ -7,17 +7,16 @@ use crate::Against;
 pub enum Error {
     /// A server to compare with is not there.
     #[error(
-        "{program} cannot be started ({source}): install it ({package} in Debian), or do without --against {against}"
+        "{against} is not installed here ({missing} is missing): install it ({package} in Debian), or do without \
+         --against {against}"
     )]
     NoServer {
         /// What was asked for.
         against: Against,
-        /// What should have run.
-        program: &'static str,
+        /// The program or file that is not there.
+        missing: &'static str,
         /// Where it comes from.
         package: &'static str,
-        /// What the system said.
-        source: io::Error,
     },
     /// A server to compare with does not answer.
     #[error("{against} was started and does not answer: {why}. Its last words: {words}")]

@@ -5,8 +5,9 @@
 //!   bench (the parent)                       measures nothing itself, and sleeps while others do
 //!     ├── ping ◄── TCP ──► echo              what one message costs: half a round trip
 //!     ├── peer ◄── links ──► peer …          each with its share of the clients
-//!     ├── etcd, redis                        servers to compare with, in a temporary folder
-//!     └── etcd and redis clients             as many as the peers have, in as many processes
+//!     ├── etcd, redis, zookeeper             servers to compare with, in a temporary folder
+//!     ├── their clients                      as many as the peers have, in as many processes
+//!     └── relay                              between all of them, where messages are to take a while
 //! ```
 //!
 //! Every client notes when it asked, entered and left on `CLOCK_MONOTONIC`, which is one clock for the whole machine;
@@ -19,16 +20,23 @@
 pub mod child;
 mod clock;
 mod crew;
+mod distance;
 mod door;
 mod error;
 mod etcd;
+mod floor;
 mod plan;
 mod redis;
+mod relay;
 mod report;
 mod server;
+mod setting;
 mod statistics;
+mod targets;
+mod zookeeper;
 
 pub use error::Error;
 pub use plan::{Against, Options, Progress, run};
-pub use report::{Case, Memory, Report, Target, Uncontended};
+pub use report::{Case, Memory, Message, Report, Uncontended};
 pub use statistics::Times;
+pub use targets::Target;

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
 
-use crate::child::STAGGER;
-use crate::crew::{Crew, Worker};
-use crate::report::{Case, Memory, Report, Uncontended, cores};
+use crate::Error;
+use crate::crew::{Crew, Worker, said};
+use crate::distance;
+use crate::floor::Floor;
+use crate::relay::Way;
+use crate::report::{Case, Memory, Report, Uncontended};
 use crate::server::Server;
-use crate::statistics::{Entry, Times, Turn, spread, turn};
-use crate::{Error, clock};
+use crate::setting::{PEERS, Setting};
+use crate::statistics::Times;
 
 /// A server to compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,14 +24,24 @@ pub enum Against {
     Etcd,
     /// A list with one token.
     Redis,
+    /// Ephemeral sequential nodes, each watched by the next.
+    ZooKeeper,
+}
+
+impl Against {
+    /// As it is asked for.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Etcd => "etcd",
+            Self::Redis => "redis",
+            Self::ZooKeeper => "zookeeper",
+        }
+    }
 }
 
 impl fmt::Display for Against {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Etcd => "etcd",
-            Self::Redis => "redis",
-        })
+        f.write_str(self.name())
     }
 }
 
@@ -42,6 +54,8 @@ pub struct Options {
     pub quick: bool,
     /// What to compare with.
     pub against: Vec<Against>,
+    /// How long messages are kept back on their way in further cases, for each of these.
+    pub delays: Vec<Duration>,
 }
 
 /// How far it is.
@@ -53,9 +67,6 @@ pub enum Progress {
     Step(String),
 }
 
-/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
-/// they are spread over all of them, how a few cores are shared by many processes is measured, too.
-const PEERS: usize = 8;
 /// The clients of each hand-over case; as many in a line where others are compared.
 const CLIENTS: [usize; 4] = [2, 8, 32, 100];
 const COMPARED: usize = 32;
@@ -63,8 +74,6 @@ const COMPARED: usize = 32;
 const SLOTS: u32 = 3;
 const SLOT_CLIENTS: usize = 100;
 const HOLD: Duration = Duration::from_millis(10);
-/// As long as a slot of the semaphore's case is quiet.
-const REST: Duration = Duration::from_millis(3);
 /// A lock whose holders stay long enough to know who comes next.
 const CALM_CLIENTS: usize = 8;
 const CALM_HOLD: Duration = Duration::from_millis(1);
@@ -73,23 +82,27 @@ const WAITING: usize = 1000;
 const RESOURCES: usize = 100;
 
 /// How long everything takes.
-struct Pace {
+pub(crate) struct Pace {
     rounds: usize,
     /// How long a turn of a hand-over case is counted, and how long a turn of the semaphore's.
     turn: Duration,
     long_turn: Duration,
     pings: usize,
     alone: usize,
+    /// The same where messages are kept back: what comes of a turn varies less there, and takes longer.
+    pub far_rounds: usize,
+    /// Of a turn, in messages.
+    pub far_turn: u32,
+    pub far_pings: usize,
 }
 
 impl Pace {
     fn new(quick: bool) -> Self {
         let (ms, s) = (Duration::from_millis, Duration::from_secs);
-        if quick {
-            Self { rounds: 1, turn: ms(200), long_turn: ms(500), pings: 500, alone: 500 }
-        } else {
-            Self { rounds: 5, turn: s(1), long_turn: s(3), pings: 2_000, alone: 5_000 }
-        }
+        let (far_rounds, far_turn, far_pings) = if quick { (1, 30, 3) } else { (2, 150, 20) };
+        let (rounds, turn, long_turn) = if quick { (1, ms(200), ms(500)) } else { (5, s(1), s(3)) };
+        let (pings, alone) = if quick { (500, 500) } else { (2_000, 5_000) };
+        Self { rounds, turn, long_turn, pings, alone, far_rounds, far_turn, far_pings }
     }
 }
 
@@ -109,78 +122,48 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Repo
     })
 }
 
-/// One case and what it came to so far.
-struct Setting {
-    who: &'static str,
-    what: &'static str,
-    clients: usize,
-    /// How many processes the clients are spread over.
-    processes: usize,
-    slots: u32,
-    hold: Duration,
-    /// Which of the crews.
-    crew: usize,
-    turns: Vec<Turn>,
-}
-
-impl Setting {
-    fn handover(crew: usize, who: &'static str, what: &'static str, clients: usize) -> Self {
-        let processes = cores().clamp(2, PEERS).min(clients);
-        Self { who, what, clients, processes, slots: 1, hold: Duration::ZERO, crew, turns: Vec::new() }
-    }
-
-    /// Spread over all peers.
-    fn crowded(self) -> Self {
-        Self { processes: self.clients.min(PEERS), ..self }
-    }
-
-    fn name(&self) -> String {
-        format!("bench-{}-{}-{}-{}", self.who, self.clients, self.processes, self.slots)
-    }
-
-    /// Until everybody has stood in line once: then the line is as it will be.
-    fn warm_up(&self) -> Duration {
-        let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
-        STAGGER * clients + self.hold * clients / self.slots + Duration::from_millis(50)
-    }
-}
-
 async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
     for against in &options.against {
-        against.check().await?;
+        against.check()?;
     }
     let pace = Pace::new(options.quick);
     let crew = Crew { program: &options.program, secret: secret()? };
-    let cases = CLIENTS.len() + 3 + options.against.len();
-    progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1) as u64));
-    progress(Progress::Step("starting peers".to_owned()));
+    let cases = CLIENTS.len() + 3 + 3 * options.against.len();
+    let far = distance::steps(options, &pace);
+    progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1 + far) as u64));
+    let mut near = near(options, &pace, &crew, progress).await?;
+    let far = distance::measure(options, &pace, &crew, progress).await?;
+    near.cases.extend(far.cases);
+    let Near { messages: (floor, rested), alone, cases, memory } = near;
+    Ok(Report::new(pace.rounds, (floor, rested, far.messages), alone, cases, memory))
+}
 
+/// What was measured without a delay.
+struct Near {
+    messages: (Times, Times),
+    alone: Vec<Uncontended>,
+    cases: Vec<Case>,
+    memory: Memory,
+}
+
+/// Everybody on one machine, and nothing between them.
+async fn near(
+    options: &Options,
+    pace: &Pace,
+    crew: &Crew<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Near, Error> {
+    progress(Progress::Step("starting peers".to_owned()));
     let (_echo, address) = crew.start(&["echo"]).await?;
     let mut floor = Floor::new(crew.start(&["ping", said(&address)]).await?.0, pace.pings);
-    let mut crews = vec![peers(&crew, PEERS).await?];
-    let mut pair = Pair::start(&crew).await?;
-    let mut settings: Vec<Setting> =
-        CLIENTS.iter().map(|&clients| Setting::handover(0, "peerlock", "a lock between peers", clients)).collect();
-    let crowded = Setting::handover(0, "peerlock", "a lock between peers", COMPARED).crowded();
-    let mut semaphore = Setting::handover(0, "peerlock", "a semaphore between peers", SLOT_CLIENTS).crowded();
-    (semaphore.slots, semaphore.hold) = (SLOTS, HOLD);
-    let mut calm = Setting::handover(0, "peerlock", "a lock between peers", CALM_CLIENTS).crowded();
-    calm.hold = CALM_HOLD;
-    settings.extend([crowded, calm, semaphore]);
+    let mut crews = vec![peers(crew, PEERS, &mut Way::Straight).await?];
+    let mut pair = Pair::start(crew).await?;
+    let mut settings = our_settings();
     let mut servers: Vec<Server> = Vec::new();
     for &against in &options.against {
-        let server = against.start(&crew).await?;
-        let (who, address) = (against.to_string(), server.address.to_string());
-        let mut clients = Vec::new();
-        for _ in 0..PEERS {
-            clients.push(crew.start(&[&who, &address]).await?.0);
-        }
-        let who = match against {
-            Against::Etcd => "etcd",
-            Against::Redis => "redis",
-        };
-        settings.push(Setting::handover(crews.len(), who, server.what, COMPARED));
-        crews.push(clients);
+        let server = against.start(crew, &mut Way::Straight).await?;
+        settings.extend(their_settings(crews.len(), against.name(), server.what));
+        crews.push(clients(crew, against, &server).await?);
         servers.push(server);
     }
 
@@ -197,17 +180,32 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
             progress(Progress::Step(format!("{}, {} clients", setting.who, setting.clients)));
             floor.measure().await?;
             let length = if setting.hold.is_zero() { pace.turn } else { pace.long_turn };
-            let turn = contend(&mut crews[setting.crew], setting, length).await?;
-            setting.turns.push(turn);
+            setting.contend(&mut crews[setting.crew], length).await?;
         }
     }
     progress(Progress::Step("waiting clients".to_owned()));
     let memory = pair.memory().await?;
-    let (floor, rested) = (Times::of(floor.times), Times::of(floor.rested));
+    let messages = floor.times();
     let alone = [("the library", library), ("an agent's socket", socket)];
     let alone = alone.map(|(through, times)| Uncontended { through, times: Times::of(times) }).into();
-    let cases = settings.into_iter().map(|setting| case(setting, floor, rested)).collect();
-    Ok(Report::new(pace.rounds, (floor, rested), alone, cases, memory))
+    let cases = settings.into_iter().map(|setting| setting.case(messages)).collect();
+    Ok(Near { messages, alone, cases, memory })
+}
+
+fn our_settings() -> Vec<Setting> {
+    let lock = |clients| Setting::handover(0, "peerlock", "a lock between peers", clients);
+    let semaphore = Setting { slots: SLOTS, what: "a semaphore between peers", ..lock(SLOT_CLIENTS) };
+    let mut settings: Vec<Setting> = CLIENTS.map(lock).into();
+    settings.push(lock(COMPARED).crowded());
+    settings.push(lock(CALM_CLIENTS).crowded().hold(CALM_HOLD));
+    settings.push(semaphore.crowded().hold(HOLD));
+    settings
+}
+
+/// The same as ours, where they are compared.
+fn their_settings(crew: usize, who: &'static str, what: &'static str) -> [Setting; 3] {
+    let lock = |clients| Setting::handover(crew, who, what, clients);
+    [lock(COMPARED), lock(COMPARED).crowded(), lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)]
 }
 
 fn secret() -> Result<String, Error> {
@@ -216,97 +214,27 @@ fn secret() -> Result<String, Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A cluster of this many peers.
-async fn peers(crew: &Crew<'_>, count: usize) -> Result<Vec<Worker>, Error> {
-    let (first, address) = crew.start(&["peer"]).await?;
-    let mut all = vec![first];
-    for _ in 1..count {
-        all.push(crew.start(&["peer", said(&address)]).await?.0);
+/// A cluster of this many peers. Each says that it is where the others have to go to reach it.
+pub(crate) async fn peers(crew: &Crew<'_>, count: usize, way: &mut Way) -> Result<Vec<Worker>, Error> {
+    let (mut all, mut first) = (Vec::new(), None);
+    for _ in 0..count {
+        let listen = way.port()?;
+        let (listen, advertise) = (listen.to_string(), way.to(listen).await?.to_string());
+        let part = ["peer", &listen, &advertise].into_iter().chain(first.as_deref()).collect::<Vec<_>>();
+        let (peer, address) = crew.start(&part).await?;
+        all.push(peer);
+        first.get_or_insert_with(|| said(&address).to_owned());
     }
     Ok(all)
 }
 
-/// The first word.
-fn said(words: &[String]) -> &str {
-    words.first().map_or("", String::as_str)
-}
-
-/// What one message costs: half of each round trip.
-struct Floor {
-    ping: Worker,
-    pings: usize,
-    times: Vec<u64>,
-    /// The same where nothing was sent for a while: processes and processors have gone to sleep.
-    rested: Vec<u64>,
-}
-
-impl Floor {
-    fn new(ping: Worker, pings: usize) -> Self {
-        Self { ping, pings, times: Vec::new(), rested: Vec::new() }
+/// As many processes as there are peers, with clients of a server: each process goes to the next of its nodes.
+pub(crate) async fn clients(crew: &Crew<'_>, against: Against, server: &Server) -> Result<Vec<Worker>, Error> {
+    let mut all = Vec::new();
+    for node in server.addresses.iter().cycle().take(PEERS) {
+        all.push(crew.start(&[against.name(), &node.to_string()]).await?.0);
     }
-
-    async fn measure(&mut self) -> Result<(), Error> {
-        let Self { ping, pings, times, rested } = self;
-        for (rounds, pause, times) in [(*pings, Duration::ZERO, times), (*pings / 40, REST, rested)] {
-            let answer = ping.ask(&format!("ping {rounds} {}", clock::nanos(pause))).await?;
-            times.extend(ping.numbers::<1>(&answer)?.into_iter().map(|[round]| round / 2));
-        }
-        Ok(())
-    }
-}
-
-/// One turn of a case: all clients come in turns, and go in and out until the time is over.
-async fn contend(workers: &mut [Worker], setting: &Setting, length: Duration) -> Result<Turn, Error> {
-    let (name, slots, processes) = (setting.name(), setting.slots, setting.processes);
-    workers[0].ask(&format!("found {name} {slots}")).await?;
-    // For the order to reach everybody before it begins.
-    let begin = clock::now() + clock::nanos(Duration::from_millis(100));
-    let start = begin + clock::nanos(setting.warm_up());
-    let end = start + clock::nanos(length);
-    let hold = clock::nanos(setting.hold);
-    for (process, worker) in workers[..processes].iter_mut().enumerate() {
-        let clients = (setting.clients + processes - 1 - process) / processes;
-        worker.tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {end}")).await?;
-    }
-    // Reading what they say while they work would take the time of theirs.
-    sleep(clock::until(end)).await;
-    let mut entries = Vec::new();
-    for (process, worker) in workers[..processes].iter_mut().enumerate() {
-        let answer = worker.answer().await?;
-        for [slot, fencing, asked, entered, left] in worker.numbers(&answer)? {
-            entries.push(Entry { process, slot: slot as u32, fencing, asked, entered, left });
-        }
-    }
-    turn(entries, start, end).map_err(|what| Error::Broken { who: setting.who.to_owned(), what })
-}
-
-fn case(setting: Setting, floor: Times, rested: Times) -> Case {
-    let all = |part: fn(&Turn) -> &Vec<u64>| setting.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
-    let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
-    let seconds = setting.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
-    let (spread_ms, mean_wait_ms) = spread(&waits);
-    let per_second = waits.len() as f64 / seconds;
-    let ideal = (!setting.hold.is_zero()).then(|| f64::from(setting.slots) / setting.hold.as_secs_f64());
-    Case {
-        who: setting.who,
-        what: setting.what,
-        clients: setting.clients,
-        processes: setting.processes,
-        slots: setting.slots,
-        hold_ms: setting.hold.as_secs_f64() * 1e3,
-        gap,
-        gap_in_messages: gap.p50_us / floor.p50_us,
-        gap_in_messages_after_rest: gap.p50_us / rested.p50_us,
-        gaps_per_second: gap.count as f64 / seconds,
-        handed_over_within_a_process: setting.turns.iter().map(|turn| turn.gaps_within).sum(),
-        entries: waits.len(),
-        entries_per_second: per_second,
-        share_of_ideal: ideal.map(|ideal| per_second / ideal),
-        held: Times::of(all(|turn| &turn.holds)),
-        wait: Times::of(waits),
-        mean_wait_ms,
-        spread_ms,
-    }
+    Ok(all)
 }
 
 /// A peer, and an agent with a client process of its own.
@@ -321,7 +249,7 @@ impl Pair {
     async fn start(crew: &Crew<'_>) -> Result<Self, Error> {
         let folder = tempfile::tempdir()?;
         let socket = folder.path().join("agent.sock").display().to_string();
-        let (peer, address) = crew.start(&["peer"]).await?;
+        let (peer, address) = crew.start(&["peer", "127.0.0.1:0", "127.0.0.1:0"]).await?;
         let (agent, _) = crew.start(&["agent", &socket, said(&address)]).await?;
         let (client, _) = crew.start(&["client", &socket]).await?;
         Ok(Self { peer, agent, client, _folder: folder })

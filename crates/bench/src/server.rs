@@ -8,25 +8,38 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::process::Child;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::crew::Crew;
-use crate::door::Place;
+use crate::door::{LEASE, Place};
+use crate::relay::Way;
 use crate::{Against, Error};
 
-/// How many nodes etcd has: the fewest that survive the loss of one.
-const ETCD_NODES: usize = 3;
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How many nodes etcd and ZooKeeper have: the fewest that survive the loss of one.
+const NODES: usize = 3;
+/// How long a server may take to answer: three Java machines on two cores need some of it.
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Where Debian has ZooKeeper; it names all else that it needs itself.
+const ZOOKEEPER_JAR: &str = "/usr/share/java/zookeeper.jar";
+/// What prints its log, if that is installed.
+const LOG_JAR: &str = "/usr/share/java/slf4j-simple.jar";
 
 /// A server, or several that are one. They are killed when this is dropped, and what they wrote is removed.
 pub struct Server {
-    pub address: SocketAddr,
+    /// Where clients go: one for each node.
+    pub addresses: Vec<SocketAddr>,
     /// What is compared, in words.
     pub what: &'static str,
     _nodes: Vec<Child>,
-    _folder: TempDir,
+    folder: TempDir,
+}
+
+/// How a server is started: the arguments of each of its nodes.
+struct Start {
+    addresses: Vec<SocketAddr>,
+    what: &'static str,
+    nodes: Vec<Vec<String>>,
 }
 
 impl Against {
@@ -35,46 +48,42 @@ impl Against {
         match self {
             Self::Etcd => ("etcd", "etcd-server"),
             Self::Redis => ("redis-server", "redis-server"),
+            Self::ZooKeeper => ("java", "zookeeper"),
         }
     }
 
     /// Says so if it is not installed, before anything else is done.
-    pub(crate) async fn check(self) -> Result<(), Error> {
+    pub(crate) fn check(self) -> Result<(), Error> {
         let (program, package) = self.program();
-        let mut command = tokio::process::Command::new(program);
-        let status = command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().await;
-        status.map(drop).map_err(|source| Error::NoServer { against: self, program, package, source })
+        let is_there = |what: &str| {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            std::env::split_paths(&path).any(|folder| folder.join(what).is_file())
+        };
+        let missing = match self {
+            _ if !is_there(program) => program,
+            Self::ZooKeeper if !Path::new(ZOOKEEPER_JAR).is_file() => ZOOKEEPER_JAR,
+            Self::Etcd | Self::Redis | Self::ZooKeeper => return Ok(()),
+        };
+        Err(Error::NoServer { against: self, missing, package })
     }
 
-    /// Starts it, and waits until it works.
-    pub(crate) async fn start(self, crew: &Crew<'_>) -> Result<Server, Error> {
+    /// Starts it so that it is reached by that way, and waits until it works.
+    pub(crate) async fn start(self, crew: &Crew<'_>, way: &mut Way) -> Result<Server, Error> {
         let folder = tempfile::tempdir()?;
-        let (program, _) = self.program();
-        let (address, nodes, what) = match self {
-            Self::Etcd => {
-                let ports = free_ports(2 * ETCD_NODES)?;
-                let nodes = (0..ETCD_NODES).map(|node| etcd_arguments(&ports, node, folder.path())).collect();
-                (ports[0], nodes, "lock of the v3 API by the JSON gateway, 3 nodes, each write on the disks of two")
-            }
-            Self::Redis => {
-                let address = free_ports(1)?[0];
-                let nodes: Vec<Vec<String>> = vec![redis_arguments(address, folder.path())];
-                (
-                    address,
-                    nodes,
-                    "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe",
-                )
-            }
+        let Start { addresses, what, nodes } = match self {
+            Self::Etcd => etcd(folder.path(), way).await?,
+            Self::Redis => redis(folder.path(), way).await?,
+            Self::ZooKeeper => zookeeper(folder.path(), way).await?,
         };
         let mut running = Vec::new();
         for arguments in nodes {
-            let part: Vec<&str> = ["server", program].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+            let part = ["server", self.program().0].into_iter().chain(arguments.iter().map(String::as_str));
             let log = File::options().create(true).append(true).open(folder.path().join("log"))?;
-            let mut command = crew.command(&part);
+            let mut command = crew.command(&part.collect::<Vec<_>>());
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(folder.path());
             running.push(command.spawn()?);
         }
-        let server = Server { address, what, _nodes: running, _folder: folder };
+        let server = Server { addresses, what, _nodes: running, folder };
         server.wait(self).await?;
         Ok(server)
     }
@@ -83,57 +92,136 @@ impl Against {
         match self {
             Self::Etcd => Place::Etcd(address),
             Self::Redis => Place::Redis(address),
+            Self::ZooKeeper => Place::ZooKeeper(address),
         }
     }
 }
 
 impl Server {
-    /// Until somebody could go in and out.
+    /// Until somebody could go in and out at each of the nodes.
     async fn wait(&self, against: Against) -> Result<(), Error> {
-        let place = against.place(self.address);
-        let works = async || place.door("ready", 1).await?.found().await;
-        let mut why = "it was not asked in time".to_owned();
-        let until = tokio::time::Instant::now() + PATIENCE;
-        while tokio::time::Instant::now() < until {
-            match tokio::time::timeout(PATIENCE, works()).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => why = error.to_string(),
-                Err(late) => why = late.to_string(),
+        let until = Instant::now() + PATIENCE;
+        for &address in &self.addresses {
+            let place = against.place(address);
+            let works = async || place.door("ready", 1).await?.found().await;
+            loop {
+                let why = match timeout_at(until, works()).await {
+                    Ok(Ok(())) => break,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "there was no answer in time".to_owned(),
+                };
+                if Instant::now() >= until {
+                    let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                    let words = log.lines().next_back().unwrap_or("none").to_owned();
+                    return Err(Error::Mute { against, why, words });
+                }
+                sleep(LOOK_EVERY).await;
             }
-            sleep(LOOK_EVERY).await;
         }
-        let log = std::fs::read_to_string(self._folder.path().join("log")).unwrap_or_default();
-        let words = log.lines().next_back().unwrap_or("none").to_owned();
-        Err(Error::Mute { against, why, words })
+        Ok(())
     }
 }
 
-fn etcd_arguments(ports: &[SocketAddr], node: usize, folder: &Path) -> Vec<String> {
-    let url = |port: usize| format!("http://{}", ports[port]);
-    let peer = |node: usize| url(ETCD_NODES + node);
-    let cluster: Vec<String> = (0..ETCD_NODES).map(|node| format!("node{node}={}", peer(node))).collect();
-    [
-        ("--name", format!("node{node}")),
-        ("--data-dir", folder.join(format!("node{node}")).display().to_string()),
-        ("--listen-client-urls", url(node)),
-        ("--advertise-client-urls", url(node)),
-        ("--listen-peer-urls", peer(node)),
-        ("--initial-advertise-peer-urls", peer(node)),
-        ("--initial-cluster", cluster.join(",")),
-        ("--initial-cluster-state", "new".to_owned()),
-    ]
-    .into_iter()
-    .flat_map(|(flag, value)| [flag.to_owned(), value])
-    .collect()
+/// Some ports of their own, and where others find them.
+async fn ports(count: usize, way: &mut Way) -> Result<Vec<(SocketAddr, SocketAddr)>, Error> {
+    let mut ports = Vec::new();
+    for port in free_ports(count)? {
+        ports.push((port, way.to(port).await?));
+    }
+    Ok(ports)
 }
 
-fn redis_arguments(address: SocketAddr, folder: &Path) -> Vec<String> {
+fn told(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
+    ports.iter().map(|(_, told)| *told).collect()
+}
+
+async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+    let (clients, peers) = (ports(NODES, way).await?, ports(NODES, way).await?);
+    let url = |address: SocketAddr| format!("http://{address}");
+    let cluster: Vec<String> = (0..NODES).map(|node| format!("node{node}={}", url(peers[node].1))).collect();
+    let arguments = |node: usize| {
+        [
+            ("--name", format!("node{node}")),
+            ("--data-dir", folder.join(format!("node{node}")).display().to_string()),
+            ("--listen-client-urls", url(clients[node].0)),
+            ("--advertise-client-urls", url(clients[node].1)),
+            ("--listen-peer-urls", url(peers[node].0)),
+            ("--initial-advertise-peer-urls", url(peers[node].1)),
+            ("--initial-cluster", cluster.join(",")),
+            ("--initial-cluster-state", "new".to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect()
+    };
+    Ok(Start {
+        addresses: told(&clients),
+        what: "lock of the v3 API by the JSON gateway, 3 nodes, each write on the disks of two",
+        nodes: (0..NODES).map(arguments).collect(),
+    })
+}
+
+async fn redis(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+    let clients = ports(1, way).await?;
+    let address = clients[0].0;
     let (ip, port, folder) = (address.ip().to_string(), address.port().to_string(), folder.display().to_string());
-    ["--bind", &ip, "--port", &port, "--dir", &folder, "--save", "", "--appendonly", "no"].map(str::to_owned).into()
+    let arguments = ["--bind", &ip, "--port", &port, "--dir", &folder, "--save", "", "--appendonly", "no"];
+    Ok(Start {
+        addresses: told(&clients),
+        what: "a token passed with BLPOP and RPUSH, 1 node; no lease, no fencing, not on disk: not safe",
+        nodes: vec![arguments.map(str::to_owned).into()],
+    })
+}
+
+async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
+    let clients = ports(NODES, way).await?;
+    // Followers go to the leader by the first, and elect it by the second.
+    let (peers, elections) = (ports(NODES, way).await?, ports(NODES, way).await?);
+    let mut nodes = Vec::new();
+    for (node, (client, _)) in clients.iter().enumerate() {
+        let data = folder.join(format!("node{node}"));
+        std::fs::create_dir(&data)?;
+        std::fs::write(data.join("myid"), node.to_string())?;
+        let config = data.join("zoo.cfg");
+        std::fs::write(&config, zookeeper_config(node, &data, *client, &peers, &elections))?;
+        let (jars, config) = (format!("{ZOOKEEPER_JAR}:{LOG_JAR}"), config.display().to_string());
+        let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+        // What Java writes for its own tools would stay behind.
+        let (log, no_files) = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-XX:-UsePerfData");
+        nodes.push([no_files, "-Xmx256m", log, "-cp", &jars, main, &config].map(str::to_owned).into());
+    }
+    Ok(Start {
+        addresses: told(&clients),
+        what: "ephemeral sequential nodes, each watched by the next, 3 nodes, each write on the disks of two",
+        nodes,
+    })
+}
+
+/// A node listens on its own ports, and is told where it finds the others.
+fn zookeeper_config(
+    node: usize,
+    data: &Path,
+    client: SocketAddr,
+    peers: &[(SocketAddr, SocketAddr)],
+    elections: &[(SocketAddr, SocketAddr)],
+) -> String {
+    let mut config = format!(
+        "dataDir={}\nclientPortAddress={}\nclientPort={}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+         tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxSessionTimeout={}\n",
+        data.display(),
+        client.ip(),
+        client.port(),
+        LEASE.as_millis(),
+    );
+    for (other, ((own_peer, peer), (own_election, election))) in peers.iter().zip(elections).enumerate() {
+        let (peer, election) = if other == node { (own_peer, own_election) } else { (peer, election) };
+        config += &format!("server.{other}={peer}:{}\n", election.port());
+    }
+    config
 }
 
 /// Ports that were free a moment ago. Held together, so that they differ.
-fn free_ports(count: usize) -> Result<Vec<SocketAddr>, Error> {
+pub fn free_ports(count: usize) -> Result<Vec<SocketAddr>, Error> {
     let listeners: Result<Vec<TcpListener>, _> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
     Ok(listeners?.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)
 }

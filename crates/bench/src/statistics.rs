@@ -61,6 +61,9 @@ pub struct Turn {
     pub waits: Vec<u64>,
     /// From entering to leaving.
     pub holds: Vec<u64>,
+    /// Of each entry that passed somebody by: how much earlier than its client the one who had waited longest had
+    /// asked, of those who got in after it.
+    pub ahead: Vec<u64>,
     /// How long was counted.
     pub nanos: u64,
 }
@@ -72,6 +75,7 @@ pub struct Turn {
 pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, String> {
     let mut turn = Turn { nanos: end - start, ..Turn::default() };
     entries.sort_unstable_by_key(|entry| entry.entered);
+    turn.ahead = ahead(&entries, start, end);
     let mut last: BTreeMap<u32, Entry> = BTreeMap::new();
     for entry in entries {
         let counts = start <= entry.entered && entry.entered < end;
@@ -94,6 +98,19 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
         }
     }
     Ok(turn)
+}
+
+/// By how much those who got in from `start` to `end` asked after somebody who was let in later. Whoever asked in the
+/// order of entering is not among them. The entries are in the order of entering.
+fn ahead(entries: &[Entry], start: u64, end: u64) -> Vec<u64> {
+    let (mut earliest, mut ahead) = (u64::MAX, Vec::new());
+    for entry in entries.iter().rev() {
+        if entry.asked > earliest && start <= entry.entered && entry.entered < end {
+            ahead.push(entry.asked - earliest);
+        }
+        earliest = earliest.min(entry.asked);
+    }
+    ahead
 }
 
 /// By how much the longest wait was longer than the mean, and the mean: milliseconds.
@@ -142,6 +159,20 @@ mod tests {
     fn what_happens_while_warming_up_is_checked_and_not_counted() {
         let early = vec![entry(0, 0, 1, 10, 20), entry(1, 0, 2, 30, 40), entry(0, 0, 3, 110, 120)];
         assert!(turn(early, 100, 200).unwrap().gaps.is_empty());
+    }
+
+    #[test]
+    fn who_passed_somebody_by_and_by_how_much() {
+        let entry = |slot, asked, entered| Entry { process: 0, slot, fencing: 0, asked, entered, left: entered + 1 };
+        let in_order = vec![entry(0, 10, 100), entry(0, 20, 110), entry(1, 30, 120), entry(0, 31, 130)];
+        assert!(turn(in_order, 0, 200).unwrap().ahead.is_empty());
+        // The third asked first and got in last: both others passed it by, on whichever slot.
+        let passed = [entry(0, 50, 100), entry(1, 42, 110), entry(0, 40, 120)];
+        let mut ahead = turn(passed.to_vec(), 0, 200).unwrap().ahead;
+        ahead.sort_unstable();
+        assert_eq!(ahead, [2, 10]);
+        // Only the second of them while it is counted; who was passed by may get in after the end.
+        assert_eq!(turn(passed.to_vec(), 105, 115).unwrap().ahead, [2]);
     }
 
     #[test]

@@ -1,9 +1,17 @@
 //! `peerlock bench`: how fast peers hand over, beside the cost of one message and beside other servers.
 
+mod page;
+
+use std::fs;
 use std::io::{Write, stdout};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use peerlock_bench::Progress;
+use nix::unistd::{AccessFlags, access};
+use peerlock_bench::{Progress, Report};
+use peerlock_figures::Error::Output;
 
 use crate::progress::progress_bar;
 use crate::{Error, Result};
@@ -17,10 +25,20 @@ pub struct Options {
     /// Compare with a server that is installed here; repeatable. It is started for the time of the bench
     #[arg(long, value_name = "SERVER")]
     against: Vec<Against>,
+    /// Measure again with messages kept back for this long on their way, between all processes, ours and the servers'
+    /// alike; several with commas, such as 5ms,20ms
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = delay)]
+    delay: Vec<Duration>,
+    /// Write a page with plots into this folder, bench.html, and the numbers beside it, bench.json
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// The result as JSON
     #[arg(long)]
     json: bool,
 }
+
+/// Below, the relay's own time would be measured; above, some servers take each other for dead.
+const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(200);
 
 /// A server to compare with.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -29,6 +47,19 @@ enum Against {
     Etcd,
     /// One redis-server, and a token that is passed with BLPOP
     Redis,
+    /// Three nodes of ZooKeeper, and the lock recipe of its documentation
+    #[value(name = "zookeeper")]
+    ZooKeeper,
+}
+
+impl From<Against> for peerlock_bench::Against {
+    fn from(against: Against) -> Self {
+        match against {
+            Against::Etcd => Self::Etcd,
+            Against::Redis => Self::Redis,
+            Against::ZooKeeper => Self::ZooKeeper,
+        }
+    }
 }
 
 /// A process of the bench; for nobody else to call
@@ -40,19 +71,20 @@ pub struct Child {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
-    let mut against = options.against.clone();
+    let (mut against, mut delays) = (options.against.clone(), options.delay.clone());
     against.sort_unstable();
     against.dedup();
-    let against = against.into_iter().map(|against| match against {
-        Against::Etcd => peerlock_bench::Against::Etcd,
-        Against::Redis => peerlock_bench::Against::Redis,
-    });
+    delays.sort_unstable();
+    delays.dedup();
     let wanted = peerlock_bench::Options {
         // Not the path that we were called by: that may be another program by now.
         program: "/proc/self/exe".into(),
         quick: options.quick,
-        against: against.collect(),
+        against: against.into_iter().map(Into::into).collect(),
+        delays,
     };
+    // Before anything is measured: that takes minutes.
+    options.out.as_deref().map(prepare).transpose()?;
     let bar = progress_bar();
     let report = peerlock_bench::run(&wanted, &mut |progress| match progress {
         Progress::ToDo(steps) => bar.set_length(steps),
@@ -63,14 +95,44 @@ pub fn run(options: &Options) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
+    let page = options.out.as_deref().map(|folder| write_page(folder, &report)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
+        if let Some(page) = page {
+            writeln!(out, "\n{}", page.display())?;
+        }
     }
     Ok(out.flush()?)
+}
+
+/// A delay as people write it, within what can be measured.
+fn delay(text: &str) -> std::result::Result<Duration, String> {
+    let delay = crate::duration(text).map_err(|error| error.to_string())?;
+    let is_sound = DELAYS.contains(&delay);
+    is_sound.then_some(delay).ok_or_else(|| format!("a delay is from {:?} to {:?}", DELAYS.start(), DELAYS.end()))
+}
+
+/// Makes sure that the page can be written.
+fn prepare(folder: &Path) -> Result<()> {
+    let output = |source| Output { path: folder.into(), source };
+    fs::create_dir_all(folder).map_err(output)?;
+    access(folder, AccessFlags::W_OK).map_err(|error| output(error.into()))?;
+    Ok(())
+}
+
+/// Writes the page and the numbers. Returns where the page is.
+fn write_page(folder: &Path, report: &Report) -> Result<PathBuf> {
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let (page, numbers) = (folder.join("bench.html"), folder.join("bench.json"));
+    let json = serde_json::to_string_pretty(report).map_err(std::io::Error::from)? + "\n";
+    for (path, text) in [(&page, page::html(report, &command)), (&numbers, json)] {
+        fs::write(path, text).map_err(|source| Output { path: path.clone(), source })?;
+    }
+    Ok(page)
 }
 
 /// Plays its part.

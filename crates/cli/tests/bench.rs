@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -71,22 +72,33 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
+/// The servers to compare with that are here.
+fn servers() -> Vec<&'static str> {
+    let has_zookeeper = is_installed("java") && Path::new("/usr/share/java/zookeeper.jar").is_file();
+    let mut servers = Vec::new();
+    for (server, is_here) in
+        [("etcd", is_installed("etcd")), ("redis", is_installed("redis-server")), ("zookeeper", has_zookeeper)]
+    {
+        if is_here {
+            servers.push(server);
+        } else {
+            eprintln!("{server} is not installed: the comparison with it is not tried");
+        }
+    }
+    servers
+}
+
 fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
 fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
-    let mut arguments = vec!["--quick", "--json"];
-    let mut servers = Vec::new();
-    for (server, program) in [("etcd", "etcd"), ("redis", "redis-server")] {
-        if is_installed(program) {
-            arguments.extend(["--against", server]);
-            servers.push(server);
-        } else {
-            eprintln!("{program} is not installed: the comparison with {server} is not tried");
-        }
-    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("new/folder");
+    let mut arguments = vec!["--quick", "--json", "--delay", "5ms", "--out", out.to_str().unwrap()];
+    let servers = servers();
+    arguments.extend(servers.iter().flat_map(|server| ["--against", server]));
     let mut bench = Bench::start("quick", &arguments);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
@@ -100,21 +112,53 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     let alone: Vec<String> = report["uncontended"].as_array().unwrap().iter().map(through).collect();
     assert_eq!(alone, ["the library", "an agent's socket"]);
     let cases = report["cases"].as_array().unwrap();
-    let what = |case: &Value| {
-        let number = |key: &str| case[key].as_u64().unwrap();
-        assert!(number("entries") > 0 && case["gap"]["count"].as_u64().unwrap() <= number("entries"), "{case}");
-        assert!(case["spread_ms"].as_f64().unwrap() >= 0.0 && case["wait"]["max_us"].as_f64().unwrap() > 0.0, "{case}");
-        assert!((2..=8).contains(&number("processes")), "{case}");
-        format!("{} {} {}", case["who"].as_str().unwrap(), number("clients"), number("slots"))
-    };
-    let names: Vec<String> = cases.iter().map(what).collect();
-    let ours = ["2 1", "8 1", "32 1", "100 1", "32 1", "8 1", "100 3"].map(|case| format!("peerlock {case}"));
-    let theirs = servers.iter().map(|server| format!("{server} 32 1"));
-    assert_eq!(names, ours.into_iter().chain(theirs).collect::<Vec<_>>());
+    let names: Vec<String> = cases.iter().map(checked_name).collect();
+    let ours = ["2 1 0 0", "8 1 0 0", "32 1 0 0", "100 1 0 0", "32 1 0 0", "8 1 1 0", "100 3 10 0"];
+    let mut expected: Vec<String> = ours.map(|case| format!("peerlock {case}")).into();
+    let theirs = |server| ["32 1 0 0", "32 1 0 0", "8 1 1 0"].map(|case| format!("{server} {case}"));
+    expected.extend(servers.iter().flat_map(theirs));
+    for hold in ["0", "10"] {
+        expected.extend(["peerlock"].iter().chain(&servers).map(|who| format!("{who} 8 1 {hold} 5")));
+    }
+    assert_eq!(names, expected);
     // Clients that stay inside for 10 ms cannot be let in more often than that.
     assert!(cases[6]["held"]["p50_us"].as_f64().unwrap() >= 10_000.0, "{}", cases[6]);
     assert_eq!(report["memory"]["waiting"], 1000);
     assert!(report["targets"].as_array().unwrap().iter().all(|target| target["met"].is_boolean()));
+    kept_back(&report);
+
+    assert_eq!(fs::read(out.join("bench.json")).unwrap(), output.stdout);
+    let page = fs::read_to_string(out.join("bench.html")).unwrap();
+    for words in ["<h2>Hand-over over a distance</h2>", "8 clients in 8 processes, 10 ms inside, 5 ms apart", "--quick"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(servers.iter().all(|who| page.contains(&format!("<span class=\"name\">{who}</span>"))), "{page}");
+    assert!(!page.contains("NaN") && !page.contains("inf%"), "{page}");
+}
+
+/// Who, clients, slots, and the times inside and between processes, of a case whose numbers fit together.
+fn checked_name(case: &Value) -> String {
+    let (whole, number) = (|key: &str| case[key].as_u64().unwrap(), |key: &str| case[key].as_f64().unwrap());
+    assert!(whole("entries") > 0 && case["gap"]["count"].as_u64().unwrap() <= whole("entries"), "{case}");
+    assert!(number("spread_ms") >= 0.0 && case["wait"]["max_us"].as_f64().unwrap() > 0.0, "{case}");
+    assert!(number("longest_wait_over_mean") >= 1.0 && whole("out_of_order") <= whole("entries"), "{case}");
+    assert!((2..=8).contains(&whole("processes")), "{case}");
+    let (who, hold, delay) = (case["who"].as_str().unwrap(), number("hold_ms"), number("delay_ms"));
+    format!("{who} {} {} {hold} {delay}", whole("clients"), whole("slots"))
+}
+
+/// With 5 ms between all processes no message is there earlier, and no hand-over without one; through a server it
+/// takes two.
+fn kept_back(report: &Value) {
+    let message = &report["delayed"][0];
+    assert!(message["delay_ms"] == 5.0 && message["times"]["p50_us"].as_f64().unwrap() >= 5_000.0, "{message}");
+    for case in report["cases"].as_array().unwrap().iter().filter(|case| case["delay_ms"] == 5.0) {
+        let least = if case["who"] == "peerlock" { 5_000.0 } else { 10_000.0 };
+        let count = case["gap"]["count"].as_u64().unwrap();
+        assert!(count > 0 || case["hold_ms"] == 0.0, "nobody handed over: {case}");
+        assert!(count == 0 || case["gap"]["p50_us"].as_f64().unwrap() >= least, "{case}");
+    }
 }
 
 #[test]
@@ -137,10 +181,18 @@ fn what_cannot_be_compared_is_said_at_once() {
         command.arg("bench").args(arguments).env("PATH", "/nowhere").output().unwrap()
     };
     for (arguments, code, says) in [
-        (&["--against", "zookeeper"][..], 64, "zookeeper"),
+        (&["--against", "consul"][..], 64, "[possible values: etcd, redis, zookeeper]"),
         (&["--json=yes"], 64, "json"),
+        (&["--delay", "0"], 64, "--delay"),
+        (&["--delay", "0ms"], 64, "a delay is from 1ms to 200ms"),
+        (&["--delay", "5ms,1h"], 64, "a delay is from 1ms to 200ms"),
+        (&["--delay", "x"], 64, "--delay"),
+        (&["--delay"], 64, "--delay"),
+        (&["--out", "/proc/self/exe"], 73, "choose another folder with --out"),
+        (&["--out", "/proc/nowhere"], 73, "choose another folder with --out"),
         (&["--against", "etcd"], 69, "install it (etcd-server in Debian)"),
         (&["--against", "redis"], 69, "do without --against redis"),
+        (&["--against", "zookeeper"], 69, "java is missing"),
     ] {
         let output = bench(arguments);
         let stderr = words(&output.stderr);

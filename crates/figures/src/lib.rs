@@ -10,13 +10,13 @@ mod fingerprint;
 mod library;
 mod metric;
 mod plan;
-mod plot;
+pub mod plot;
 mod point;
 pub mod report;
 mod store;
 
 pub use error::Error;
-pub use figure::Figure;
+pub use figure::{Figure, Scale};
 pub use library::select;
 pub use plan::{Plan, Progress, Results, Verdict};
 pub use store::Store;

@@ -1,0 +1,91 @@
+//! The same with a distance between all processes: a relay keeps every message back, between peers, between a server's
+//! nodes, and between a server and its clients. Then a hand-over is as many of these delays as messages follow on one
+//! another, and nothing else counts for much.
+
+use std::time::Duration;
+
+use crate::crew::{Crew, said};
+use crate::floor::ping;
+use crate::plan::{Pace, clients, peers};
+use crate::relay::Way;
+use crate::report::{Case, Message};
+use crate::server::Server;
+use crate::setting::{PEERS, Setting};
+use crate::statistics::Times;
+use crate::{Error, Options, Progress};
+
+/// One client for each process.
+const CLIENTS: usize = PEERS;
+/// How long holders stay, in messages: nothing, and as long as a word and its answer take.
+const HOLDS: [u32; 2] = [0, 2];
+
+/// What was measured.
+#[derive(Default)]
+pub struct Far {
+    pub messages: Vec<Message>,
+    pub cases: Vec<Case>,
+}
+
+/// How many steps [`measure`] has.
+pub fn steps(options: &Options, pace: &Pace) -> usize {
+    let cases = options.delays.len() * (1 + options.against.len()) * HOLDS.len();
+    if cases == 0 { 0 } else { 1 + pace.far_rounds * cases }
+}
+
+/// Measures with each of the delays in turn, on servers and peers of its own.
+pub async fn measure(
+    options: &Options,
+    pace: &Pace,
+    crew: &Crew<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Far, Error> {
+    if options.delays.is_empty() {
+        return Ok(Far::default());
+    }
+    progress(Progress::Step("starting peers behind a relay".to_owned()));
+    let mut way = Way::relayed(crew).await?;
+    let (_echo, address) = crew.start(&["echo"]).await?;
+    let address = said(&address).parse().map_err(std::io::Error::other)?;
+    let mut probe = crew.start(&["ping", &way.to(address).await?.to_string()]).await?.0;
+    let mut crews = vec![peers(crew, PEERS, &mut way).await?];
+    let mut who = vec![("peerlock", "a lock between peers")];
+    let mut servers: Vec<Server> = Vec::new();
+    for &against in &options.against {
+        let server = against.start(crew, &mut way).await?;
+        who.push((against.name(), server.what));
+        crews.push(clients(crew, against, &server).await?);
+        servers.push(server);
+    }
+
+    let mut all: Vec<(Duration, Vec<u64>, Vec<Setting>)> =
+        options.delays.iter().map(|&delay| (delay, Vec::new(), settings(&who, delay))).collect();
+    for _ in 0..pace.far_rounds {
+        for (delay, pings, settings) in &mut all {
+            way.delay(*delay).await?;
+            for setting in settings {
+                progress(Progress::Step(format!("{}, {} ms apart", setting.who, delay.as_secs_f64() * 1e3)));
+                pings.extend(ping(&mut probe, pace.far_pings, Duration::ZERO).await?);
+                setting.contend(&mut crews[setting.crew], *delay * pace.far_turn).await?;
+            }
+        }
+    }
+    let mut far = Far::default();
+    for (delay, pings, settings) in all {
+        // Whoever waits for a message that is kept back rests meanwhile.
+        let times = Times::of(pings);
+        far.messages.push(Message { delay_ms: delay.as_secs_f64() * 1e3, times });
+        far.cases.extend(settings.into_iter().map(|setting| setting.case((times, times))));
+    }
+    Ok(far)
+}
+
+fn settings(who: &[(&'static str, &'static str)], delay: Duration) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for hold in HOLDS {
+        for (crew, (who, what)) in who.iter().enumerate() {
+            let setting = Setting::handover(crew, who, what, CLIENTS).crowded().hold(delay * hold);
+            settings.push(Setting { delay, ..setting });
+        }
+    }
+    settings
+}

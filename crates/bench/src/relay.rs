@@ -1,0 +1,211 @@
+//! A relay that keeps everything back for a while: what is between the processes when `--delay` is given.
+//!
+//! ```text
+//!   A ──► relay's port for B ──reader──► queue ──writer──► B's own port
+//!     ◄──────writer────── queue ◄──reader────────────────
+//! ```
+//!
+//! Each direction of each connection has two threads: one stamps what comes with the time when it is due, the other
+//! waits for that time and passes it on. So the order is kept, a byte is never early, and how much goes through is
+//! limited by nothing here. Threads and not tasks, because tokio's timers are a millisecond coarse. A connection itself
+//! is made at once: the round trip of TCP's handshake is left out.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::prctl::set_timerslack;
+
+use crate::child::{say, unknown};
+use crate::crew::{Crew, Worker};
+use crate::door::Failure;
+use crate::server::free_ports;
+use crate::{Error, clock};
+
+/// As much as is read at once.
+const CHUNK: usize = 64 * 1024;
+/// There are hundreds of threads, and none of them does much.
+const STACK: usize = 64 * 1024;
+
+/// How processes reach each other.
+pub enum Way {
+    Straight,
+    /// Through a relay, a process of its own.
+    Relayed(Box<Worker>),
+}
+
+impl Way {
+    /// Through a relay that keeps nothing back yet.
+    pub async fn relayed(crew: &Crew<'_>) -> Result<Self, Error> {
+        Ok(Self::Relayed(Box::new(crew.start(&["relay"]).await?.0)))
+    }
+
+    /// From now on everything takes this long, in each direction. What is under way stays as it is.
+    pub async fn delay(&mut self, delay: Duration) -> Result<(), Error> {
+        if let Self::Relayed(relay) = self {
+            relay.ask(&format!("delay {}", clock::nanos(delay))).await?;
+        }
+        Ok(())
+    }
+
+    /// Where a process can listen. One that is reached through the relay must know its port before it is there.
+    pub fn port(&self) -> Result<SocketAddr, Error> {
+        match self {
+            Self::Straight => Ok(([127, 0, 0, 1], 0).into()),
+            Self::Relayed(_) => Ok(free_ports(1)?[0]),
+        }
+    }
+
+    /// Where others have to go who want to reach this address.
+    pub async fn to(&mut self, address: SocketAddr) -> Result<SocketAddr, Error> {
+        match self {
+            Self::Straight => Ok(address),
+            Self::Relayed(relay) => {
+                let answer = relay.ask(&format!("to {address}")).await?;
+                let said = answer.first().and_then(|address| address.parse().ok());
+                said.ok_or_else(|| relay.failed(&format!("it said {answer:?} where an address should be")))
+            }
+        }
+    }
+}
+
+/// The relay's process. It is told `delay NANOS` and `to ADDRESS`, and answers the latter with its own address.
+pub fn main() -> Result<(), Failure> {
+    // The kernel wakes sleepers up to 50 µs late unless they ask it not to. Threads inherit it.
+    set_timerslack(1)?;
+    let delay = Arc::new(AtomicU64::new(0));
+    say("end")?;
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["delay", nanos] => {
+                delay.store(nanos.parse()?, Ordering::Relaxed);
+                say("end")?;
+            }
+            ["to", address] => say(&format!("{}\nend", open(address.parse()?, &delay)?))?,
+            _ => return Err(unknown(&line)),
+        }
+    }
+    Ok(())
+}
+
+/// Opens a port whose connections lead to that address.
+fn open(to: SocketAddr, delay: &Arc<AtomicU64>) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let (address, delay) = (listener.local_addr()?, delay.clone());
+    spawn(move || {
+        for near in listener.incoming().flatten() {
+            // If nobody is there yet, who dialled finds the connection closed, and tries again.
+            let Ok(far) = TcpStream::connect(to) else { continue };
+            _ = join(near, far, &delay);
+        }
+    })?;
+    Ok(address)
+}
+
+/// Carries both ways until both have ended.
+fn join(near: TcpStream, far: TcpStream, delay: &Arc<AtomicU64>) -> std::io::Result<()> {
+    near.set_nodelay(true)?;
+    far.set_nodelay(true)?;
+    for (from, to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+        let (due, queue) = channel();
+        let (source, delay) = (from.try_clone()?, delay.clone());
+        spawn(move || stamp(from, &due, &delay))?;
+        spawn(move || pass_on(&queue, to, &source))?;
+    }
+    Ok(())
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    thread::Builder::new().stack_size(STACK).spawn(work).map(drop)
+}
+
+/// Reads, and notes when it is due.
+fn stamp(mut from: TcpStream, due: &Sender<(u64, Vec<u8>)>, delay: &AtomicU64) {
+    let mut buffer = vec![0; CHUNK];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let then = clock::now() + delay.load(Ordering::Relaxed);
+        if due.send((then, buffer[..count].to_vec())).is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes everything when it is due, and then that there is no more.
+fn pass_on(queue: &Receiver<(u64, Vec<u8>)>, mut to: TcpStream, source: &TcpStream) {
+    for (then, bytes) in queue {
+        thread::sleep(clock::until(then));
+        if to.write_all(&bytes).is_err() {
+            // Who reads is gone. Whoever writes will notice.
+            _ = source.shutdown(Shutdown::Both);
+            return;
+        }
+    }
+    _ = to.shutdown(Shutdown::Write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_millis(3);
+
+    /// A connection through a relay, and its other end.
+    fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let delay = Arc::new(AtomicU64::new(clock::nanos(DELAY)));
+        let address = open(listener.local_addr().unwrap(), &delay).unwrap();
+        let near = TcpStream::connect(address).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn nothing_is_early_in_either_direction() {
+        let (near, far) = connection();
+        for _ in 0..3 {
+            for (mut from, mut to) in [(&near, &far), (&far, &near)] {
+                let sent = clock::now();
+                from.write_all(b"word").unwrap();
+                to.read_exact(&mut [0; 4]).unwrap();
+                assert!(clock::now() - sent >= clock::nanos(DELAY));
+            }
+        }
+    }
+
+    /// More than all buffers of the way hold, in pieces of all sizes; and the end comes after all of it.
+    #[test]
+    fn everything_arrives_in_order_and_then_the_end() {
+        let (mut near, mut far) = connection();
+        let sent: Vec<u8> = (0..5_000_000u32).map(|number| (number ^ number >> 8 ^ number >> 16) as u8).collect();
+        let written = sent.clone();
+        let writer = thread::spawn(move || {
+            for piece in written.chunks(7_919) {
+                near.write_all(piece).unwrap();
+            }
+            near.shutdown(Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            near.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        let mut arrived = Vec::new();
+        far.read_to_end(&mut arrived).unwrap();
+        assert!(arrived == sent, "{} of {} bytes", arrived.len(), sent.len());
+        // One direction has ended, the other has not.
+        far.write_all(b"thanks").unwrap();
+        drop(far);
+        assert_eq!(writer.join().unwrap(), "thanks");
+    }
+
+    #[test]
+    fn who_writes_to_somebody_who_is_gone_notices() {
+        let (mut near, far) = connection();
+        drop(far);
+        while near.write_all(&[0; 1024]).is_ok() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One case: clients that go in and out all the time, and what they noted.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::child::STAGGER;
+use crate::crew::Worker;
+use crate::report::{Case, cores};
+use crate::statistics::{Entry, Times, Turn, spread, turn};
+use crate::{Error, clock};
+
+/// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
+/// they are spread over all of them, how a few cores are shared by many processes is measured, too.
+pub const PEERS: usize = 8;
+/// Entries that are ahead of somebody by more than this many messages are out of order: a request needs one to reach
+/// the line, and another one may be under way with an answer.
+const PATIENCE: f64 = 2.0;
+/// While clients warm up, a hand-over may take this many messages.
+const SLOW_HANDOVER: u32 = 10;
+
+/// One case and what it came to so far.
+pub struct Setting {
+    pub who: &'static str,
+    pub what: &'static str,
+    pub clients: usize,
+    /// How many processes the clients are spread over.
+    pub processes: usize,
+    pub slots: u32,
+    pub hold: Duration,
+    /// How long a message is on its way between two processes, by the relay; zero without it.
+    pub delay: Duration,
+    /// Which of the crews.
+    pub crew: usize,
+    pub turns: Vec<Turn>,
+}
+
+impl Setting {
+    /// A lock with nothing to do inside, in as many processes as there are cores.
+    pub fn handover(crew: usize, who: &'static str, what: &'static str, clients: usize) -> Self {
+        let processes = cores().clamp(2, PEERS).min(clients);
+        let (hold, delay) = (Duration::ZERO, Duration::ZERO);
+        Self { who, what, clients, processes, slots: 1, hold, delay, crew, turns: Vec::new() }
+    }
+
+    /// Spread over all peers.
+    pub fn crowded(self) -> Self {
+        Self { processes: self.clients.min(PEERS), ..self }
+    }
+
+    /// With as much to do inside.
+    pub fn hold(self, hold: Duration) -> Self {
+        Self { hold, ..self }
+    }
+
+    fn name(&self) -> String {
+        let Self { who, clients, processes, slots, .. } = self;
+        format!("bench-{who}-{clients}-{processes}-{slots}-{}", self.hold.as_micros())
+    }
+
+    /// Until everybody has stood in line once: then the line is as it will be.
+    fn warm_up(&self) -> Duration {
+        let clients = u32::try_from(self.clients).unwrap_or(u32::MAX);
+        let stay = self.hold / self.slots + self.delay * SLOW_HANDOVER;
+        (STAGGER + stay) * clients + Duration::from_millis(50)
+    }
+
+    /// One turn of it: all clients come in turns, and go in and out until the time is over.
+    pub async fn contend(&mut self, workers: &mut [Worker], length: Duration) -> Result<(), Error> {
+        let (name, slots, processes) = (self.name(), self.slots, self.processes);
+        workers[0].ask(&format!("found {name} {slots}")).await?;
+        // For the order to reach everybody before it begins.
+        let begin = clock::now() + clock::nanos(Duration::from_millis(100));
+        let start = begin + clock::nanos(self.warm_up());
+        let end = start + clock::nanos(length);
+        let hold = clock::nanos(self.hold);
+        for (process, worker) in workers[..processes].iter_mut().enumerate() {
+            let clients = (self.clients + processes - 1 - process) / processes;
+            worker
+                .tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {end}"))
+                .await?;
+        }
+        // Reading what they say while they work would take the time of theirs.
+        sleep(clock::until(end)).await;
+        let mut entries = Vec::new();
+        for (process, worker) in workers[..processes].iter_mut().enumerate() {
+            let answer = worker.answer().await?;
+            for [slot, fencing, asked, entered, left] in worker.numbers(&answer)? {
+                entries.push(Entry { process, slot: slot as u32, fencing, asked, entered, left });
+            }
+        }
+        let turn = turn(entries, start, end);
+        self.turns.push(turn.map_err(|what| Error::Broken { who: self.who.to_owned(), what })?);
+        Ok(())
+    }
+
+    /// What all turns came to, held against what one message costs, at once and after a rest.
+    pub fn case(self, (message, rested): (Times, Times)) -> Case {
+        let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
+        let (waits, ahead, gap) = (all(|turn| &turn.waits), all(|turn| &turn.ahead), Times::of(all(|turn| &turn.gaps)));
+        let seconds = self.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
+        let (spread_ms, mean_wait_ms) = spread(&waits);
+        let per_second = waits.len() as f64 / seconds;
+        let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
+        let is_out_of_order = |ahead: &u64| *ahead as f64 / 1e3 > PATIENCE * message.p50_us;
+        Case {
+            who: self.who,
+            what: self.what,
+            clients: self.clients,
+            processes: self.processes,
+            slots: self.slots,
+            hold_ms: self.hold.as_secs_f64() * 1e3,
+            delay_ms: self.delay.as_secs_f64() * 1e3,
+            gap,
+            gap_in_messages: gap.p50_us / message.p50_us,
+            gap_in_messages_after_rest: gap.p50_us / rested.p50_us,
+            gaps_per_second: gap.count as f64 / seconds,
+            handed_over_within_a_process: self.turns.iter().map(|turn| turn.gaps_within).sum(),
+            entries: waits.len(),
+            entries_per_second: per_second,
+            share_of_ideal: ideal.map(|ideal| per_second / ideal),
+            held: Times::of(all(|turn| &turn.holds)),
+            longest_wait_over_mean: if waits.is_empty() { 0.0 } else { 1.0 + spread_ms / mean_wait_ms },
+            out_of_order: ahead.iter().filter(|ahead| is_out_of_order(ahead)).count(),
+            most_ahead_ms: ahead.iter().max().map_or(0.0, |most| *most as f64 / 1e6),
+            wait: Times::of(waits),
+            mean_wait_ms,
+            spread_ms,
+        }
+    }
+}
