@@ -170,7 +170,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
 /// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
 /// has less already.
 async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
-    let stop = hold.keep(Moment::now, |asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
+    let stop = hold.keep(|asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
     let time_to_stop = match stop {
         Stop::InGrace => lease.time_to_stop(),
         Stop::AtOnce => Duration::ZERO,

@@ -9,7 +9,6 @@ use peerlock_service::{
     ResourceView,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio::time::Instant;
 
 use crate::hold::Hold;
 use crate::{Agent, Grant, Peer};
@@ -73,7 +72,7 @@ impl Client {
         let request = request.into();
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
+                let asked = peer.service.now();
                 let grant = follow(peer.service.acquire(request), progress).await?;
                 Ok(Grant::of_peer(grant.granted(grant.id().to_string(), asked), grant))
             }
@@ -106,7 +105,7 @@ impl Client {
         let (ttl, _) = request.lease();
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
+                let asked = peer.service.now();
                 let grant = follow(peer.service.hold(request), progress).await?;
                 Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
             }
@@ -132,7 +131,7 @@ impl Client {
     pub async fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
+                let asked = peer.service.now();
                 let grant = peer.service.acquire(request).await?;
                 let granted = grant.granted(grant.id().to_string(), asked);
                 grant.detach();
@@ -149,8 +148,8 @@ impl Client {
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
-                Ok(peer.service.renew(grant.parse()?).await?.duration_since(asked))
+                let asked = peer.service.now();
+                Ok(peer.service.renew(grant.parse()?).await?.since(asked))
             }
             Self::Agent(Agent(agent)) => agent.renew(name, grant).await,
         }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use peerlock_service::{Error, Grant as PeerGrant, Granted, Name};
+use peerlock_service::{Clock, Error, Grant as PeerGrant, Granted, Moment, Name};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep_until};
 
 use crate::hold::Hold;
 
@@ -27,7 +26,7 @@ enum Keeper {
 
 #[derive(Clone, Copy, Debug)]
 struct Lease {
-    deadline: Instant,
+    deadline: Moment,
     lost: bool,
 }
 
@@ -39,7 +38,7 @@ impl Grant {
     /// Begins to keep what is held at an agent.
     pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
-        let asked = Instant::now();
+        let asked = Moment::now();
         let deadline = asked + hold.renew().await?;
         let (lease, seen) = watch::channel(Lease { deadline, lost: false });
         let (release, released) = oneshot::channel();
@@ -68,8 +67,9 @@ impl Grant {
         self.granted.slot
     }
 
-    /// When the lease ends unless it is renewed. Others may come in from then on, and not before.
-    pub fn deadline(&self) -> Instant {
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
+    /// in from then on, and not before.
+    pub fn deadline(&self) -> Moment {
         match &self.keeper {
             Keeper::Peer(grant) => grant.deadline(),
             Keeper::Agent { lease, .. } => lease.borrow().deadline,
@@ -141,7 +141,7 @@ async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Leas
     let too_late = async {
         loop {
             let last = lease.borrow().deadline - grace;
-            sleep_until(last).await;
+            Clock::real().sleep_until(last).await;
             if lease.borrow().deadline - grace <= last {
                 return;
             }
@@ -151,6 +151,6 @@ async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Leas
     tokio::select! {
         biased;
         () = too_late => {}
-        _ = hold.keep(Instant::now, renewed) => {}
+        _ = hold.keep(renewed) => {}
     }
 }

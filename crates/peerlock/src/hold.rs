@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
-use peerlock_service::{Error, Grant as PeerGrant, Granted, Service};
+use peerlock_service::{Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
@@ -73,12 +73,11 @@ impl Hold {
     }
 
     /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After
-    /// each renewal `renewed` is told what `now` was before it, and for how long the lease stands from then: whoever
-    /// has a clock that counts while the machine sleeps can give it.
+    /// each renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
     /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
     /// last that it was told is over.
-    pub async fn keep<T>(&mut self, now: impl Fn() -> T, mut renewed: impl FnMut(T, Duration)) -> Stop {
+    pub async fn keep(&mut self, mut renewed: impl FnMut(Moment, Duration)) -> Stop {
         let mut pause = self.ttl / 3;
         let mut broken = false;
         loop {
@@ -92,7 +91,7 @@ impl Hold {
                 Some(Word::Broken) => broken = true,
                 None => {}
             }
-            let asked = now();
+            let asked = Moment::now();
             pause = match self.renew().await {
                 // The agent is there, and frees the slot with its connection, if it has not yet.
                 Ok(_) | Err(Error::Lost) if broken => return Stop::AtOnce,

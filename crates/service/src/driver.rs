@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use peerlock_base::{Rng, Span, Time};
+use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Answer, Birth, Effect, Input, NetEvent, Notice, SessionId, TicketId, Wanted};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
 use crate::grant::{Grant, Lease};
 use crate::product::Node;
@@ -37,7 +38,7 @@ pub enum Command {
     },
     Renew {
         ticket: TicketId,
-        reply: Reply<Instant>,
+        reply: Reply<Moment>,
     },
     Detach {
         ticket: TicketId,
@@ -86,7 +87,7 @@ pub struct Waiter {
 enum Call {
     Acquire(Name, Waiter),
     Release(Reply<()>),
-    Renew(Reply<Instant>),
+    Renew(Reply<Moment>),
     Show(Reply<ResourceDetails>),
 }
 
@@ -108,7 +109,8 @@ pub struct Driver<T> {
     /// For the handles that we give out. Weak: the task ends when all handles are gone.
     sender: mpsc::WeakUnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
-    began: Instant,
+    clock: Clock,
+    began: Moment,
     effects: Vec<Effect>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
@@ -129,7 +131,7 @@ pub struct Driver<T> {
 impl<T: Transport> Driver<T> {
     pub fn new(
         transport: T,
-        node: Node,
+        (node, clock): (Node, Clock),
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
         join: Vec<String>,
@@ -141,7 +143,8 @@ impl<T: Transport> Driver<T> {
             commands,
             sender: sender.downgrade(),
             events,
-            began: Instant::now(),
+            began: clock.now(),
+            clock,
             effects: Vec::new(),
             calls: BTreeMap::new(),
             last_call: 0,
@@ -162,13 +165,13 @@ impl<T: Transport> Driver<T> {
         self.step(Input::Start { join: self.join.clone() });
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
-        let mut alarm = pin!(sleep_until(self.began));
+        let mut alarm = pin!(sleep(Duration::ZERO));
         let stays_awake = stays_awake(awake.into());
-        let mut awake_until = std::time::Instant::now();
+        let mut awake_until = Instant::now();
         while !self.left {
-            let wake = self.node.next_wake().map(|at| self.instant(at));
+            let wake = self.node.next_wake();
             if let Some(wake) = wake.filter(|_| wake != set) {
-                alarm.as_mut().reset(wake);
+                alarm.as_mut().reset(tokio::time::Instant::now() + self.clock.nap(self.moment(wake)));
             }
             set = wake;
             tokio::select! {
@@ -178,7 +181,7 @@ impl<T: Transport> Driver<T> {
                     Some(event) => {
                         self.on_event(event);
                         if let Some(span) = stays_awake {
-                            awake_until = std::time::Instant::now() + span;
+                            awake_until = Instant::now() + span;
                         }
                     }
                     None => break,
@@ -191,11 +194,11 @@ impl<T: Transport> Driver<T> {
                     }
                 },
                 () = alarm.as_mut(), if wake.is_some() => {
-                    // It has gone off: the next may be for the same time.
+                    // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
                     set = None;
-                    self.step(Input::Wake);
+                    self.wake_if_due();
                 }
-                () = yield_now(), if stays_awake.is_some() && std::time::Instant::now() < awake_until => {
+                () = yield_now(), if stays_awake.is_some() && Instant::now() < awake_until => {
                     std::thread::yield_now();
                 }
             }
@@ -205,16 +208,30 @@ impl<T: Transport> Driver<T> {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + Span::from_nanos(self.began.elapsed().as_nanos() as u64)
+        Time::from_nanos(self.clock.now().since(self.began).as_nanos() as u64)
     }
 
-    fn instant(&self, time: Time) -> Instant {
+    fn moment(&self, time: Time) -> Moment {
         self.began + Duration::from_nanos(time.as_nanos())
     }
 
-    /// Hands one input to the node, and does what it wants done.
+    /// What was to happen by now happens first: after a sleep of the machine nobody is granted anything, answered or
+    /// sent a message before the leases that ended meanwhile have been looked at.
     fn step(&mut self, input: Input) {
-        let (now, mut effects) = (self.now(), std::mem::take(&mut self.effects));
+        self.wake_if_due();
+        self.step_at(self.now(), input);
+    }
+
+    fn wake_if_due(&mut self) {
+        let now = self.now();
+        if self.node.next_wake().is_some_and(|wake| wake <= now) {
+            self.step_at(now, Input::Wake);
+        }
+    }
+
+    /// Hands one input to the node, and does what it wants done.
+    fn step_at(&mut self, now: Time, input: Input) {
+        let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect);
@@ -236,14 +253,14 @@ impl<T: Transport> Driver<T> {
             }
             Effect::Answer { call, answer } => self.on_answer(call, answer),
             Effect::Granted { ticket, until } => {
-                let deadline = self.instant(until);
+                let deadline = self.moment(until);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.lease = Some(watch::Sender::new(Lease { deadline, lost: false }));
                 }
                 self.hand_out(ticket);
             }
             Effect::Renewed { ticket, until } => {
-                let deadline = self.instant(until);
+                let deadline = self.moment(until);
                 self.on_lease(ticket, |lease| lease.deadline = deadline);
             }
             Effect::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
@@ -334,7 +351,7 @@ impl<T: Transport> Driver<T> {
         match (self.calls.remove(&call), answer) {
             (Some(Call::Acquire(name, waiter)), Ok(Answer::Ticket(ticket))) => self.on_ticket(ticket, name, waiter),
             (Some(Call::Release(reply)), Ok(Answer::Released)) => _ = reply.send(Ok(())),
-            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.instant(until))),
+            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
             (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
             (Some(Call::Acquire(_, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
             (Some(Call::Release(reply)), Err(error)) => _ = reply.send(Err(error)),
@@ -376,7 +393,8 @@ impl<T: Transport> Driver<T> {
         for waiter in std::mem::take(&mut seat.waiters) {
             self.waiters.remove(&waiter.number);
             seat.handles += 1;
-            let handle = Grant::new(ticket, seat.name.clone(), grant, lease.subscribe(), sender.clone());
+            let handle =
+                Grant::new(ticket, seat.name.clone(), grant, lease.subscribe(), (sender.clone(), self.clock.clone()));
             drop(waiter.reply.send(Ok(handle)));
         }
     }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use peerlock_clock::{Clock, Moment};
 use peerlock_mutex as mutex;
 use peerlock_node::{TicketId, json};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 use crate::driver::Command;
 use crate::{Error, Name};
@@ -17,7 +17,7 @@ use crate::{Error, Name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// When it ends unless it is renewed.
-    pub deadline: Instant,
+    pub deadline: Moment,
     /// The client must stop.
     pub lost: bool,
 }
@@ -34,6 +34,7 @@ pub struct Grant {
     grant: mutex::Grant,
     lease: watch::Receiver<Lease>,
     commands: mpsc::UnboundedSender<Command>,
+    clock: Clock,
     /// Dropping it means nothing any more.
     disarmed: bool,
 }
@@ -72,9 +73,9 @@ impl Grant {
         name: Name,
         grant: mutex::Grant,
         lease: watch::Receiver<Lease>,
-        commands: mpsc::UnboundedSender<Command>,
+        (commands, clock): (mpsc::UnboundedSender<Command>, Clock),
     ) -> Self {
-        Self { ticket, name, grant, lease, commands, disarmed: false }
+        Self { ticket, name, grant, lease, commands, clock, disarmed: false }
     }
 
     /// What is held.
@@ -92,8 +93,9 @@ impl Grant {
         self.grant.slot
     }
 
-    /// When the lease ends unless it is renewed. Others may come in from then on, and not before.
-    pub fn deadline(&self) -> Instant {
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
+    /// in from then on, and not before.
+    pub fn deadline(&self) -> Moment {
         self.lease.borrow().deadline
     }
 
@@ -136,10 +138,10 @@ impl Grant {
     }
 
     /// What its holder is told: by which name to renew it, and since when it was asked for.
-    pub fn granted(&self, grant: String, asked: Instant) -> Granted {
-        let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), Instant::now());
-        let ttl = self.deadline().saturating_duration_since(now);
-        Granted { grant, name, slot, fencing, ttl, waited: now.duration_since(asked) }
+    pub fn granted(&self, grant: String, asked: Moment) -> Granted {
+        let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), self.clock.now());
+        let ttl = self.deadline().since(now);
+        Granted { grant, name, slot, fencing, ttl, waited: now.since(asked) }
     }
 
     /// Its name, for clients that have no handle.

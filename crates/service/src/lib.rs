@@ -16,6 +16,7 @@ pub mod transport;
 pub use grant::{Grant, GrantId, Granted};
 pub use net::RealNetwork;
 pub use peerlock_base::{Key, PeerId, Span};
+pub use peerlock_clock::{Clock, Moment};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
     Class, ClientView, Config, Counters, Error, Event, Happening, Inspection, MOST_SLOTS, Name, Part, PartClient,

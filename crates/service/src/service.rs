@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use peerlock_base::{PeerId, Rng};
+use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Birth, SessionId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::time::Instant;
 
 use crate::driver::{Command, Driver, Waiter, born};
 use crate::product::Node;
@@ -46,6 +46,7 @@ struct Shared {
     me: PeerId,
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
+    clock: Clock,
     /// Numbers of waiters and sessions.
     numbers: AtomicU64,
 }
@@ -56,6 +57,7 @@ pub struct Builder {
     join: Vec<String>,
     config: Config,
     process: Option<u64>,
+    clock: Clock,
 }
 
 impl Builder {
@@ -68,6 +70,12 @@ impl Builder {
     /// How patient the peer is.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
+        self
+    }
+
+    /// The clock that leases are counted by. By default the machine's own.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -90,11 +98,19 @@ impl Builder {
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
-        let driver = Driver::new(transport, node, (&commands, receiver), events.clone(), self.join, started);
+        let driver = Driver::new(
+            transport,
+            (node, self.clock.clone()),
+            (&commands, receiver),
+            events.clone(),
+            self.join,
+            started,
+        );
         tokio::spawn(driver.run(self.config.awake));
         is_started.await.unwrap_or(Err(Error::Stopped))?;
         // Session 1 is that of the process itself.
-        Ok(Service { shared: Arc::new(Shared { me, commands, events, numbers: AtomicU64::new(2) }) })
+        let (clock, numbers) = (self.clock, AtomicU64::new(2));
+        Ok(Service { shared: Arc::new(Shared { me, commands, events, clock, numbers }) })
     }
 }
 
@@ -107,6 +123,11 @@ impl Service {
     /// Who this peer is.
     pub fn me(&self) -> PeerId {
         self.shared.me
+    }
+
+    /// The present moment on the clock of its deadlines.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
     }
 
     /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was
@@ -151,7 +172,7 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Lost`] if it does not stand any more.
-    pub async fn renew(&self, grant: GrantId) -> Result<Instant, Error> {
+    pub async fn renew(&self, grant: GrantId) -> Result<Moment, Error> {
         self.call(|reply| Command::Renew { ticket: grant.0, reply }).await?
     }
 

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Error, Grant, PeerId, Service};
+use peerlock_service::{Clock, Error, Grant, PeerId, Service};
 
 /// A network and the peers on it, numbered from 1.
 pub struct Cluster {
     pub network: Network,
     pub peers: BTreeMap<u64, Service>,
+    /// The clock of each, which can be put to sleep.
+    pub clocks: BTreeMap<u64, Clock>,
     /// How many processes there have been.
     started: u64,
 }
@@ -26,7 +28,7 @@ impl Cluster {
         let seed = seed + 1000 * other;
         let network = Network::new(seed);
         network.delay(Duration::from_micros(50), Duration::from_millis(2));
-        let mut cluster = Self { network, peers: BTreeMap::new(), started: 1000 * seed };
+        let mut cluster = Self { network, peers: BTreeMap::new(), clocks: BTreeMap::new(), started: 1000 * seed };
         for number in 1..=peers {
             cluster.start(number, 1).await.expect("it starts");
         }
@@ -37,7 +39,9 @@ impl Cluster {
     /// Starts a peer that joins through another.
     pub async fn start(&mut self, number: u64, via: u64) -> Result<(), Error> {
         self.started += 1;
-        let builder = Service::builder().process_number(self.started);
+        let clock = Clock::pausable();
+        self.clocks.insert(number, clock.clone());
+        let builder = Service::builder().process_number(self.started).clock(clock);
         let builder = if number == via { builder } else { builder.join(Network::address(id(via))) };
         let service = builder.start(self.network.endpoint(id(number))).await?;
         self.peers.insert(number, service);
