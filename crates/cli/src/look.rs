@@ -65,19 +65,19 @@ impl Asked {
 }
 
 pub async fn ls(options: &Ls) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.resources().await?, |all| resources(all))
+    options.asked.answer(&options.asked.agent.agent().await?.resources().await?, |all| resources(all))
 }
 
 pub async fn show(options: &Show) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.show(&options.name).await?, details)
+    options.asked.answer(&options.asked.agent.agent().await?.show(&options.name).await?, details)
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.peers().await?, |all| known(all))
+    options.asked.answer(&options.asked.agent.agent().await?.peers().await?, |all| known(all))
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {
-    let mut events = options.asked.agent.agent()?.events(options.name.as_deref()).await?;
+    let mut events = options.asked.agent.agent().await?.events(options.name.as_deref()).await?;
     while let Some(happening) = events.next().await? {
         let text = if options.asked.json { json!(happening).to_string() } else { line(&happening) };
         print(&(text + "\n"))?;

@@ -11,6 +11,7 @@ mod bench;
 mod client;
 mod demo;
 mod error;
+mod folder;
 mod here;
 mod look;
 mod progress;
@@ -18,6 +19,7 @@ mod reproduce;
 mod run;
 mod say;
 mod simulate;
+mod start;
 
 use error::{Error, exit};
 

@@ -41,15 +41,15 @@ Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
   peerlock run -n 3 -w 10m backup -- ./backup.sh         three at a time, and wait no longer than 10 minutes
   peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
-  peerlock run --join 10.0.0.7 backup -- ./backup.sh     with the peers of another machine";
+  peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent here";
 
 /// Run a command while holding a slot of a resource
 ///
 /// Waits in line for a slot of NAME, runs the command while the slot is held, and gives the slot back. If the slot is
 /// lost, the command is stopped before anybody else can come in.
 ///
-/// With an agent on this machine (`peerlock agent`) the slot comes from it. Without one, or with --join, --listen,
-/// --secret-file or --no-agent, this process is a peer itself for as long as it runs.
+/// The slot comes from the agent of this machine (`peerlock agent`), which is started if there is none. With --join or
+/// --alone this process is a peer itself for as long as it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -80,9 +80,12 @@ pub struct Options {
     peer: PeerArgs,
     #[command(flatten)]
     agent: AgentArgs,
-    /// Be a peer, also if there is an agent on this machine
+    /// Be a peer and leave the agent of this machine alone: with --join or --alone
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
+    /// Be a cluster of one: nobody else is excluded but those who --join this process
+    #[arg(long, help_heading = "As a peer", conflicts_with_all = ["agent", "join"])]
+    alone: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -182,14 +185,18 @@ async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> In
 impl Options {
     /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
-        let is_peer = self.no_agent || self.peer.is_asked_for();
+        let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
         if is_peer && self.agent.is_named() {
             let contradiction =
                 "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
             return Err(Error::Usage(format!("{contradiction}: leave one out")));
         }
-        if !is_peer && let Some(agent) = self.agent.find()? {
-            return Ok((agent, None));
+        if !is_peer {
+            return Ok((self.agent.agent().await?, None));
+        }
+        if self.peer.join.is_empty() && !self.alone {
+            let meant = "without an agent and without --join this would be a cluster of its own, and exclude nobody";
+            return Err(Error::Usage(format!("{meant}: give --join, or --alone if that is what you want")));
         }
         let here = self.peer.start(None, true).await?;
         show.listening(&here, &self.name);

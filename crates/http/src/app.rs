@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::State;
 use axum::http::{Method, Uri};
@@ -32,6 +33,8 @@ struct Shared {
     keys: RandomState,
     /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
     closing: watch::Sender<bool>,
+    /// How many connections there have been.
+    accepted: AtomicU64,
 }
 
 impl App {
@@ -51,8 +54,8 @@ impl App {
     pub fn demo(first: Service, others: Vec<Service>) -> Self {
         let times = Times::collect(first.events());
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
-        let (keys, closing) = (RandomState::new(), watch::Sender::new(false));
-        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing }) }
+        let (keys, closing, accepted) = (RandomState::new(), watch::Sender::new(false), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing, accepted }) }
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -63,8 +66,15 @@ impl App {
         &self.shared.times
     }
 
-    pub(crate) fn closing(&self) -> &watch::Sender<bool> {
-        &self.shared.closing
+    /// How many connections are open, and how many there have been.
+    pub fn connections(&self) -> (usize, u64) {
+        (self.shared.closing.receiver_count(), self.shared.accepted.load(Ordering::Relaxed))
+    }
+
+    /// A connection begins: it hears here when the agent stops, which waits for it.
+    pub(crate) fn connected(&self) -> watch::Receiver<bool> {
+        self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.closing.subscribe()
     }
 
     /// Resolves when the agent stops.

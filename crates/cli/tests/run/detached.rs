@@ -7,7 +7,11 @@ fn script(folder: &Folder, lines: &str) -> (i32, String, String) {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_peerlock")).parent().unwrap();
     let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", lines]).env("PEERLOCK_AGENT", folder.socket()).env("PATH", path);
+    shell
+        .args(["-c", lines])
+        .env("PEERLOCK_DATA_DIR", folder.path("data"))
+        .env("PEERLOCK_RUNTIME_DIR", folder.path(""))
+        .env("PATH", path);
     shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     Running::start(&mut shell).ends()
 }
@@ -82,6 +86,6 @@ fn a_grant_that_could_not_be_printed_is_given_back() {
         assert!(said.ends_with("code 74\n"), "{lines}: {said}");
         let (code, _, said) = script(&folder, "peerlock acquire --try --ttl 200ms r");
         assert_eq!(code, 0, "{lines}: {said}");
-        folder.run_on("r", "true").ends_with(0);
+        folder.run("r", "true").ends_with(0);
     }
 }
