@@ -231,6 +231,34 @@ impl Custody {
         }
     }
 
+    /// Whether the register has told that our session takes part.
+    pub fn is_party(&self) -> bool {
+        self.stage == Stage::Party
+    }
+
+    /// Who coordinates in our generation, as far as we know; ourselves before the first.
+    pub fn coordinator(&self) -> PeerId {
+        self.coordinator
+    }
+
+    /// How many slots the resource has in our generation; 0 before the first.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Who has not answered yet, if we coordinate and still count.
+    pub fn missing(&self) -> Option<&[Session]> {
+        match self.role.as_deref() {
+            Some(Role::Counting(census)) => Some(census.asked()),
+            _ => None,
+        }
+    }
+
+    /// Who gets the token of this slot after the client here, as far as we were told.
+    pub fn next_of(&self, slot: u32) -> Option<Claim> {
+        self.tokens.held[self.tokens.place_of(slot)?].next.map(|next| next.claim)
+    }
+
     /// The tokens that are here, with the client inside.
     pub fn held(&self) -> impl Iterator<Item = (Token, Option<Ticket>)> {
         self.tokens.held.iter().map(|held| (held.token, held.user))

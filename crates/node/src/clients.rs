@@ -1,17 +1,17 @@
 //! The clients of this peer: who waits, who is inside, and until when.
 //!
 //! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by a
-//! *claim*: a ticket that has lost its place in line is asked for once more, under another claim.
+//! *claim*, for as long as the session stands under which it was asked: under the next one a ticket that still waits is
+//! asked for again, by another claim. A detached grant needs none after that: the register knows it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, Span, Ticket, Time};
 use peerlock_mutex::Grant;
+use peerlock_register::{Label, Ttl};
 
-use crate::lease::{Lease, Verdict};
-use crate::{Charter, Error, Name};
+use crate::lease::{Bound, Lease, Verdict};
+use crate::{Error, Name};
 
 /// A request of a client, as long as it waits or is inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +45,11 @@ pub struct Wanted {
     pub grace: Span,
     /// We renew the lease as long as we run; else the client does.
     pub kept: bool,
+    /// The grant outlives this process: its end is written into the register before the client is told, and only its
+    /// client renews it. What the client calls it, so that a later process of this host knows it again
+    /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends with
+    /// its session.
+    pub detached: Option<String>,
     /// How long the client is willing to wait.
     pub wait: Wait,
     /// What others see of the client.
@@ -60,13 +65,17 @@ impl Wanted {
     ///
     /// # Errors
     /// [`Error::SlotsMismatch`] if not.
-    pub fn check(&self, charter: Charter) -> Result<(), Error> {
+    pub fn check(&self, has: u32) -> Result<(), Error> {
         match self.slots {
-            Some(asked) if asked != charter.slots => {
-                Err(Error::SlotsMismatch { name: self.name.clone(), has: charter.slots, asked })
-            }
+            Some(asked) if asked != has => Err(Error::SlotsMismatch { name: self.name.clone(), has, asked }),
             _ => Ok(()),
         }
+    }
+
+    /// How long the register is to keep a grant, and what it is called there, if it is to be detached and can be.
+    pub fn detachable(&self) -> Option<(Ttl, Label)> {
+        let millis = Ttl::from_millis(self.ttl.as_nanos() / 1_000_000);
+        Some((millis.ok()?, Label::new(self.detached.clone()?).ok()?))
     }
 }
 
@@ -81,8 +90,6 @@ pub struct Entry {
     claim: Option<Ticket>,
     /// When it was asked for.
     pub asked: Time,
-    /// It does not end with its session.
-    detached: bool,
     /// How far it has come.
     pub stage: Stage,
 }
@@ -96,8 +103,11 @@ pub enum Stage {
         ahead: Option<u32>,
         /// … and first.
         first: Option<(Time, u32)>,
-        /// How often in a row the coordinator did not know it.
-        missing: u8,
+    },
+    /// A slot is here for it, which is being detached: its client is told when the register knows.
+    Entering {
+        /// The slot and the fencing number.
+        grant: Grant,
     },
     /// It is inside.
     Held {
@@ -125,8 +135,13 @@ impl Entry {
     pub fn ahead(&self) -> Option<u32> {
         match self.stage {
             Stage::Waiting { ahead, .. } => ahead,
-            Stage::Held { .. } => None,
+            Stage::Entering { .. } | Stage::Held { .. } => None,
         }
+    }
+
+    /// Whether it outlives sessions.
+    pub fn is_detached(&self) -> bool {
+        self.wanted.detached.is_some()
     }
 }
 
@@ -171,6 +186,12 @@ impl Clients {
         self.tickets.get(&ticket)
     }
 
+    /// The tickets that end with this process.
+    pub fn attached(&self) -> impl Iterator<Item = TicketId> {
+        let ends = |entry: &Entry| !(entry.is_detached() && entry.is_held());
+        self.tickets.iter().filter(move |(_, entry)| ends(entry)).map(|(ticket, _)| *ticket)
+    }
+
     /// All tickets, oldest first.
     pub fn ids(&self) -> Vec<TicketId> {
         self.tickets.keys().copied().collect()
@@ -197,9 +218,26 @@ impl Clients {
         });
         let first = crowd.waiting.is_empty();
         crowd.waiting.insert(ticket);
-        let stage = Stage::Waiting { ahead: None, first: None, missing: 0 };
-        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, detached: false, stage });
+        let stage = Stage::Waiting { ahead: None, first: None };
+        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, stage });
         (ticket, first)
+    }
+
+    /// A detached grant of an earlier process of this host: a ticket that is inside from the beginning, and when to look
+    /// at it.
+    pub fn readmit(&mut self, wanted: Wanted, grant: Grant, now: Time) -> (TicketId, Time) {
+        let (ticket, _) = self.admit(wanted, now);
+        let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
+        (ticket, look)
+    }
+
+    /// Whether a grant of this number is here.
+    pub fn has(&self, resource: Key, number: u64) -> bool {
+        let is_it = |entry: &Entry| match entry.stage {
+            Stage::Held { grant, .. } | Stage::Entering { grant } => grant.fencing == number,
+            Stage::Waiting { .. } => false,
+        };
+        self.of(resource).any(is_it)
     }
 
     /// A ticket is asked for: what the protocol shall know it by.
@@ -226,27 +264,55 @@ impl Clients {
 
     /// The tickets that are still to be asked for.
     pub fn unclaimed(&self) -> Vec<TicketId> {
-        self.tickets.iter().filter(|(_, entry)| entry.claim.is_none()).map(|(id, _)| *id).collect()
+        let asks = |entry: &Entry| entry.claim.is_none() && !entry.is_held();
+        self.tickets.iter().filter(|(_, entry)| asks(entry)).map(|(id, _)| *id).collect()
     }
 
-    /// A ticket is inside from now on: when its lease is to be looked at, and when it ends.
-    pub fn grant(&mut self, ticket: TicketId, grant: Grant, now: Time) -> Option<(Time, Time)> {
+    /// A slot is here for a ticket that is to be detached.
+    pub fn enter(&mut self, ticket: TicketId, grant: Grant) {
+        if let Some(entry) = self.tickets.get_mut(&ticket) {
+            entry.stage = Stage::Entering { grant };
+        }
+    }
+
+    /// The slot that was here for a ticket is not any more: it waits again.
+    pub fn wait_again(&mut self, ticket: TicketId) {
+        if let Some(entry) = self.tickets.get_mut(&ticket)
+            && matches!(entry.stage, Stage::Entering { .. })
+        {
+            entry.stage = Stage::Waiting { ahead: None, first: None };
+        }
+    }
+
+    /// A ticket is inside, with a lease that began then and ends with this session: when that is to be looked at, and
+    /// when it ends.
+    pub fn grant(&mut self, ticket: TicketId, grant: Grant, since: Time, bound: Option<Bound>) -> Option<(Time, Time)> {
         let entry = self.tickets.get_mut(&ticket)?;
         assert!(!entry.is_held(), "{ticket:?} is let in twice");
         let Wanted { ttl, grace, kept, .. } = entry.wanted;
-        let lease = Lease { ttl, grace, kept, renewed: now, lost: false };
-        entry.stage = Stage::Held { grant, since: now, lease };
+        let lease = Lease { ttl, grace, kept: kept && bound.is_some(), renewed: since, bound, lost: None };
+        entry.stage = Stage::Held { grant, since, lease };
         let crowd = self.crowds.get_mut(&entry.resource)?;
         crowd.waiting.remove(&ticket);
         crowd.holding.insert(ticket);
         Some((lease.next(), lease.deadline()))
     }
 
+    /// The session stands for longer: whose leases do, and until when.
+    pub fn extend(&mut self, bound: Bound) -> Vec<(TicketId, Time)> {
+        let holding: Vec<TicketId> = self.crowds.values().flat_map(|crowd| crowd.holding.iter().copied()).collect();
+        let extend = |ticket: TicketId| {
+            let lease = self.lease(ticket)?;
+            lease.extend(bound).then(|| (ticket, lease.deadline()))
+        };
+        holding.into_iter().filter_map(extend).collect()
+    }
+
     /// The grant of a ticket and until when it stands, if it has one.
     pub fn granted(&self, ticket: TicketId) -> Option<(Grant, Time)> {
         match self.tickets.get(&ticket)?.stage {
-            Stage::Held { grant, lease, .. } if !lease.lost => Some((grant, lease.deadline())),
-            Stage::Held { .. } | Stage::Waiting { .. } => None,
+            Stage::Held { grant, lease, .. } if lease.lost.is_none() => Some((grant, lease.deadline())),
+            Stage::Held { .. } | Stage::Entering { .. } | Stage::Waiting { .. } => None,
         }
     }
 
@@ -263,44 +329,33 @@ impl Clients {
         lease.renew(now).then_some(*lease)
     }
 
-    /// From now on its session does not matter, and it is its client that renews its lease, if it has one.
-    pub fn detach(&mut self, ticket: TicketId) -> Option<Lease> {
-        self.tickets.get_mut(&ticket)?.detached = true;
-        let lease = self.lease(ticket)?;
-        lease.kept = false;
+    /// Renews the lease of a ticket as of an earlier moment, unless its client was told to stop since.
+    pub fn renew_from(&mut self, ticket: TicketId, from: Time) -> Option<Lease> {
+        let lease = self.lease(ticket).filter(|lease| lease.lost.is_none())?;
+        lease.renewed = lease.renewed.max(from);
         Some(*lease)
     }
 
     /// A holder must stop, if it was not told before: when its lease ends all the same.
     pub fn lose(&mut self, ticket: TicketId) -> Option<Time> {
         let lease = self.lease(ticket)?;
-        (!core::mem::replace(&mut lease.lost, true)).then(|| lease.deadline())
+        let end = lease.deadline();
+        lease.lost.replace(end).is_none().then_some(end)
     }
 
     fn lease(&mut self, ticket: TicketId) -> Option<&mut Lease> {
         match &mut self.tickets.get_mut(&ticket)?.stage {
             Stage::Held { lease, .. } => Some(lease),
-            Stage::Waiting { .. } => None,
+            Stage::Entering { .. } | Stage::Waiting { .. } => None,
         }
     }
 
     /// A waiting ticket is in line behind `ahead` others: whether that is news, and when it was first heard with how
     /// many.
     pub fn place(&mut self, ticket: TicketId, now_ahead: u32, now: Time) -> Option<(bool, (Time, u32))> {
-        let Stage::Waiting { ahead, first, missing } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
+        let Stage::Waiting { ahead, first } = &mut self.tickets.get_mut(&ticket)?.stage else { return None };
         let changed = ahead.replace(now_ahead) != Some(now_ahead);
-        *missing = 0;
         Some((changed, *first.get_or_insert((now, now_ahead))))
-    }
-
-    /// The coordinator does not know a waiting ticket. Once: its token may be on the way. Twice, which is true: it was
-    /// struck out when we could not be reached.
-    pub fn miss(&mut self, ticket: TicketId) -> bool {
-        let Some(Entry { stage: Stage::Waiting { missing, .. }, .. }) = self.tickets.get_mut(&ticket) else {
-            return false;
-        };
-        *missing = (*missing + 1) % 2;
-        *missing == 0
     }
 
     /// Nothing is left of a ticket that the protocol does not know any more.
@@ -319,7 +374,7 @@ impl Clients {
 
     /// What ends with a session.
     pub fn of_session(&self, session: SessionId) -> Vec<TicketId> {
-        let ends = |entry: &Entry| entry.wanted.session == session && !entry.detached;
+        let ends = |entry: &Entry| entry.wanted.session == session && !(entry.is_detached() && entry.is_held());
         self.tickets.iter().filter(|(_, entry)| ends(entry)).map(|(id, _)| *id).collect()
     }
 
@@ -345,9 +400,9 @@ impl Clients {
         crowd.flat_map(|crowd| crowd.holding.iter().chain(&crowd.waiting)).filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// What must be true after each step, whatever happened; `has_alarm` tells whether a ticket will be looked at
-    /// again.
-    pub fn check(&self, has_alarm: impl Fn(TicketId) -> bool) {
+    /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket will
+    /// be looked at again.
+    pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (claim, ticket) in &self.claims {
             let known = self.tickets.get(ticket).and_then(|entry| entry.claim);
             assert_eq!(known, Some(*claim), "the protocol is asked for {claim:?}, and no ticket waits for it");
@@ -364,7 +419,13 @@ impl Clients {
             let crowd = self.crowds.get(&entry.resource).expect("a ticket's resource was asked for");
             let (waits, holds) = (crowd.waiting.contains(ticket), crowd.holding.contains(ticket));
             assert_eq!((waits, holds), (!entry.is_held(), entry.is_held()), "{ticket:?} is in exactly one place");
-            assert!(!holds || entry.claim.is_some(), "{ticket:?} is inside, and the protocol does not know it");
+            assert!(
+                !holds || entry.claim.is_some() || entry.is_detached(),
+                "{ticket:?} is inside, and neither the protocol nor the register knows it"
+            );
+            if let Stage::Held { lease: Lease { bound: Some(_), .. }, .. } = entry.stage {
+                assert!(session.is_some(), "{ticket:?} is inside, and its session is over");
+            }
             let watched = holds || matches!(entry.wanted.wait, Wait::For(_));
             assert!(!watched || has_alarm(*ticket), "nobody looks when the time of {ticket:?} is over");
         }
@@ -388,6 +449,7 @@ mod tests {
             label: String::new(),
             session: SessionId(1),
             request: Some("7".into()),
+            detached: None,
         }
     }
 
@@ -405,11 +467,11 @@ mod tests {
         assert_eq!(clients.unclaimed(), [ticket]);
         let claim = clients.claim(ticket).unwrap();
         assert_eq!((clients.claim(ticket), clients.claimant(claim)), (None, Some(ticket)));
-        clients.check(|_| false);
+        clients.check(None, |_| false);
 
-        let (look, ends) = clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1)).unwrap();
+        let (look, ends) = clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1), None).unwrap();
         assert_eq!((look, ends), (at(25), at(31)));
-        clients.check(|_| true);
+        clients.check(None, |_| true);
         assert_eq!(clients.renew(ticket, at(20)).unwrap().deadline(), at(50));
         assert_eq!(clients.look(ticket, at(44)).unwrap().0, Verdict::Lost);
         assert_eq!((clients.granted(ticket), clients.renew(ticket, at(44))), (None, None));
@@ -417,30 +479,25 @@ mod tests {
         assert_eq!(clients.unclaim(ticket), Some(claim));
         assert!(clients.remove(ticket).unwrap().is_held());
         assert_eq!((clients.len(), clients.same(&wanted("r")), clients.claimant(claim)), (0, None, None));
-        clients.check(|_| false);
+        clients.check(None, |_| false);
     }
 
     #[test]
-    fn who_is_missing_twice_in_a_row_has_lost_its_place() {
+    fn what_is_detached_does_not_end_with_its_session_once_it_is_inside() {
         let mut clients = Clients::default();
-        let (ticket, _) = clients.admit(wanted("r"), at(0));
-        assert!(!clients.miss(ticket));
-        assert_eq!(clients.place(ticket, 5, at(1)), Some((true, (at(1), 5))));
-        assert!(!clients.miss(ticket), "it was there in between");
-        assert!(clients.miss(ticket));
-        assert_eq!(clients.place(ticket, 3, at(2)), Some((true, (at(1), 5))));
-        assert_eq!(clients.place(ticket, 3, at(3)), Some((false, (at(1), 5))));
-    }
-
-    #[test]
-    fn what_is_detached_does_not_end_with_its_session() {
-        let mut clients = Clients::default();
-        let (stays, _) = clients.admit(wanted("r"), at(0));
+        let (stays, _) = clients.admit(Wanted { detached: Some("one".into()), ..wanted("r") }, at(0));
         let (ends, first) = clients.admit(Wanted { request: None, ..wanted("r") }, at(0));
         assert!(!first);
-        clients.detach(stays);
+        assert_eq!(clients.of_session(SessionId(1)), [stays, ends]);
+        clients.claim(stays);
+        clients.enter(stays, Grant { slot: 0, fencing: 9 });
+        assert!(clients.has("r".parse::<Name>().unwrap().key(), 9));
+        clients.grant(stays, Grant { slot: 0, fencing: 9 }, at(1), None);
+        clients.unclaim(stays);
+        clients.check(None, |_| true);
         assert_eq!(clients.of_session(SessionId(1)), [ends]);
-        assert_eq!(clients.of_session(SessionId(2)), []);
+        assert_eq!(clients.unclaimed(), [ends]);
+        assert_eq!(clients.extend(Bound { until: at(90), grace: Span::from_secs(1) }), []);
     }
 
     #[test]
@@ -449,7 +506,7 @@ mod tests {
         let mut clients = Clients::default();
         let (ticket, _) = clients.admit(wanted("r"), at(0));
         clients.claim(ticket);
-        clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1));
-        clients.check(|_| false);
+        clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1), None);
+        clients.check(None, |_| false);
     }
 }

@@ -1,41 +1,34 @@
-//! Everybody whom we know: who is connected, who was, and how messages get to them.
+//! Every host that we have met or have something for: whether it is connected, and how messages get to it.
 //!
-//! **Two names.** The transport knows a *host* by its lasting identity. Protocol and overlay know a *member*: one
-//! process of a host, from its start to its end. A process that begins anew is another member, so that nothing that was
-//! meant for the old one, and nothing that the old one had, can be taken for its own.
+//! A *host* is known by the transport's lasting identity. Which process of it is at the other end matters to the link
+//! alone ([`Link`]): what a message means to another process than the one it was sent to is for custody to know.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
+use std::collections::BTreeMap;
 
-use peerlock_base::{PeerId, Span, Time, mix};
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_register::ClusterId;
 
 use crate::link::{Frame, Heard, Link};
-use crate::sabotage::{Sabotage, makes};
 use crate::wire::{decode, encode};
 use crate::{Effect, Notice};
 
-/// A peer as the transport knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Host(pub PeerId);
-
-/// What we know of one host: its address, its link, and whether it is a member.
+/// What we know of one host: its address, its link, and what it has said of itself.
 #[derive(Clone, Debug)]
 pub struct Contact {
-    /// Its present process, once it has said hello.
-    pub member: Option<PeerId>,
-    /// Where it was reached last.
+    /// Where it was reached last; empty if it was never met.
     pub address: String,
     /// The connection, if there is one.
     pub epoch: Option<u64>,
     /// Since when it is connected, or not.
     pub since: Time,
-    /// It has been away for so long that it does not count any more.
-    pub forgotten: bool,
-    /// It is in the overlay.
-    pub joined: bool,
-    /// It is about to leave, and this one will have what it has.
-    pub leaving: Option<Option<PeerId>>,
+    /// The cluster that it belongs to, if it has said one.
+    pub cluster: Option<ClusterId>,
+    /// It knows no cluster, and waits for others who do not either.
+    pub expects: bool,
+    /// Who should found one, as it thinks.
+    pub founder: Option<PeerId>,
+    /// It belongs to another cluster: nothing that it says on this connection is heard.
+    is_foreign: bool,
     link: Link,
 }
 
@@ -49,21 +42,21 @@ impl Contact {
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A member is connected and has said hello.
+    /// A host is connected and has said hello.
     Met(PeerId),
-    /// This member is gone for good: its process has ended, or it has lost messages that had to arrive. If it was about
-    /// to leave, another has what it had. What was meant for it and never went out comes back.
-    Gone(PeerId, Option<PeerId>, Vec<Vec<u8>>),
-    /// A member says this.
+    /// These messages to a host got lost, or may have been acted on by a process that has ended: nobody will say them
+    /// again.
+    Lost(PeerId, Vec<Vec<u8>>),
+    /// A host says this.
     Said(PeerId, Vec<u8>),
+    /// A host belongs to another cluster.
+    Foreign(PeerId, ClusterId),
     /// Something is not as it should be: what was strange or malformed was dropped.
     Notice(Notice),
 }
 
-/// At most this many messages are kept for members that we have heard of and not met.
-const MOST_UNMET: usize = 4096;
-/// At most this many of those who left are remembered.
-const MOST_DEPARTED: usize = 4096;
+/// At most this many hosts are kept in mind. As many as a cluster has members at most, and some more.
+const MOST_HOSTS: usize = 8192;
 /// After this many messages we acknowledge them, even if there is nothing else to say.
 const ACK_EVERY: u64 = 64;
 
@@ -72,165 +65,106 @@ pub struct Contacts {
     process: u64,
     /// How many links there have been.
     links: u32,
-    me: PeerId,
-    hosts: BTreeMap<Host, Contact>,
-    members: BTreeMap<PeerId, Host>,
-    unmet: BTreeMap<PeerId, Vec<Vec<u8>>>,
-    /// The same for what may get lost: a newcomer hears from those who have not met it as soon as they do.
-    unmet_loose: BTreeMap<PeerId, Vec<Vec<u8>>>,
-    /// Who left, and who has what it had.
-    departed: BTreeMap<PeerId, PeerId>,
-    /// Whose process has ended without a word: nothing is sent there any more.
-    gone: BTreeSet<PeerId>,
+    hosts: BTreeMap<PeerId, Contact>,
     /// What is to be sent and whom to hang up on, in order; for the node to take out.
     pub out: Vec<Effect>,
 }
 
-fn send(to: Host, epoch: u64, frame: &Frame) -> Effect {
-    Effect::Send { to: to.0, epoch, bytes: encode(frame) }
-}
-
-/// The member that a process of a host is.
-fn member(host: Host, process: u64) -> PeerId {
-    PeerId::new(mix(host.0.get() ^ mix(process)))
+fn send(to: PeerId, epoch: u64, frame: &Frame) -> Effect {
+    Effect::Send { to, epoch, bytes: encode(frame) }
 }
 
 impl Contacts {
-    /// Of a process of this host that knows nobody.
-    pub fn new(host: Host, process: u64) -> Self {
-        Self {
-            process,
-            links: 0,
-            me: member(host, process),
-            hosts: BTreeMap::new(),
-            members: BTreeMap::new(),
-            unmet: BTreeMap::new(),
-            unmet_loose: BTreeMap::new(),
-            departed: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            out: Vec::new(),
-        }
+    /// Of a process that knows nobody.
+    pub fn new(process: u64) -> Self {
+        Self { process, links: 0, hosts: BTreeMap::new(), out: Vec::new() }
     }
 
-    /// Who we are to other members.
-    pub fn me(&self) -> PeerId {
-        self.me
-    }
-
-    /// Everybody who was ever connected and has not left.
-    pub fn all(&self) -> impl Iterator<Item = (Host, &Contact)> {
+    /// Everybody who is kept in mind.
+    pub fn all(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
         self.hosts.iter().map(|(host, contact)| (*host, contact))
     }
 
-    /// The members that messages reach at once.
+    /// The hosts that messages reach at once.
     pub fn open(&self) -> impl Iterator<Item = (PeerId, &Contact)> {
-        self.hosts.values().filter(|contact| contact.is_open()).filter_map(|contact| Some((contact.member?, contact)))
+        self.all().filter(|(_, contact)| contact.is_open())
     }
 
-    /// The same without what is known of them.
-    pub fn members(&self) -> Vec<PeerId> {
-        self.open().map(|(member, _)| member).collect()
+    /// What is known of a host.
+    pub fn get(&self, host: PeerId) -> Option<&Contact> {
+        self.hosts.get(&host)
     }
 
-    /// The members that were met within this time.
-    pub fn recent(&self, now: Time, within: Span) -> Vec<PeerId> {
-        self.open().filter(|(_, contact)| now.since(contact.since) < within).map(|(member, _)| member).collect()
+    /// The same, for what it has said of itself.
+    pub fn get_mut(&mut self, host: PeerId) -> Option<&mut Contact> {
+        self.hosts.get_mut(&host)
     }
 
-    /// A host that is not connected: since when, its member, and whether that was about to leave and to whom.
-    pub fn absent(&self, host: Host) -> Option<(Time, Option<PeerId>, Option<Option<PeerId>>)> {
-        let contact = self.hosts.get(&host).filter(|contact| contact.epoch.is_none())?;
-        Some((contact.since, contact.member, contact.leaving))
-    }
-
-    /// The host of a member, as far as it is known and still the same process.
-    pub fn host(&self, member: PeerId) -> Option<Host> {
-        self.members.get(&member).copied()
-    }
-
-    /// What is known of a member's host.
-    pub fn of(&mut self, member: PeerId) -> Option<&mut Contact> {
-        self.hosts.get_mut(self.members.get(&member)?)
-    }
-
-    /// Who left, and who has what it had.
-    pub fn departed(&self) -> impl Iterator<Item = (PeerId, PeerId)> {
-        self.departed.iter().map(|(gone, heir)| (*gone, *heir))
-    }
-
-    /// How many are more than half of all whom we have met and not forgotten, ourselves included.
-    pub fn majority(&self) -> usize {
-        let counts = |contact: &&Contact| contact.member.is_some() && !contact.forgotten;
-        let all = self.hosts.values().filter(counts).count() + 1;
-        all / 2 + usize::from(!makes(Sabotage::Majority))
-    }
-
-    /// How many messages have not been confirmed by our heir, or by those that can be reached or could a moment ago.
-    pub fn kept(&self, heir: Option<PeerId>, now: Time, recent: Span) -> usize {
-        let is_heir = |contact: &Contact| heir.is_some() && contact.member == heir;
-        let matters = |contact: &&Contact| contact.is_open() || is_heir(contact) || now.since(contact.since) < recent;
-        self.hosts.values().filter(matters).map(|contact| contact.link.kept()).sum()
-    }
-
-    /// The members that have not been connected for at least this long.
-    pub fn missing(&self, now: Time, long: Span) -> Vec<PeerId> {
-        let absent = self.hosts.values().filter(|contact| contact.epoch.is_none() && now.since(contact.since) >= long);
-        absent.filter_map(|contact| contact.member).collect()
-    }
-
-    /// A connection begins.
-    pub fn up(&mut self, host: Host, epoch: u64, address: String, now: Time) {
+    fn entry(&mut self, host: PeerId, now: Time) -> &mut Contact {
         self.links += u32::from(!self.hosts.contains_key(&host));
-        let contact = self.hosts.entry(host).or_insert_with(|| Contact {
-            member: None,
+        self.hosts.entry(host).or_insert_with(|| Contact {
             address: String::new(),
             epoch: None,
             since: now,
-            forgotten: false,
-            joined: false,
-            leaving: None,
+            cluster: None,
+            expects: false,
+            founder: None,
+            is_foreign: false,
             link: Link::new(self.process, self.links),
-        });
+        })
+    }
+
+    /// A connection begins. We say that we belong to this cluster, if we know.
+    pub fn up(&mut self, host: PeerId, epoch: u64, address: String, ours: Option<ClusterId>, now: Time) {
+        let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
-        contact.forgotten = false;
-        let hello = contact.link.up();
+        (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
+        let hello = contact.link.up(ours);
         self.out.push(send(host, epoch, &hello));
     }
 
     /// A connection has ended. False if it was not the last that began.
-    pub fn down(&mut self, host: Host, epoch: u64, now: Time) -> bool {
+    pub fn down(&mut self, host: PeerId, epoch: u64, now: Time) -> bool {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else {
             return false;
         };
         (contact.epoch, contact.since) = (None, now);
+        (contact.expects, contact.founder) = (false, None);
         contact.link.down();
         true
     }
 
     /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
-    pub fn on_bytes(&mut self, host: Host, epoch: u64, bytes: &[u8], news: &mut Vec<News>) {
-        let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else { return };
+    pub fn on_bytes(&mut self, host: PeerId, epoch: u64, bytes: &[u8], ours: Option<ClusterId>, news: &mut Vec<News>) {
+        let is_heard = |contact: &&mut Contact| contact.epoch == Some(epoch) && !contact.is_foreign;
+        let Some(contact) = self.hosts.get_mut(&host).filter(is_heard) else { return };
         let frame = match decode(bytes) {
             Ok(frame) => frame,
             Err(malformed) => return news.push(News::Notice(Notice::Malformed(malformed))),
         };
+        if let Frame::Hello { cluster, .. } = frame {
+            contact.cluster = cluster;
+            if let (Some(theirs), Some(ours)) = (cluster, ours)
+                && theirs != ours
+            {
+                return self.refuse(host, theirs, news);
+            }
+        }
         let mut again = Vec::new();
-        let heard = contact.link.on_frame(frame, &mut again);
-        match heard {
+        match contact.link.on_frame(frame, &mut again) {
             Heard::Nothing => {}
-            Heard::Body(body) => news.extend(contact.member.map(|member| News::Said(member, body))),
-            Heard::Hello => self.meet(host, news),
-            Heard::NewLife { lost, unsent } => {
-                if lost > 0 {
-                    news.push(News::Notice(Notice::Lost { host: host.0, messages: lost }));
+            Heard::Body(body) => news.push(News::Said(host, body)),
+            Heard::Hello => news.push(News::Met(host)),
+            Heard::NewLife { lost } => {
+                if !lost.is_empty() {
+                    news.push(News::Notice(Notice::Lost { host, messages: lost.len() }));
+                    news.push(News::Lost(host, lost));
                 }
-                let heir = contact.leaving.flatten();
-                news.extend(contact.member.map(|member| News::Gone(member, heir, unsent)));
-                self.meet(host, news);
+                news.push(News::Met(host));
             }
             Heard::Strange(why) => {
                 news.push(News::Notice(Notice::Strange(why)));
-                self.out.push(Effect::HangUp(host.0));
+                self.out.push(Effect::HangUp(host));
             }
         }
         self.out.extend(again.iter().map(|frame| send(host, epoch, frame)));
@@ -239,67 +173,42 @@ impl Contacts {
         }
     }
 
-    fn meet(&mut self, host: Host, news: &mut Vec<News>) {
-        let Some(contact) = self.hosts.get_mut(&host) else { return };
-        let Some(life) = contact.link.theirs() else { return };
-        let now = member(host, life.process);
-        if let Some(before) = contact.member.replace(now).filter(|before| *before != now) {
-            self.members.remove(&before);
-            (contact.joined, contact.leaving) = (false, None);
+    /// A host belongs to another cluster: nothing is heard of it on this connection any more.
+    pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, news: &mut Vec<News>) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            contact.is_foreign = true;
+            contact.link.down();
         }
-        self.members.insert(now, host);
-        self.gone.remove(&now);
-        news.push(News::Met(now));
-        for body in self.unmet.remove(&now).unwrap_or_default() {
-            self.send(now, body, news);
-        }
-        for body in self.unmet_loose.remove(&now).unwrap_or_default() {
-            self.send_loose(now, body);
-        }
+        self.out.push(Effect::HangUp(host));
+        news.push(News::Foreign(host, theirs));
     }
 
-    /// Sends what must arrive, to the member or to whoever has what it had.
-    pub fn send(&mut self, to: PeerId, body: Vec<u8>, news: &mut Vec<News>) {
-        let to = self.heir(to);
-        let Some(&host) = self.members.get(&to) else {
-            let kept: usize = self.unmet.values().map(Vec::len).sum();
-            if self.gone.contains(&to) {
-            } else if kept < MOST_UNMET {
-                self.unmet.entry(to).or_default().push(body);
-            } else {
-                news.push(News::Notice(Notice::Unmet(to)));
-            }
-            return;
-        };
-        let Some(contact) = self.hosts.get_mut(&host) else { return };
-        match (contact.link.send(body), contact.epoch) {
-            (Ok(Some(frame)), Some(epoch)) => self.out.push(send(host, epoch, &frame)),
+    /// Sends what must arrive, now or when the host is met. False if the host is not connected.
+    pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
+        if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
+            news.push(News::Notice(Notice::Unmet(to)));
+            news.push(News::Lost(to, vec![body]));
+            return true;
+        }
+        let contact = self.entry(to, now);
+        let epoch = contact.epoch;
+        match (contact.link.send(body), epoch) {
+            (Ok(Some(frame)), Some(epoch)) => self.out.push(send(to, epoch, &frame)),
             (Ok(_), _) => {}
             (Err(broken), _) => {
-                news.push(News::Notice(Notice::Broken { host: host.0, messages: broken.lost }));
-                self.out.push(Effect::HangUp(host.0));
-                news.push(News::Gone(to, None, Vec::new()));
+                news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
+                news.push(News::Lost(to, broken.lost));
+                self.out.push(Effect::HangUp(to));
             }
         }
+        epoch.is_some()
     }
 
-    /// Sends what may get lost.
+    /// Sends what may get lost, and does if the host is not connected.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>) {
-        let to = self.heir(to);
-        let Some(&host) = self.members.get(&to) else {
-            // Many of those whom we only hear of are gone, and nobody else tells us so.
-            if self.unmet_loose.len() >= MOST_UNMET / 8 {
-                self.unmet_loose.clear();
-            }
-            let kept = self.unmet_loose.entry(to).or_default();
-            if kept.len() < 8 {
-                kept.push(body);
-            }
-            return;
-        };
-        let Some(contact) = self.hosts.get(&host) else { return };
+        let Some(contact) = self.hosts.get(&to) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), contact.epoch) {
-            self.out.push(send(host, epoch, &frame));
+            self.out.push(send(to, epoch, &frame));
         }
     }
 
@@ -310,81 +219,20 @@ impl Contacts {
 
     /// Tells everybody what we have of theirs.
     pub fn ack_all(&mut self) {
-        let hosts: Vec<Host> = self.hosts.keys().copied().collect();
+        let hosts: Vec<PeerId> = self.hosts.keys().copied().collect();
         hosts.into_iter().for_each(|host| self.ack(host));
     }
 
-    fn ack(&mut self, host: Host) {
+    fn ack(&mut self, host: PeerId) {
         let Some(contact) = self.hosts.get_mut(&host) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.epoch) {
             self.out.push(send(host, epoch, &frame));
         }
     }
 
-    /// A member has left for good, and `heir` has what it had. False if we knew, or it cannot be.
-    pub fn depart(&mut self, gone: PeerId, heir: PeerId, news: &mut Vec<News>) -> bool {
-        if gone == self.me || gone == heir || self.departed.contains_key(&gone) || self.heir(heir) == gone {
-            return false;
-        }
-        if self.departed.len() >= MOST_DEPARTED {
-            self.departed.pop_first();
-        }
-        self.departed.insert(gone, heir);
-        for body in self.unmet.remove(&gone).unwrap_or_default() {
-            self.send(gone, body, news);
-        }
-        true
-    }
-
-    /// A member says goodbye. It has acted on all that it has confirmed and on nothing else: that is returned, for
-    /// whoever has what it had.
-    pub fn on_bye(&mut self, member: PeerId) -> Vec<Vec<u8>> {
-        let contact = self.members.remove(&member).and_then(|host| self.hosts.remove(&host));
-        contact.map(|mut contact| contact.link.take_kept()).unwrap_or_default()
-    }
-
-    /// A member's process has ended without a word, or it has broken the link: until it is met again, if ever, nothing
-    /// is sent to it.
-    pub fn lose(&mut self, member: PeerId) {
-        if self.gone.len() >= MOST_DEPARTED {
-            self.gone.pop_first();
-        }
-        self.gone.insert(member);
-        self.unmet.remove(&member);
-    }
-
-    /// Whether a member's process has ended, or has not been connected for at least this long.
-    pub fn is_gone(&self, member: PeerId, now: Time, long: Span) -> bool {
-        let host = self.members.get(&member).and_then(|host| self.hosts.get(host));
-        let is_absent = |contact: &Contact| contact.epoch.is_none() && now.since(contact.since) >= long;
-        self.gone.contains(&member) || host.is_some_and(is_absent)
-    }
-
-    /// Takes back what was meant for a member that is gone and never went out.
-    pub fn take_unsent(&mut self, member: PeerId) -> Vec<Vec<u8>> {
-        self.of(member).map(|contact| contact.link.take_unsent()).unwrap_or_default()
-    }
-
-    /// A host has been away for very long: from now on it does not count. What is kept for it stays, and arrives should
-    /// it come back.
-    pub fn forget(&mut self, host: Host) {
-        if let Some(contact) = self.hosts.get_mut(&host) {
-            contact.forgotten = true;
-        }
-    }
-
-    /// A host has left without a goodbye that we heard.
-    pub fn remove(&mut self, host: Host) {
-        if let Some(member) = self.hosts.remove(&host).and_then(|contact| contact.member) {
-            self.members.remove(&member);
-        }
-    }
-
-    /// Who has what a member had: mostly the member itself.
-    pub fn heir(&self, mut member: PeerId) -> PeerId {
-        while let Some(&heir) = self.departed.get(&member) {
-            member = heir;
-        }
-        member
+    /// Forgets who is no member and has not been connected for this long. Should it come back it is as one never met.
+    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
+        self.hosts
+            .retain(|host, contact| contact.epoch.is_some() || is_member(*host) || now.since(contact.since) < long);
     }
 }

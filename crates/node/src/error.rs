@@ -1,10 +1,6 @@
 //! What can go wrong, and what programs make of it.
 
-use alloc::borrow::ToOwned as _;
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
@@ -46,7 +42,7 @@ pub enum Error {
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
-    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or use another name", if *.has == 1 { "" } else { "s" })]
+    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {name} {asked}`", if *.has == 1 { "" } else { "s" })]
     SlotsMismatch {
         /// The resource that was asked for.
         name: Name,
@@ -55,8 +51,8 @@ pub enum Error {
         /// How many were asked for.
         asked: u32,
     },
-    /// No peer that we know has heard of it.
-    #[error("no peer here has heard of {name}: nobody has acquired it yet, or it is spelt differently")]
+    /// The cluster knows no such resource.
+    #[error("there is no resource {name}: nobody has acquired it yet, or it is spelt differently")]
     NoSuchResource {
         /// What was asked for.
         name: Name,
@@ -70,17 +66,60 @@ pub enum Error {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<u32>,
     },
-    /// Nothing moves: who keeps the line, or everybody who holds a slot, cannot be reached.
-    #[error("{name} is stalled: {} for {since:?}. Bring it back, or wait until it is", match .who { Some(peer) => format!("peer {peer} has not been heard of"), None => "too few peers can be reached".to_owned() })]
-    Stalled {
+    /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached, or
+    /// none that knows of them.
+    #[error(
+        "no majority of the hosts that keep the cluster's register can be reached for {since:?}: {}. Bring one of them \
+         back, or wait until it is", in_words(.missing, "nobody who knows it was met"))]
+    NoMajority {
+        /// Whom we have asked and not heard of.
+        missing: Vec<Missing>,
+        /// For how long this process has had no session.
+        #[serde(rename = "since_ms", with = "json")]
+        since: Duration,
+    },
+    /// Nothing moves: somebody who took part has died, and what is there is being counted. It goes on by itself when
+    /// everybody who is waited for has answered, or its session has ended.
+    #[error("{name} is being recovered for {since:?}: {}. It goes on by itself", in_words(.missing, "its new coordinator is not known yet"))]
+    Recovering {
         /// The resource that nobody can get now.
         name: Name,
-        /// Who is missing; `None` if there are too few peers to found the resource.
-        #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
-        who: Option<PeerId>,
+        /// Who has not answered yet.
+        missing: Vec<Missing>,
         /// For how long.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
+    },
+    /// The grant is gone with the session of the peer that gave it: others may be inside from now on.
+    #[error("this grant does not stand any more: {why}, {since:?} after its session was last confirmed")]
+    SessionLost {
+        /// How long before that the register had last been heard of.
+        #[serde(rename = "since_ms", with = "json")]
+        since: Duration,
+        /// What has become of the session, in words.
+        why: String,
+    },
+    /// The grant was taken away by force: others may be inside already.
+    #[error("the slot of {name} was taken away by force: others may hold it already")]
+    Revoked {
+        /// The resource that was held.
+        name: Name,
+    },
+    /// The peer there belongs to another cluster. Nothing has changed here.
+    #[error(
+        "the peer {peer} at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
+         apart stay apart. Remove the data folder of the one that is to join the other"
+    )]
+    OtherCluster {
+        /// Who that is.
+        #[serde(with = "json")]
+        peer: PeerId,
+        /// Where it was reached.
+        address: String,
+        /// The id of this cluster.
+        ours: String,
+        /// The id of the other one.
+        theirs: String,
     },
     /// The lease ended before it was renewed; or there never was such a grant.
     #[error("this grant does not stand any more: its lease has ended, or it was released")]
@@ -134,6 +173,31 @@ pub enum Error {
     },
 }
 
+/// Somebody who is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Missing {
+    /// The number of its host.
+    #[serde(with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub peer: PeerId,
+    /// The host's name, or its address if no more is known of it; empty if nothing is.
+    pub name: String,
+    /// For how long it has not been heard of.
+    #[serde(rename = "since_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub since: Duration,
+}
+
+/// Who is missing, in words.
+fn in_words(who: &[Missing], nobody: &str) -> String {
+    let one = |it: &Missing| {
+        let name = if it.name.is_empty() { it.peer.to_string() } else { it.name.clone() };
+        format!("{name} has not been heard of for {:?}", it.since)
+    };
+    if who.is_empty() { nobody.to_owned() } else { who.iter().map(one).collect::<Vec<_>>().join(", ") }
+}
+
 /// What an error means for a program. HTTP status and exit code follow from it.
 ///
 /// ```
@@ -182,11 +246,15 @@ impl Error {
             Self::SlotsMismatch { .. } => Class::SlotsMismatch,
             Self::NoSuchResource { .. } => Class::NoSuchResource,
             Self::NotAcquired { .. } => Class::NotAcquired,
-            Self::Lost | Self::SessionEnded => Class::Lost,
+            Self::Lost | Self::SessionLost { .. } | Self::Revoked { .. } | Self::SessionEnded => Class::Lost,
             Self::Busy { .. } => Class::Busy,
-            Self::Stalled { .. } | Self::NoPeer { .. } | Self::Stopped | Self::NoAgent { .. } | Self::Broken { .. } => {
-                Class::Unavailable
-            }
+            Self::NoMajority { .. }
+            | Self::Recovering { .. }
+            | Self::OtherCluster { .. }
+            | Self::NoPeer { .. }
+            | Self::Stopped
+            | Self::NoAgent { .. }
+            | Self::Broken { .. } => Class::Unavailable,
             Self::Refused { class, .. } => *class,
         }
     }

@@ -3,8 +3,7 @@
 //! A duration is whole milliseconds, in a field that ends in `_ms`. A peer is the decimal digits of its number, which
 //! has more of them than a number of JavaScript keeps.
 
-use alloc::string::{String, ToString as _};
-use core::time::Duration;
+use std::time::Duration;
 
 use peerlock_base::PeerId;
 use serde::de::{DeserializeOwned, Error};

@@ -2,10 +2,10 @@
 
 use peerlock_base::{Span, Time};
 
-/// The lease of one grant.
+/// The lease of one grant: it ends by itself unless it is renewed, and with its session if that ends earlier.
 ///
 /// ```text
-///   renewed            renewed + ttl − grace     renewed + ttl
+///   renewed            end − grace                    end
 ///   ├──────────────────────────┼──────────────────────┤
 ///            stands              lost: the client       the slot goes on to others
 ///                                is told to stop
@@ -17,7 +17,20 @@ pub struct Lease {
     /// We renew it ourselves as long as we run; else the client has to.
     pub kept: bool,
     pub renewed: Time,
-    pub lost: bool,
+    /// The session that it ends with; none if it is detached.
+    pub bound: Option<Bound>,
+    /// When it ends, once its client was told to stop.
+    pub lost: Option<Time>,
+}
+
+/// As long as the session of this process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// As far as that is known.
+    pub until: Time,
+    /// Clients are told to stop this long before that, if their own grace is longer. It must leave time for renewals
+    /// that are late.
+    pub grace: Span,
 }
 
 /// What has become of a lease.
@@ -36,49 +49,63 @@ pub enum Verdict {
 impl Lease {
     /// When it ends unless it is renewed.
     pub fn deadline(&self) -> Time {
-        self.renewed + self.ttl
+        let own = self.renewed + self.ttl;
+        self.lost.unwrap_or_else(|| self.bound.map_or(own, |bound| own.min(bound.until)))
     }
 
     /// When to look at it again.
     pub fn next(&self) -> Time {
-        if self.lost {
-            self.deadline()
-        } else if self.kept {
-            self.renewed + self.ttl / 3
-        } else {
-            self.last_call()
+        match self.lost {
+            Some(end) => end,
+            None if self.kept => self.last_call().min(self.renewed + self.ttl / 3),
+            None => self.last_call(),
         }
     }
 
     /// Until when it can be renewed.
     fn last_call(&self) -> Time {
-        self.renewed + Span::from_nanos(self.ttl.as_nanos().saturating_sub(self.grace.as_nanos()))
+        let own = before(self.renewed + self.ttl, self.grace);
+        self.bound.map_or(own, |bound| own.min(before(bound.until, self.grace.min(bound.grace))))
     }
 
     /// Renews it, unless it is too late.
     pub fn renew(&mut self, now: Time) -> bool {
-        let stands = !self.lost && now < self.last_call();
+        let stands = self.lost.is_none() && now < self.last_call();
         if stands {
             self.renewed = now;
         }
         stands
     }
 
+    /// The session stands for longer. Whether the lease does, too.
+    pub fn extend(&mut self, bound: Bound) -> bool {
+        let before = self.deadline();
+        if self.bound.is_some() {
+            self.bound = Some(bound);
+        }
+        self.deadline() > before
+    }
+
     /// Looks at it. A peer that was frozen finds even the leases that it keeps itself lost.
     pub fn look(&mut self, now: Time) -> Verdict {
-        if self.lost {
-            return if now >= self.deadline() { Verdict::Over } else { Verdict::Stands };
+        if let Some(end) = self.lost {
+            return if now >= end { Verdict::Over } else { Verdict::Stands };
         }
         if now >= self.last_call() {
-            self.lost = true;
+            self.lost = Some(self.deadline());
             return Verdict::Lost;
         }
-        if self.kept && now >= self.next() {
+        if self.kept && now >= self.renewed + self.ttl / 3 {
             self.renewed = now;
             return Verdict::Renewed;
         }
         Verdict::Stands
     }
+}
+
+/// So long before a time, or at the beginning of all.
+fn before(time: Time, span: Span) -> Time {
+    Time::from_nanos(time.as_nanos().saturating_sub(span.as_nanos()))
 }
 
 #[cfg(test)]
@@ -97,7 +124,7 @@ mod tests {
             (true, &[(10, Renewed), (90, Lost), (90, Over)]),
         ] {
             let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
-            let mut lease = Lease { ttl, grace, kept, renewed: at(0), lost: false };
+            let mut lease = Lease { ttl, grace, kept, renewed: at(0), bound: None, lost: None };
             for &(second, verdict) in seconds {
                 assert_eq!(lease.look(at(second)), verdict, "kept: {kept}, second {second}");
             }
@@ -108,12 +135,32 @@ mod tests {
     fn a_client_may_renew_until_it_is_told_to_stop() {
         let at = |second| Time::ZERO + Span::from_secs(second);
         let (ttl, grace) = (Span::from_secs(30), Span::from_secs(6));
-        let mut lease = Lease { ttl, grace, kept: false, renewed: at(0), lost: false };
+        let mut lease = Lease { ttl, grace, kept: false, renewed: at(0), bound: None, lost: None };
         assert!(lease.renew(at(23)));
         assert_eq!((lease.deadline(), lease.next()), (at(53), at(47)));
         assert!(!lease.renew(at(47)), "too late");
         assert_eq!(lease.look(at(47)), Verdict::Lost);
         assert_eq!(lease.next(), at(53));
         assert!(!lease.renew(at(48)));
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_session_and_a_long_grace_does_not_end_it_before_a_renewal_can_come() {
+        use Verdict::{Lost, Over, Renewed, Stands};
+        let at = |second| Time::ZERO + Span::from_secs(second);
+        let until = |second| Bound { until: at(second), grace: Span::from_secs(6) };
+        let (ttl, grace) = (Span::from_secs(600), Span::from_secs(120));
+        let mut lease = Lease { ttl, grace, kept: true, renewed: at(0), bound: Some(until(15)), lost: None };
+        assert_eq!((lease.deadline(), lease.look(at(8))), (at(15), Stands));
+        assert!(lease.extend(until(20)));
+        assert_eq!(lease.look(at(13)), Stands);
+        assert_eq!(lease.look(at(14)), Lost);
+        assert!(!lease.extend(until(40)), "who was told to stop is not told to go on");
+        assert_eq!((lease.look(at(19)), lease.look(at(20))), (Stands, Over));
+
+        let (ttl, grace) = (Span::from_secs(3), Span::from_secs(1));
+        let mut short = Lease { ttl, grace, kept: true, renewed: at(0), bound: Some(until(15)), lost: None };
+        assert_eq!((short.deadline(), short.look(at(1))), (at(3), Renewed));
+        assert!(!short.extend(until(20)), "it ends long before its session");
     }
 }

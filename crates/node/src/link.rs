@@ -16,15 +16,16 @@
 //!   ├───────────────────────────────────►│
 //! ```
 //!
-//! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life,
-//! and what was meant for the old one is dropped. A link that has more to keep than it may *breaks*: it begins a new
-//! life by itself, and both sides take the other for gone.
+//! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life.
+//! What has gone out to the old one is lost, since nobody knows whether it was acted on; what never went out goes to the
+//! new one, which may be meant by it. A link that has more to keep than it may *breaks*: it begins a new life by itself.
+//! Whatever is lost is handed back, for the peer above to make good.
 //!
 //! Pure: frames in, frames out.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use std::collections::VecDeque;
 
+use peerlock_register::ClusterId;
 use serde::{Deserialize, Serialize};
 
 use crate::sabotage::{Sabotage, makes};
@@ -47,6 +48,8 @@ pub enum Frame {
         life: Life,
         /// Which life of the receiver it knows, and how many messages of that life it has.
         has: Option<(Life, u64)>,
+        /// The cluster that the sender belongs to, if it knows one: who belongs to another does not listen.
+        cluster: Option<ClusterId>,
     },
     /// A message that must arrive.
     Data {
@@ -80,20 +83,18 @@ pub enum Heard {
     Hello,
     /// The other side is a new process, or has broken the link: whatever the old one knew is lost.
     NewLife {
-        /// How many messages were sent to the old one and never confirmed.
-        lost: usize,
-        /// These were never sent: nobody has seen them.
-        unsent: Vec<Vec<u8>>,
+        /// What was sent to the old one and never confirmed.
+        lost: Vec<Vec<u8>>,
     },
     /// It makes no sense: the connection must be closed, and a new one will do.
     Strange(&'static str),
 }
 
 /// There was more to keep than a link may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// How many messages were never confirmed.
-    pub lost: usize,
+    /// What was never confirmed.
+    pub lost: Vec<Vec<u8>>,
 }
 
 /// At most this many messages, and this many bytes, are kept for a peer that does not confirm them.
@@ -151,19 +152,14 @@ impl Link {
     }
 
     /// A connection begins: what to say first.
-    pub fn up(&mut self) -> Frame {
+    pub fn up(&mut self, cluster: Option<ClusterId>) -> Frame {
         self.stage = Stage::Greeting;
-        Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)) }
+        Frame::Hello { life: self.mine, has: self.theirs.map(|theirs| (theirs, self.has)), cluster }
     }
 
     /// The connection has ended.
     pub fn down(&mut self) {
         self.stage = Stage::Closed;
-    }
-
-    /// The other side, if it was ever met.
-    pub fn theirs(&self) -> Option<Life> {
-        self.theirs
     }
 
     /// Whether both have said hello, so that messages go out at once.
@@ -182,7 +178,7 @@ impl Link {
     /// If too much is unconfirmed, this message included: then all of it is dropped, and the connection must be closed.
     pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
         if self.kept.len() >= MOST_KEPT || self.bytes + body.len() > MOST_BYTES {
-            let lost = self.kept.len() + 1;
+            let lost = self.kept.drain(..).chain([body]).collect();
             let mine = Life { part: self.mine.part + 1, ..self.mine };
             *self = Self { theirs: self.theirs, ..Self::of(mine) };
             return Err(Broken { lost });
@@ -203,18 +199,12 @@ impl Link {
     }
 
     /// Takes out what has never gone out, so that nobody can have seen it.
-    pub fn take_unsent(&mut self) -> Vec<Vec<u8>> {
+    fn take_unsent(&mut self) -> Vec<Vec<u8>> {
         let confirmed = self.sent - self.kept.len() as u64;
         let unsent: Vec<_> = self.kept.drain((self.gone_out.max(confirmed) - confirmed) as usize..).collect();
         self.bytes -= unsent.iter().map(Vec::len).sum::<usize>();
         self.sent -= unsent.len() as u64;
         unsent
-    }
-
-    /// Takes out what was not confirmed.
-    pub fn take_kept(&mut self) -> Vec<Vec<u8>> {
-        self.bytes = 0;
-        self.kept.drain(..).collect()
     }
 
     /// What the other side does not know yet of what we have.
@@ -235,7 +225,7 @@ impl Link {
     pub fn on_frame(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Heard {
         match (self.stage, frame) {
             (Stage::Closed, _) => Heard::Nothing,
-            (Stage::Greeting, Frame::Hello { life, has }) => self.on_hello(life, has, out),
+            (Stage::Greeting, Frame::Hello { life, has, .. }) => self.on_hello(life, has, out),
             (Stage::Greeting, _) => self.close("a message before a hello"),
             (Stage::Open, Frame::Hello { .. }) => self.close("a second hello"),
             (Stage::Open, Frame::Loose { body }) => Heard::Body(body),
@@ -259,9 +249,11 @@ impl Link {
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Heard {
         let heard = if self.theirs.is_some_and(|theirs| theirs != life) {
             let unsent = self.take_unsent();
-            let lost = self.kept.len();
+            let lost = self.kept.drain(..).collect();
             *self = Self::of(self.mine);
-            Heard::NewLife { lost, unsent }
+            (self.sent, self.bytes) = (unsent.len() as u64, unsent.iter().map(Vec::len).sum());
+            self.kept = unsent.into();
+            Heard::NewLife { lost }
         } else {
             Heard::Hello
         };
@@ -306,8 +298,6 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
-
     use peerlock_base::Rng;
 
     use super::*;
@@ -345,7 +335,7 @@ mod tests {
         fn up(&mut self) {
             self.up = true;
             for end in &mut self.ends {
-                let hello = end.link.up();
+                let hello = end.link.up(None);
                 end.wire.push_back(hello);
             }
         }
@@ -446,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_for_a_process_that_has_ended_is_dropped() {
+    fn what_went_out_to_a_process_that_has_ended_is_handed_back_and_the_rest_goes_to_the_next_one() {
         let mut pair = Pair::new();
         pair.up();
         pair.ends[0].say();
@@ -457,29 +447,12 @@ mod tests {
         pair.ends[1] = End::new(3);
         pair.up();
         _ = pair.deliver(0);
-        let Some(Heard::NewLife { lost: 1, unsent }) = pair.deliver(1) else { panic!("it is another process") };
-        assert_eq!(unsent, [3u64.to_be_bytes()]);
+        let Some(Heard::NewLife { lost }) = pair.deliver(1) else { panic!("it is another process") };
+        assert_eq!(lost, [2u64.to_be_bytes()]);
         pair.ends[0].say();
         pair.ends[1].say();
         pair.finish();
-        assert_eq!((&pair.ends[0].heard[..], &pair.ends[1].heard[..]), (&[1][..], &[4][..]));
-    }
-
-    #[test]
-    fn what_never_went_out_can_be_taken_back() {
-        let mut pair = Pair::new();
-        pair.up();
-        pair.finish();
-        (0..3).for_each(|_| pair.ends[0].say());
-        _ = pair.deliver(0);
-        pair.cut();
-        (0..2).for_each(|_| pair.ends[0].say());
-        assert_eq!(pair.ends[0].link.take_unsent(), [4u64, 5].map(u64::to_be_bytes));
-        assert_eq!(pair.ends[0].link.take_unsent(), Vec::<Vec<u8>>::new());
-        pair.ends[0].said = 3;
-        pair.ends[0].say();
-        pair.finish();
-        pair.check();
+        assert_eq!((&pair.ends[0].heard[..], &pair.ends[1].heard[..]), (&[1][..], &[3, 4][..]));
     }
 
     #[test]
@@ -491,22 +464,22 @@ mod tests {
         pair.finish();
         pair.cut();
         (0..MOST_KEPT).for_each(|_| pair.ends[0].say());
-        assert_eq!(pair.ends[0].link.send(vec![0]), Err(Broken { lost: MOST_KEPT + 1 }));
+        let Err(Broken { lost }) = pair.ends[0].link.send(vec![0]) else { panic!("no more fits") };
+        assert_eq!(lost.len(), MOST_KEPT + 1);
         pair.ends[0].say();
         pair.ends[1].say();
         pair.up();
         _ = pair.deliver(1);
-        let unsent = vec![2u64.to_be_bytes().to_vec()];
-        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: 0, unsent }), "the other side is told");
+        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: Vec::new() }), "the other side is told");
         pair.ends[1].say();
         pair.finish();
         assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);
-        assert_eq!(pair.ends[0].heard, [1, 3]);
+        assert_eq!(pair.ends[0].heard, [1, 2, 3]);
     }
 
     #[test]
     fn what_makes_no_sense_closes_the_connection() {
-        let hello = Frame::Hello { life: Life { process: 2, part: 0 }, has: None };
+        let hello = Frame::Hello { life: Life { process: 2, part: 0 }, has: None, cluster: None };
         let data = |number, has| Frame::Data { number, has, body: vec![] };
         for frames in [
             vec![data(1, 0)],
@@ -516,10 +489,14 @@ mod tests {
             vec![hello.clone(), data(1, 0), data(1, 0)],
             vec![hello.clone(), data(1, 1)],
             vec![hello.clone(), Frame::Ack { has: 1 }],
-            vec![Frame::Hello { life: Life { process: 2, part: 0 }, has: Some((Life { process: 1, part: 0 }, 1)) }],
+            vec![Frame::Hello {
+                life: Life { process: 2, part: 0 },
+                has: Some((Life { process: 1, part: 0 }, 1)),
+                cluster: None,
+            }],
         ] {
             let mut link = Link::new(1, 0);
-            link.up();
+            link.up(None);
             let heard: Vec<Heard> = frames.iter().map(|frame| link.on_frame(frame.clone(), &mut Vec::new())).collect();
             assert!(matches!(heard.last(), Some(Heard::Strange(_))), "{frames:?}: {heard:?}");
             assert_eq!(link.on_frame(data(2, 0), &mut Vec::new()), Heard::Nothing, "nothing more is believed");

@@ -1,9 +1,7 @@
 //! What a resource may be called, and how many slots it may have.
 
-use alloc::borrow::ToOwned as _;
-use alloc::string::String;
-use core::fmt;
-use core::str::FromStr;
+use std::fmt;
+use std::str::FromStr;
 
 use peerlock_base::Key;
 use serde::{Deserialize, Serialize};

@@ -2,277 +2,117 @@
 
 mod ask;
 mod cluster;
-mod found;
 mod inspect;
+mod look;
+mod part;
 mod serve;
+mod session;
 
-use alloc::collections::VecDeque;
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::mem::take;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 
 use peerlock_base::{Key, PeerId, Rng, Time};
-use peerlock_mutex::{Grant, Protocol};
-use peerlock_overlay::{self as overlay, Overlay, UNKNOWN};
-use peerlock_peer::{self as peer, Cx, Peer, Room};
+use peerlock_mutex::{Grant, custody};
+use peerlock_register::{ClusterId, Refusal, View};
 
-use crate::charter::Charters;
-use crate::clients::{Clients, SessionId, TicketId, Wanted};
-use crate::contacts::{Host, News};
-use crate::founding::Founding;
+use self::part::Part;
+use crate::clients::{Clients, TicketId};
+use crate::contacts::News;
 use crate::link::Frame;
-use crate::membership::{Membership, Phase};
-use crate::sabotage::{Sabotage, makes};
+use crate::membership::Membership;
+use crate::standing::Standing;
 use crate::survey::Survey;
 use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
-use crate::{Config, Counters, Error, Event, Guard, Name, Notice, Progress, ResourceDetails, Routing};
-
-/// Everything that can happen to a node.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Join whoever is at these addresses, or begin alone if there are none. Comes first, and once. Answered by
-    /// [`Effect::Joined`] or [`Effect::NotJoined`].
-    Start {
-        /// Where to look for peers.
-        join: Vec<String>,
-    },
-    /// Of the network.
-    Net(NetEvent),
-    /// The time has come that [`Node::next_wake`] told.
-    Wake,
-    /// A client asks. The same request of the same session for the same resource gets the same ticket, granted or not.
-    Acquire {
-        /// Whom to answer with [`Answer::Ticket`].
-        call: u64,
-        /// What it asks for.
-        wanted: Wanted,
-    },
-    /// A client leaves, or does not want to wait any more. Fails if it was inside and its lease has ended, or if there
-    /// is no such ticket.
-    Release {
-        /// Whom to answer with [`Answer::Released`], if anybody.
-        call: Option<u64>,
-        /// As it was told by [`Answer::Ticket`].
-        ticket: TicketId,
-    },
-    /// A client renews its lease. Fails if that does not stand any more.
-    Renew {
-        /// Whom to answer with [`Answer::Renewed`].
-        call: u64,
-        /// As it was told by [`Answer::Ticket`].
-        ticket: TicketId,
-    },
-    /// From now on it is the client that renews the lease of this grant, and its session does not matter.
-    Detach(TicketId),
-    /// A client has gone, with all that it has.
-    EndSession(SessionId),
-    /// Somebody wants to see a resource in the whole cluster.
-    Show {
-        /// Whom to answer with [`Answer::Shown`].
-        call: u64,
-        /// The resource to show.
-        name: Name,
-    },
-    /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
-    /// all the same, for those who do not hear of it. Answered by [`Effect::Drained`].
-    Drain,
-    /// Hand over what we have for the others and say goodbye. Clients here lose what they have. Answered by
-    /// [`Effect::Left`].
-    Leave,
-}
-
-/// What a network reports. Each connection to a peer is an *epoch*: see `Transport` in `peerlock-service` for what it
-/// promises.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NetEvent {
-    /// A connection to this peer begins.
-    Up {
-        /// The host at the other end.
-        peer: PeerId,
-        /// The number of this connection among all to that host; later ones have higher numbers.
-        epoch: u64,
-        /// Where it was reached, or where it says that it listens.
-        address: String,
-    },
-    /// It has ended.
-    Down {
-        /// The host at the other end.
-        peer: PeerId,
-        /// The number of the connection.
-        epoch: u64,
-        /// Why, in words.
-        why: String,
-    },
-    /// Bytes of one `send`.
-    Message {
-        /// The host that sent them.
-        from: PeerId,
-        /// The number of the connection.
-        epoch: u64,
-        /// What was sent.
-        bytes: Vec<u8>,
-    },
-    /// Nobody could be reached where we dialled; it is tried again.
-    Unreached {
-        /// The address that was dialled.
-        address: String,
-        /// Why, in words.
-        why: String,
-    },
-}
-
-/// What a node wants done, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Send bytes on a connection that is up.
-    Send {
-        /// The host at the other end.
-        to: PeerId,
-        /// The number of the connection.
-        epoch: u64,
-        /// What to send.
-        bytes: Vec<u8>,
-    },
-    /// End the connection to this host, for another to begin.
-    HangUp(PeerId),
-    /// Connect to whoever listens there, and reconnect whenever that ends.
-    Dial(String),
-    /// We are in the cluster.
-    Joined,
-    /// Nobody was there to join.
-    NotJoined,
-    /// To whoever has called.
-    Answer {
-        /// As it was in the input.
-        call: u64,
-        /// What is answered.
-        answer: Result<Answer, Error>,
-    },
-    /// A ticket is inside, until then unless its lease is renewed.
-    Granted {
-        /// As its client was told by [`Answer::Ticket`].
-        ticket: TicketId,
-        /// When its lease ends.
-        until: Time,
-    },
-    /// Its lease was renewed.
-    Renewed {
-        /// The ticket whose lease it is.
-        ticket: TicketId,
-        /// When its lease ends now.
-        until: Time,
-    },
-    /// It must stop.
-    Lost(TicketId),
-    /// Its place in line.
-    Progress(TicketId, Progress),
-    /// Nothing is left of a ticket, and why: [`Error::Lost`] if its client has given it back.
-    Ended(TicketId, Error),
-    /// For whoever watches this peer.
-    Event(Event),
-    /// For whoever keeps a log.
-    Notice(Notice),
-    /// After [`Input::Drain`]: nobody is here any more.
-    Drained,
-    /// After [`Input::Leave`]: everybody knows that we have left.
-    Left,
-}
-
-/// What is answered to a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// To [`Input::Acquire`]: the ticket. If it is inside already, nothing else will say so: ask [`Node::grant`].
-    Ticket(TicketId),
-    /// To [`Input::Release`]: it stood until then.
-    Released,
-    /// To [`Input::Renew`]: until when it stands.
-    Renewed(Time),
-    /// To [`Input::Show`].
-    Shown(ResourceDetails),
-}
+use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missing, Name, Notice};
 
 /// The names of the alarms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Alarm<T> {
-    /// Of the protocols and their overlay.
-    Peer(peer::Timer<T>),
+enum Alarm {
+    /// Of our part in this resource.
+    Part(Key, custody::Timer),
+    /// Of the register and our session.
+    Register,
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
     Ticket(TicketId),
-    /// An attempt to found this resource has taken too long.
-    Found(Key),
     /// Time to ask for the line.
     Survey(Key),
     /// A question of `show` was not answered.
     Query(u64),
-    /// This host is still not there.
-    Absent(Host),
+    /// Time to look who the members are.
+    Look,
+    /// Nobody has answered those who wait to see the cluster.
+    Lookers,
+    /// There is still no session.
+    Trouble,
     /// Tell the others what we have of theirs.
     Acks,
-    /// We are still not in the cluster.
+    /// We still know no cluster.
     Join,
     /// We are still not out.
     Leave,
 }
 
-/// When and as which process a peer begins. All that is random about a node is here.
-#[derive(Clone, Debug)]
-pub struct Birth {
-    /// A number that no earlier process of this host has had.
-    pub process: u64,
-    /// The wall clock at the node's [`Time::ZERO`], in microseconds since 1970. Fencing numbers begin there: those of a
-    /// resource that is founded again, after everybody had stopped, are above all it ever had. That is true as long as
-    /// clocks are right within the time for which nobody was there, and slots × grants are fewer than a million a
-    /// second.
-    pub micros: u64,
-    /// Random numbers of its own.
-    pub rng: Rng,
-}
-
-type Message<P> = <P as Protocol>::Message;
-type Wire<P, O> = peer::Wire<<O as Overlay>::Message, Message<P>>;
-type PeerInput<P, O> = peer::Input<<O as Overlay>::Message, Message<P>, <P as Protocol>::Timer>;
-type PeerEffect<P, O> = peer::Effect<<O as Overlay>::Message, Message<P>, <P as Protocol>::Timer>;
-
 /// What bytes between two nodes say, for a trace.
-pub fn describe<P: Guard, O: Routing>(bytes: &[u8]) -> String {
+pub fn describe(bytes: &[u8]) -> String {
     match decode(bytes) {
-        Ok(Frame::Data { number, has, body }) => match decode_body::<Wire<P, O>>(&body) {
-            Ok(body) => format!("data {number}, has {has}: {body:?}"),
-            Err(malformed) => format!("data {number}, has {has}: {malformed:?}"),
+        Ok(Frame::Data { number, has, body }) => match decode_body(&body) {
+            Ok(Body::Part { resource, message }) => format!("data {number}, has {has}: {resource} {message}"),
+            body => format!("data {number}, has {has}: {body:?}"),
         },
-        Ok(Frame::Loose { body }) => format!("{:?}", decode_body::<Wire<P, O>>(&body)),
+        Ok(Frame::Loose { body }) => match decode_body(&body) {
+            Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
+            body => format!("{body:?}"),
+        },
         Ok(frame) => format!("{frame:?}"),
         Err(malformed) => format!("{malformed:?}"),
     }
 }
 
-/// At most this many messages may a node tell itself in one step, as the heir of others. A protocol that does not come
-/// to an end with them has a mistake, which shall cost a resource and not the process.
-const MOST_HERE: usize = 10_000;
-
 /// One peer with all its clients.
-pub struct Node<P: Guard, O: Routing> {
+pub struct Node {
     config: Config,
-    birth: Birth,
+    rng: Rng,
     now: Time,
-    timers: Timers<Alarm<P::Timer>>,
+    timers: Timers<Alarm>,
     clients: Clients,
-    founding: Founding<Wire<P, O>>,
+    /// Our part in each resource, under the session that stands. Empty without one.
+    parts: BTreeMap<Key, Part>,
     survey: Survey,
     membership: Membership,
-    peer: Peer<O, P, Charters>,
-    buffers: Room<O, P>,
-    /// What was heard of members and is not dealt with yet. Empty between steps.
+    standing: Standing,
+    /// Who there is, as a voter told it last.
+    view: Option<View>,
+    /// Where all members listen, as it was said last.
+    addresses: Vec<String>,
+    /// Who waits to see the cluster.
+    lookers: Vec<u64>,
+    /// Detached grants that nobody has: to be taken back under the next session.
+    orphans: Vec<(Name, u64)>,
+    /// Whom we have named as the one to found a cluster.
+    founder: Option<PeerId>,
+    /// Hosts of other clusters of which a log was told.
+    foreign: BTreeSet<(PeerId, ClusterId)>,
+    /// What a log was told last of what keeps us from a session.
+    troubles: (Vec<PeerId>, Option<Refusal>, bool),
+    /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
-    /// What we have told members that have left, and so ourselves as their heir. Empty between steps.
-    here: VecDeque<(PeerId, Wire<P, O>)>,
+    phase: Phase,
     draining: Draining,
     counters: Counters,
     effects: Vec<Effect>,
     /// Steps since everything was looked over.
     unchecked: usize,
+}
+
+/// How far a peer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There was no session yet.
+    Joining,
+    Joined,
+    Leaving,
+    Left,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,48 +124,64 @@ enum Draining {
     Done,
 }
 
-impl<P: Guard, O: Routing> Node<P, O> {
-    /// A peer that knows nobody. [`Input::Start`] comes next.
-    pub fn new(host: PeerId, addresses: Vec<String>, birth: Birth, config: Config) -> Self {
-        let membership = Membership::new(host, addresses, birth.process);
-        let overlay = O::new(overlay::Node::of(membership.contacts.me()), overlay::Config::CHORD);
-        Self {
+impl Node {
+    /// A peer of this host that listens there and knows nobody. [`Input::Start`] comes next.
+    ///
+    /// # Errors
+    /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
+    pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
+        let standing = Standing::new(host, &addresses, &mut birth, config.register)?;
+        Ok(Self {
             config,
-            birth,
+            rng: birth.rng,
             now: Time::ZERO,
             timers: Timers::new(),
             clients: Clients::default(),
-            founding: Founding::default(),
+            parts: BTreeMap::new(),
             survey: Survey::default(),
-            membership,
-            peer: Peer::new(overlay, Charters::default(), peer::Config::CONFIRMED),
-            buffers: Room::default(),
+            membership: Membership::new(host, addresses, birth.process),
+            standing,
+            view: None,
+            addresses: Vec::new(),
+            lookers: Vec::new(),
+            orphans: Vec::new(),
+            founder: None,
+            foreign: BTreeSet::new(),
+            troubles: (Vec::new(), None, false),
             news: Vec::new(),
-            here: VecDeque::new(),
+            phase: Phase::Joining,
             draining: Draining::No,
             counters: Counters::default(),
             effects: Vec::new(),
             unchecked: 0,
-        }
+        })
     }
 
-    /// Hands one input to the node. What it wants done is appended to `out`, what others wait for first.
+    /// Hands one input to the node. What it wants done is appended to `out`, what others wait for first. `now` is read
+    /// after the input was taken up, from a clock that counts while the machine sleeps.
     pub fn step(&mut self, input: Input, now: Time, out: &mut Vec<Effect>) {
         assert!(now >= self.now, "time does not go back");
         self.now = now;
+        // A session whose time has passed stops before anything else is done, whatever has woken us.
+        self.attend();
         match input {
             Input::Start { join } => self.start(join),
             Input::Net(event) => self.on_net(event),
             Input::Wake => self.wake(),
+            Input::Written(number) => self.on_written(number),
+            Input::Kept => self.on_kept(),
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
-            Input::Detach(ticket) => self.detach(ticket),
             Input::EndSession(session) => {
-                let tickets = self.clients.of_session(session);
-                tickets.into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
+                self.clients.of_session(session).into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
             }
             Input::Show { call, name } => self.show(call, name),
+            Input::Look { call } => self.look_for(call),
+            Input::List { call, after } => self.list(call, after),
+            Input::Resize { call, name, slots } => self.resize(call, name, slots),
+            Input::Expel { call, name, peer } => self.expel(call, name, peer),
+            Input::Seats { call, hosts } => self.seat(call, hosts),
             Input::Drain => self.drain(),
             Input::Leave => self.leave(),
         }
@@ -347,83 +203,81 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.clients.granted(ticket)
     }
 
+    fn host(&self) -> PeerId {
+        self.membership.host()
+    }
+
     fn wake(&mut self) {
         while let Some(alarm) = self.timers.due(self.now) {
             match alarm {
-                Alarm::Peer(timer) => self.peer_step(peer::Input::Timer(timer)),
+                Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
+                Alarm::Register => {} // It is attended to in every step.
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
-                Alarm::Found(resource) => self.on_founding_alarm(resource),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
-                Alarm::Absent(host) => self.on_absent(host),
+                Alarm::Look => self.look_at_cluster(),
+                Alarm::Lookers => self.answer_lookers(),
+                Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.membership.contacts.ack_all(),
-                Alarm::Join => self.on_join_alarm(),
-                Alarm::Leave => self.on_leave_alarm(),
+                Alarm::Join => self.effects.push(Effect::NotJoined),
+                Alarm::Leave => self.left(),
             }
         }
     }
 
-    /// Does what has come up in this step: news of members, and what we have told ourselves as the heir of others. That
-    /// is a queue and not a call from within, so that however much it is the stack stays as it is.
+    /// Does what has come up in this step: news of hosts, and what the register says.
     fn settle(&mut self) {
-        let mut told = 0;
         loop {
             for news in take(&mut self.news) {
                 self.on_news(news);
             }
-            match self.here.pop_front() {
-                Some((from, peer::Wire::Direct { resource, message })) if told < MOST_HERE => {
-                    told += 1;
-                    self.on_inherited(from, resource, message);
-                }
-                Some((_, wire)) if told < MOST_HERE => {
-                    told += 1;
-                    self.on_wire(self.membership.contacts.me(), wire);
-                }
-                Some(_) => {
-                    self.here.clear();
-                    self.strange("a protocol that talks to itself without end");
-                }
-                None if self.news.is_empty() => break,
-                None => {}
+            self.attend();
+            if self.news.is_empty() {
+                break;
             }
         }
         if self.membership.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
-        if self.draining == Draining::Yes && self.clients.is_empty() {
+        if self.draining == Draining::Yes && self.clients.attached().next().is_none() {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
+        }
+        match self.standing.next().filter(|_| self.phase != Phase::Left) {
+            Some(next) => self.timers.set(Alarm::Register, next),
+            None => self.timers.cancel(&Alarm::Register),
         }
     }
 
     /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
     /// as there are tickets, so that it costs the same whatever their number.
     fn check(&mut self) {
-        assert!(self.news.is_empty() && self.here.is_empty(), "what comes up in a step is dealt with in that step");
+        assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
+        let bound = self.standing.bound();
+        assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
+        assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
         self.unchecked += 1;
-        if cfg!(debug_assertions) && self.unchecked * 8 >= self.clients.len() {
-            self.unchecked = 0;
-            self.clients.check(|ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
-            self.founding.check(|resource| self.peer.resources().get(resource).is_some());
-            self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
-            for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
-                assert!(
-                    self.timers.is_set(&Alarm::Survey(resource)),
-                    "{waiting} wait for {name}, and nobody asks how long"
-                );
+        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.len() {
+            return;
+        }
+        self.unchecked = 0;
+        self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
+        self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
+        for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
+            assert!(
+                self.timers.is_set(&Alarm::Survey(resource)),
+                "{waiting} wait for {name}, and nobody asks how long"
+            );
+        }
+        let asks = self.clients.unclaimed().is_empty() || bound.is_none();
+        assert!(asks, "somebody waits, and the protocol was not asked");
+        assert!(self.orphans.is_empty() || bound.is_none(), "a grant that nobody has is still in the register");
+        match self.phase {
+            Phase::Leaving => {
+                assert!(self.timers.is_set(&Alarm::Leave), "we are not out, and do not try any more");
+                assert!(self.clients.is_empty(), "nobody is served by a peer that leaves");
             }
-            match self.membership.phase() {
-                Phase::Joining { since, .. } => {
-                    let asks = *since == Time::ZERO || self.timers.is_set(&Alarm::Join);
-                    assert!(asks || self.now == *since, "we are not in, and do not try any more");
-                }
-                Phase::Leaving(..) => {
-                    assert!(self.timers.is_set(&Alarm::Leave), "we are not out, and do not try any more");
-                    assert!(self.clients.is_empty(), "nobody is served by a peer that leaves");
-                }
-                Phase::Joined | Phase::Left => {}
-            }
+            Phase::Joining | Phase::Joined | Phase::Left => {}
         }
     }
 
@@ -438,8 +292,8 @@ impl<P: Guard, O: Routing> Node<P, O> {
     fn notice(&mut self, notice: Notice) {
         match notice {
             Notice::Malformed(_) => self.counters.malformed += 1,
-            Notice::Strange(_) | Notice::FoundedTwice { .. } => self.counters.strange += 1,
-            Notice::Lost { .. } | Notice::Unmet(_) | Notice::Broken { .. } => {}
+            Notice::Strange(_) => self.counters.strange += 1,
+            _ => {}
         }
         self.effects.push(Effect::Notice(notice));
     }
@@ -450,173 +304,47 @@ impl<P: Guard, O: Routing> Node<P, O> {
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
         };
         match body {
-            Body::Peer(wire) => self.on_wire(from, wire),
-            Body::Greeting { joined, hosts, departed } => self.on_greeting(from, joined, &hosts, departed),
-            Body::Charters(charters) => charters.into_iter().for_each(|(name, charter)| self.learn(name, charter)),
-            Body::Ask { asker, number, hops, question } => self.on_ask(asker, number, hops, question),
+            Body::Part { resource, message } => self.on_part_message(from, resource, message),
+            Body::Register(letter) => self.on_letter(from, &letter),
+            Body::Greeting { cluster, expects, founder, hosts } => {
+                self.on_greeting(from, cluster, expects, founder, &hosts);
+            }
+            Body::Ask { number, question } => self.on_ask(from, number, question),
             Body::Answer { number, answer } => self.on_answer(from, number, answer),
-            Body::Leaving { heir } => self.on_leaving(from, heir),
-            Body::Bye { heir } => self.on_bye(from, heir),
         }
     }
 
     /// Says something that must arrive.
-    fn tell(&mut self, to: PeerId, body: &Body<Wire<P, O>>) {
-        self.membership.contacts.send(to, encode_body(body), &mut self.news);
+    fn tell(&mut self, to: PeerId, body: &Body) {
+        if !self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news) {
+            self.look_soon();
+        }
     }
 
     /// Says something that may get lost.
-    fn mention(&mut self, to: PeerId, body: &Body<Wire<P, O>>) {
+    fn mention(&mut self, to: PeerId, body: &Body) {
         self.membership.contacts.send_loose(to, encode_body(body));
     }
 
-    fn mention_to_all(&mut self, body: &Body<Wire<P, O>>) {
-        let bytes = encode_body(body);
-        for member in self.membership.contacts.members() {
-            self.membership.contacts.send_loose(member, bytes.clone());
-        }
+    fn mention_to_all(&mut self, body: &Body) {
+        let hosts: Vec<PeerId> = self.membership.contacts.open().map(|(host, _)| host).collect();
+        hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
-    // The protocols.
-
-    /// A message for a protocol or the overlay. If it is of a resource that we are yet to hear of, it waits for that.
-    fn on_wire(&mut self, from: PeerId, wire: Wire<P, O>) {
-        if let peer::Wire::Direct { resource, .. } | peer::Wire::Routed { resource, .. } = wire
-            && self.peer.resources().get(resource).is_none()
-        {
-            if !self.founding.keep(resource, from, wire) {
-                self.strange("more messages of resources than fit before we know of them");
-            }
-            return;
-        }
-        self.peer_step(peer::Input::Message { from, wire });
+    /// What people call a host; empty if nothing is known of it.
+    fn name_of(&self, host: PeerId) -> String {
+        let members = self.view.iter().flat_map(|view| &view.members);
+        let known = members.filter(|(member, _)| *member == host).map(|(_, info)| info.name.to_string()).next();
+        known.or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
-    /// Hands one input to the peer below, and does what it wants done.
-    fn peer_step(&mut self, input: PeerInput<P, O>) {
-        let mut cx = Cx { now: self.now, rng: &mut self.birth.rng, proximity: UNKNOWN, room: &mut self.buffers };
-        self.peer.step(input, &mut cx);
-        let mut effects = take(&mut self.buffers.effects);
-        for effect in effects.drain(..) {
-            self.carry_out(effect);
-        }
-        if self.buffers.effects.is_empty() {
-            self.buffers.effects = effects; // Made once and used again.
-        }
-    }
-
-    fn carry_out(&mut self, effect: PeerEffect<P, O>) {
-        match effect {
-            peer::Effect::Send { to, wire } => self.send(to, wire),
-            peer::Effect::Client { resource, ticket, event } => self.on_client(resource, ticket, event),
-            peer::Effect::SetTimer { timer, after } => self.timers.set(Alarm::Peer(timer), self.now + after),
-            peer::Effect::CancelTimer { timer } => self.timers.cancel(&Alarm::Peer(timer)),
-            peer::Effect::Owns(Some(_)) => self.on_progress(true, None, false),
-            peer::Effect::Owns(None) => {}
-            peer::Effect::Undelivered { .. } => self.counters.undelivered += 1,
-            peer::Effect::Strange { why } => self.strange(why),
-        }
-    }
-
-    /// Messages of protocols must arrive, at the member or at its heir; the overlay asks again by itself.
-    fn send(&mut self, to: PeerId, wire: Wire<P, O>) {
-        let contacts = &self.membership.contacts;
-        let heir = contacts.heir(to);
-        if matches!(wire, peer::Wire::Overlay(_) | peer::Wire::Got { .. }) {
-            if heir == to {
-                self.mention(to, &Body::Peer(wire));
-            }
-        } else if heir == contacts.me() {
-            self.here.push_back((to, wire));
-        } else {
-            self.tell(to, &Body::Peer(wire));
-        }
-    }
-
-    /// A message of ours to a member that has left, whose heir we are.
-    fn on_inherited(&mut self, from: PeerId, resource: Key, message: Message<P>) {
-        self.peer_step(peer::Input::Inherited { from, resource, message });
-    }
-
-    /// What was meant for a member that is gone, and that it has not acted on. Its heir gets it; without one, it is for
-    /// the protocols to decide what is not to get lost.
-    fn give_back(&mut self, to: PeerId, bodies: Vec<Vec<u8>>, heir: Option<PeerId>) {
-        for bytes in bodies {
-            let Ok(Body::Peer(wire)) = decode_body::<Wire<P, O>>(&bytes) else { continue };
-            match wire {
-                wire if heir.is_some() => self.send(to, wire),
-                peer::Wire::Direct { .. } if makes(Sabotage::Undelivered) => {}
-                peer::Wire::Direct { resource, message } => {
-                    self.peer_step(peer::Input::Undelivered { to, resource, message });
-                }
-                peer::Wire::Overlay(_) | peer::Wire::Routed { .. } | peer::Wire::Got { .. } => {}
-            }
-        }
+    /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.
+    fn missing(&self, peer: PeerId, asked: Time) -> Missing {
+        let absent = self.membership.contacts.get(peer).filter(|contact| contact.epoch.is_none());
+        let since = absent.map_or(asked, |contact| contact.since);
+        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into() }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::vec;
-
-    use peerlock_base::Span;
-    use peerlock_mutex::FairKLate;
-    use peerlock_overlay::Unrouted;
-
-    use super::*;
-    use crate::{Charter, Wait};
-
-    fn alone() -> Node<FairKLate, Unrouted> {
-        let birth = Birth { process: 1, micros: 0, rng: Rng::new(1) };
-        let mut node = Node::new(PeerId::new(1), vec!["here".into()], birth, Config::default());
-        let mut out = Vec::new();
-        node.step(Input::Start { join: Vec::new() }, Time::ZERO, &mut out);
-        assert_eq!(out, [Effect::Joined]);
-        node
-    }
-
-    fn acquire(call: u64) -> Input {
-        let (ttl, grace) = (Span::from_secs(12), Span::from_secs(2));
-        let (name, session) = ("r".parse().expect("a name"), SessionId(1));
-        let (slots, kept, wait, label, request) = (None, true, Wait::Forever, String::new(), None);
-        Input::Acquire { call, wanted: Wanted { name, slots, ttl, grace, kept, wait, label, session, request } }
-    }
-
-    #[test]
-    fn alone_a_client_is_let_in_at_once_and_what_is_done_comes_before_what_is_told() {
-        let mut node = alone();
-        let mut out = Vec::new();
-        node.step(acquire(7), Time::from_nanos(5_000), &mut out);
-        let [Effect::Answer { call: 7, answer: Ok(Answer::Ticket(ticket)) }, Effect::Granted { .. }, Effect::Event(_)] =
-            out[..]
-        else {
-            panic!("{out:?}")
-        };
-        let grant = node.grant(ticket).expect("it is inside").0;
-        assert_eq!((grant.slot, grant.fencing), (0, 6), "numbers begin at the time of the founding, in microseconds");
-    }
-
-    /// A peer that was told to be the heir of a coordinator whose line never came once told itself so without end, and
-    /// died of it. Anybody in the cluster could make it so.
-    #[test]
-    fn an_heir_without_the_line_lives_and_its_clients_are_told() {
-        let mut node = alone();
-        let gone = PeerId::new(99);
-        let (me, name) = (node.membership.contacts.me(), "r".parse().expect("a name"));
-        node.learn(name, Charter { slots: 1, home: gone, above: 0 });
-        node.depart(gone, me);
-        let mut out = Vec::new();
-        for call in 1..=2000 {
-            node.step(acquire(call), Time::from_nanos(call), &mut out);
-        }
-        assert!(out.iter().all(|effect| !matches!(effect, Effect::Granted { .. } | Effect::Notice(_))), "{out:?}");
-        let told = |out: &[Effect]| {
-            let stalled = |effect: &&Effect| matches!(effect, Effect::Ended(_, Error::Stalled { .. }));
-            out.iter().filter(stalled).count()
-        };
-        while let Some(at) = node.next_wake().filter(|at| *at < Time::ZERO + Span::from_secs(13)) {
-            node.step(Input::Wake, at, &mut out);
-        }
-        assert_eq!(told(&out), 2000);
-    }
-}
+mod tests;

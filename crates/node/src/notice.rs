@@ -1,9 +1,11 @@
-use core::fmt;
+use std::fmt;
+use std::time::Duration;
 
 use peerlock_base::PeerId;
+use peerlock_register::{ClusterId, Refusal};
 
 use crate::wire::Malformed;
-use crate::{Charter, Name};
+use crate::{Error, Missing};
 
 /// Something that is not as it should be, for whoever keeps a log. Nothing depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub enum Notice {
         /// How many messages.
         messages: usize,
     },
-    /// Too many messages are kept for members that we have heard of and not met; one for this member was dropped.
+    /// Too many hosts were heard of and not met; a message for this one was dropped.
     Unmet(PeerId),
     /// This host has left too many messages unconfirmed: no more fit. All of them were dropped.
     Broken {
@@ -28,15 +30,39 @@ pub enum Notice {
         /// How many messages.
         messages: usize,
     },
-    /// A resource has two charters. We go on with the one that we knew first.
-    FoundedTwice {
-        /// The resource that was founded twice.
-        name: Name,
-        /// The charter that we go on with.
-        known: Charter,
-        /// The charter that we heard of later.
-        other: Charter,
+    /// The session of this process is over: it uses nothing any more, and opens another one.
+    SessionLost {
+        /// How long before that the register had last been heard of.
+        since: Duration,
+        /// What has become of it, in words.
+        why: String,
+        /// How many clients that were inside have lost what they had.
+        clients: usize,
     },
+    /// For a while there has been no session. Said again when somebody else is missing.
+    NoMajority {
+        /// Whom we have asked and not heard of.
+        missing: Vec<Missing>,
+        /// For how long there has been no session.
+        since: Duration,
+    },
+    /// A host belongs to another cluster. Nothing that it says is heard. Said once for each that we meet.
+    OtherCluster {
+        /// The other one.
+        host: PeerId,
+        /// Where it was reached.
+        address: String,
+        /// The cluster that we belong to.
+        ours: ClusterId,
+        /// The cluster that it belongs to.
+        theirs: ClusterId,
+    },
+    /// The cluster does not let this process in. It goes on asking.
+    Refused(Refusal),
+    /// A letter about the register that is not for us, and why. Said once in a row.
+    Letter(String),
+    /// This process's voter does not go on: a sentence for people.
+    Halted(String),
 }
 
 impl fmt::Display for Notice {
@@ -45,13 +71,26 @@ impl fmt::Display for Notice {
             Self::Malformed(how) => write!(f, "a malformed frame: {how:?}"),
             Self::Strange(why) => write!(f, "a strange message: {why}"),
             Self::Lost { host, messages } => write!(f, "{messages} messages were lost: a process of {host} has ended"),
-            Self::Unmet(member) => write!(f, "a message for {member}, not met yet, is dropped: too many are kept"),
+            Self::Unmet(member) => {
+                write!(f, "a message for {member}, not met yet, is dropped: too many are waited for")
+            }
             Self::Broken { host, messages } => {
                 write!(f, "the link to {host} is broken: {messages} messages were never confirmed")
             }
-            Self::FoundedTwice { name, known, other } => {
-                write!(f, "{name} was founded twice, by peers that did not count each other: {known:?} and {other:?}")
+            Self::SessionLost { since, why, clients } => {
+                write!(
+                    f,
+                    "{why}, {since:?} after the session was last confirmed: {clients} clients have lost their slots"
+                )
             }
+            Self::NoMajority { missing, since } => Error::NoMajority { missing: missing.clone(), since: *since }.fmt(f),
+            Self::OtherCluster { host, address, ours, theirs } => {
+                let (ours, theirs) = (ours.to_string(), theirs.to_string());
+                Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
+            }
+            Self::Refused(why) => write!(f, "the cluster does not let this process in: {why}"),
+            Self::Letter(why) => write!(f, "a letter about the register is dropped: {why}"),
+            Self::Halted(why) => write!(f, "the register has halted here: {why}"),
         }
     }
 }

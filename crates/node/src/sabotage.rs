@@ -13,10 +13,6 @@ pub enum Sabotage {
     LeaseAlarm,
     /// The protocol is not told that a client leaves.
     Release,
-    /// What a link gives back is dropped.
-    Undelivered,
-    /// Half of the members are a majority.
-    Majority,
 }
 
 #[cfg(feature = "sabotage")]

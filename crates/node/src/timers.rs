@@ -1,6 +1,6 @@
 //! Named alarms: at most one of each name is pending.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::Time;
 
@@ -43,6 +43,11 @@ impl<N: Ord + Clone> Timers<N> {
     /// Whether an alarm is pending.
     pub fn is_set(&self, name: &N) -> bool {
         self.by_name.contains_key(name)
+    }
+
+    /// When an alarm goes off, if it is pending.
+    pub fn when(&self, name: &N) -> Option<Time> {
+        self.by_name.get(name).map(|(at, _)| *at)
     }
 
     /// When the next goes off.

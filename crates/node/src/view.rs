@@ -1,8 +1,6 @@
 //! What can be seen from outside.
 
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
 use peerlock_base::{Key, PeerId};
 use serde::{Deserialize, Serialize};
@@ -19,7 +17,7 @@ pub struct ResourceView {
     /// The name by which clients ask for it.
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub name: Name,
-    /// How many may be inside at a time; `None` while it is being founded.
+    /// How many may be inside at a time; `None` while this peer has no part in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<u32>,
     /// How many clients of this peer are inside.
@@ -38,14 +36,16 @@ pub struct ResourceDetails {
     pub name: Name,
     /// How many may be inside at a time.
     pub slots: u32,
-    /// Who keeps the line.
-    #[serde(with = "json")]
-    #[cfg_attr(feature = "schema", schema(value_type = String))]
-    pub coordinator: PeerId,
+    /// Who keeps the line; nobody if nobody takes part.
+    #[serde(with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub coordinator: Option<PeerId>,
     /// Each slot, by number.
     pub holders: Vec<SlotView>,
     /// Everybody who waits, the next first.
     pub queue: Vec<WaiterView>,
+    /// Its generation: goes up whenever somebody who took part has died, or it was resized.
+    pub generation: u64,
 }
 
 /// One slot of a resource, and where its token is.
@@ -59,8 +59,12 @@ pub struct SlotView {
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
+    /// The name of that peer's host; empty if it is not known.
+    pub host: String,
     /// Nobody is inside with it.
     pub free: bool,
+    /// Its client is inside until the end of its own lease, whatever becomes of the peer.
+    pub detached: bool,
     /// Who is inside, if its peer has told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
@@ -75,6 +79,8 @@ pub struct WaiterView {
     #[serde(with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub peer: PeerId,
+    /// The name of that peer's host; empty if it is not known.
+    pub host: String,
     /// More of it, if its peer has told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientView>,
@@ -94,6 +100,10 @@ pub struct ClientView {
     /// If it is inside, under which fencing number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fencing: Option<u64>,
+    /// If it is inside, how long its lease stands from now unless it is renewed.
+    #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub ends: Option<Duration>,
 }
 
 /// A peer that this one knows.
@@ -115,6 +125,60 @@ pub struct PeerView {
     pub since: Duration,
     /// It is this peer itself.
     pub is_me: bool,
+    /// The host's name, once the register has told it; empty before.
+    pub name: String,
+    /// The newest version of the register that its program understands, once that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u16>,
+    /// Its part in keeping the register.
+    pub voter: Voter,
+    /// The number of its session, if the register has one open: it, or an earlier process of the same host, may hold
+    /// slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// It has a data folder: it can vote, and stays a member when it is away.
+    pub keeps: bool,
+}
+
+/// Whether a host keeps the register.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Voter {
+    /// It does not.
+    #[default]
+    No,
+    /// It gets everything and has no vote yet.
+    Learns,
+    /// It votes.
+    Votes,
+    /// It votes, and leads.
+    Leads,
+}
+
+/// The cluster as a voter knows it, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct ClusterView {
+    /// The cluster's id, in 32 hexadecimal digits; empty where this peer knows none yet.
+    pub cluster: String,
+    /// The version that the register is of; nothing if no voter has answered, and then the rest is what this peer knows
+    /// by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u16>,
+    /// How many entries of its log the voter that answered had applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub applied: Option<u64>,
+    /// Every member, this peer first.
+    pub peers: Vec<PeerView>,
+    /// Until when this peer's own session stands unless it is renewed, from now; nothing if it has none.
+    #[serde(rename = "session_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub session: Option<Duration>,
+    /// What keeps this peer from having one, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// One peer from the inside, at one moment: what it knows by itself, without asking anybody.
@@ -139,10 +203,10 @@ pub struct Inspection {
 pub struct Part {
     /// The resource's name.
     pub name: Name,
-    /// How many may be inside at a time; `None` while it is being founded.
+    /// How many may be inside at a time; `None` while this peer has no part in it.
     pub slots: Option<u32>,
-    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while the
-    /// resource is being founded.
+    /// The pointer: who keeps the line as far as this peer knows, and so where its requests go. `None` while it has no
+    /// part in it.
     pub keeper: Option<PeerId>,
     /// The line, the next first, if this peer keeps it.
     pub line: Option<Vec<TicketView>>,
@@ -356,8 +420,8 @@ pub struct Counters {
     pub strange: u64,
     /// Connections that were refused because nobody proved on them to belong to the cluster.
     pub strangers: u64,
-    /// Routed messages that found no way.
-    pub undelivered: u64,
+    /// How often a session of this peer was over.
+    pub sessions_lost: u64,
     /// Tickets that were asked for.
     pub asked: u64,
     /// Tickets that got a slot.

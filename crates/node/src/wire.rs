@@ -2,64 +2,53 @@
 //!
 //! One version byte, then a [`Frame`] in postcard's format; in the frame, if it carries anything, a [`Body`].
 
-use alloc::string::String;
-use alloc::vec;
-use alloc::vec::Vec;
-
 use peerlock_base::{Key, PeerId, Ticket};
-use serde::de::DeserializeOwned;
+use peerlock_mutex::custody;
+use peerlock_mutex::token::Claim;
+use peerlock_register::ClusterId;
 use serde::{Deserialize, Serialize};
 
-use crate::guard::Line;
 use crate::link::Frame;
-use crate::{Charter, Name, paxos};
 
 /// Goes up when old peers cannot understand what new ones say.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
-/// What members say to each other. `W` is what their overlays and protocols say.
+/// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Body<W> {
-    /// From overlay to overlay, and between the parts of a resource.
-    Peer(W),
-    /// The first after every hello.
+pub enum Body {
+    /// Between the parts of a resource. Must arrive.
+    Part {
+        /// The key of its name.
+        resource: Key,
+        /// What one part says to the other.
+        message: custody::Message,
+    },
+    /// A letter about the register. May get lost.
+    Register(Vec<u8>),
+    /// After every hello, and again when anything of it has changed. May get lost.
     Greeting {
-        /// Whether the sender is in: then others may join through it.
-        joined: bool,
+        /// The cluster that the sender belongs to, if it knows one.
+        cluster: Option<ClusterId>,
+        /// The sender knows none, and waits until enough such hosts have met.
+        expects: bool,
+        /// The one that is to found a cluster, if the sender thinks that enough have met.
+        founder: Option<PeerId>,
         /// The hosts that the sender is linked with, and where it reached them.
         hosts: Vec<(PeerId, String)>,
-        /// Who has left, and who has what they had.
-        departed: Vec<(PeerId, PeerId)>,
     },
-    /// Resources that the sender knows of. Never answered.
-    Charters(Vec<(Name, Charter)>),
-    /// Answered by `Answer` with the same number, unless nobody can.
+    /// Answered by `Answer` with the same number, unless there is nothing to say. May get lost.
     Ask {
-        /// Whom to answer.
-        asker: PeerId,
-        /// Which question of its.
+        /// Which question of the sender's.
         number: u64,
-        /// How often it was passed on.
-        hops: u8,
         /// What is asked.
         question: Question,
     },
-    /// To who asked.
+    /// To who asked. May get lost.
     Answer {
         /// As it was in the question.
         number: u64,
         /// What is answered.
         answer: Answer,
-    },
-    /// The sender is about to leave for good: nobody should give it anything any more.
-    Leaving {
-        /// Who will have what it has, as far as it knows somebody who stays.
-        heir: Option<PeerId>,
-    },
-    /// The last that the sender says, when it has confirmed whatever it has acted on.
-    Bye {
-        /// Who has what it had; nobody if it knew nobody.
-        heir: Option<PeerId>,
     },
 }
 
@@ -68,39 +57,67 @@ pub enum Body<W> {
 pub enum Question {
     /// For the coordinator of this resource: who waits, and where are the tokens?
     Line(Key),
-    /// Which tokens and clients of this resource are with you?
+    /// Which clients of this resource are with you?
     Here(Key),
-    /// Shall this resource be founded?
-    Found(Key, paxos::Question),
 }
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To `Question::Line`.
+    /// To `Question::Line`, by the coordinator.
     Line(Line),
-    /// To `Question::Found`.
-    Found(paxos::Memory),
-    /// To `Question::Here`.
-    Here {
-        /// The slots whose tokens are here.
-        tokens: Vec<u32>,
-        /// The clients that wait or are inside here.
-        clients: Vec<Client>,
+    /// To `Question::Line`, by a coordinator that is still counting.
+    Counting {
+        /// Who has not answered it yet.
+        missing: Vec<PeerId>,
+        /// For how long it has been counting.
+        millis: u64,
     },
+    /// To `Question::Here`: the clients that wait or are inside here.
+    Here(Vec<Client>),
+}
+
+/// Who waits for a resource, and where its tokens are, as its coordinator knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The resource's generation.
+    pub generation: u64,
+    /// How many slots it has.
+    pub slots: u32,
+    /// Everybody who waits, oldest first.
+    pub waiting: Vec<Claim>,
+    /// Where each token is.
+    pub seats: Vec<Seat>,
+}
+
+/// A token as its coordinator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// The slot that it stands for.
+    pub slot: u32,
+    /// Where it is, or is going.
+    pub at: PeerId,
+    /// Nobody uses it.
+    pub free: bool,
+    /// Who gets it next, as far as that is settled.
+    pub next: Option<Claim>,
 }
 
 /// A client as its own peer knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
-    /// Which of the peer's tickets.
-    pub ticket: Ticket,
+    /// By which of the peer's tickets the protocol knows it, if it does.
+    pub ticket: Option<Ticket>,
     /// What the client says of itself.
     pub label: String,
     /// For how long it has been waiting, or inside.
     pub millis: u64,
     /// Slot and fencing number if it is inside.
     pub grant: Option<(u32, u64)>,
+    /// How long its lease stands, in milliseconds, if it is inside.
+    pub ends: Option<u64>,
+    /// It does not end with its peer.
+    pub detached: bool,
 }
 
 /// Why bytes are not a frame.
@@ -127,7 +144,7 @@ pub fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
 }
 
 /// A message as the contents of a frame.
-pub fn encode_body<W: Serialize>(body: &Body<W>) -> Vec<u8> {
+pub fn encode_body(body: &Body) -> Vec<u8> {
     to_bytes(body, Vec::new())
 }
 
@@ -136,7 +153,7 @@ fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
 }
 
 /// The message in a frame.
-pub fn decode_body<W: DeserializeOwned>(bytes: &[u8]) -> Result<Body<W>, Malformed> {
+pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
     whole(bytes)
 }
 
@@ -151,21 +168,16 @@ fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
 #[cfg(test)]
 mod tests {
     use peerlock_base::Rng;
-    use peerlock_mutex::fair_k_late::{Message, News};
-    use peerlock_mutex::token::Claim;
-    use peerlock_overlay::Nothing;
-
-    type Wire = peerlock_peer::Wire<Nothing, Message>;
+    use peerlock_mutex::custody::News;
 
     use super::*;
 
     #[test]
     fn a_message_comes_back_as_it_was() {
-        let name: Name = "x".parse().unwrap();
-        let charter = Charter { slots: 3, home: PeerId::new(u64::MAX), above: u64::MAX };
         let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
-        let told = Wire::Direct { resource: name.key(), message: Message::Tell { epoch: 1, news } };
-        for body in [Body::Peer(told), Body::Charters(vec![(name, charter)]), Body::Bye { heir: None }] {
+        let message = custody::Message { generation: 3, body: custody::Body::Tell(news) };
+        let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
+        for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2])] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let Ok(Frame::Data { body: bytes, .. }) = decode(&encode(&frame)) else { panic!("{frame:?}") };
             assert_eq!(decode_body(&bytes), Ok(body));
@@ -188,7 +200,7 @@ mod tests {
         for _ in 0..20_000 {
             let length = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
-            _ = decode_body::<Wire>(&bytes);
+            _ = decode_body(&bytes);
             if let Some(first) = bytes.first_mut() {
                 *first = VERSION;
             }

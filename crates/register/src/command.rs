@@ -82,8 +82,8 @@ pub enum Command {
         /// Void if it is not this generation any more.
         generation: u64,
     },
-    /// The coordinator has counted: these answered that they have nothing. Who joined before this generation is no
-    /// party any more.
+    /// The coordinator has counted. Everybody else who had joined before this generation is no party any more, and the
+    /// coordinator is not told of it any more.
     Close {
         /// The coordinator's.
         session: SessionId,
@@ -91,13 +91,13 @@ pub enum Command {
         resource: Label,
         /// Void if it is not this generation any more.
         generation: u64,
-        /// Who has nothing.
-        idle: Vec<SessionId>,
+        /// The parties that have anything of the resource.
+        keep: Vec<SessionId>,
     },
     /// A grant that outlives its session has this end now, counted from here. Before its client is told, and for every
-    /// renewal.
+    /// renewal; renewed by any session of the host that has given it.
     Detach {
-        /// Who granted it.
+        /// Who grants or renews it.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
@@ -107,15 +107,25 @@ pub enum Command {
         fencing: u64,
         /// Until then from now.
         ttl: Ttl,
+        /// What a later process of the host is to find with it.
+        note: Label,
     },
-    /// A detached grant is over, or was not given after all.
+    /// A detached grant is over, or was not given after all. By any session of the host that has given it.
     Attach {
-        /// Who granted it.
+        /// Who gives it back.
         session: SessionId,
         /// The name of the resource.
         resource: Label,
         /// The grant, by its fencing number.
         fencing: u64,
+    },
+    /// Takes away by force what a session has of a resource, whether that session stands or not. Somebody may still be
+    /// inside: only the fencing number protects from that one. Opens a generation if the session is a party.
+    Expel {
+        /// The name of the resource.
+        resource: Label,
+        /// Who is forced out.
+        session: SessionId,
     },
     /// The leader has counted a detached grant out.
     Lapse {
@@ -145,6 +155,7 @@ impl Command {
             Self::Open { .. }
             | Self::Resize { .. }
             | Self::Renumber { .. }
+            | Self::Expel { .. }
             | Self::End { .. }
             | Self::Lapse { .. }
             | Self::Raise { .. } => None,
@@ -167,12 +178,14 @@ impl Command {
             Self::End { sessions, term } => {
                 within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
             }
-            Self::Close { idle, generation, .. } => {
-                within(idle.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
+            Self::Close { keep, generation, .. } => {
+                within(keep.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
             }
             Self::Renumber { generation, .. } => within(*generation < MOST_NUMBER, "too many generations"),
             Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
-            Self::Leave { .. } | Self::Attach { .. } | Self::Lapse { .. } | Self::Raise { .. } => Ok(()),
+            Self::Leave { .. } | Self::Attach { .. } | Self::Expel { .. } | Self::Lapse { .. } | Self::Raise { .. } => {
+                Ok(())
+            }
         }
     }
 }
@@ -195,22 +208,20 @@ pub enum Outcome {
     Opened {
         /// The new session's number.
         session: SessionId,
-        /// What the end of the replaced one has opened.
-        openings: Vec<Opening>,
     },
     /// Sessions are over; those that were already are not named.
     Ended {
         /// Those that this command has ended.
         sessions: Vec<SessionId>,
-        /// What their ends have opened.
-        openings: Vec<Opening>,
     },
     /// The session is a party of the resource, which is as follows.
     Joined {
         /// Everything older is void for the joiner.
         generation: u64,
-        /// Who answers for it.
-        coordinator: SessionId,
+        /// Who answers for it, and where.
+        coordinator: (SessionId, PeerId),
+        /// Whether the join itself has opened this generation: then the joiner coordinates it, and is told so.
+        opened: bool,
         /// How many slots it has, whatever the joiner thought.
         slots: u32,
     },

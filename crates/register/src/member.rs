@@ -3,9 +3,10 @@
 //!
 //! ```text
 //!   clock    wake        ┐             ┌ Send, Write
-//!   network  on_bytes    ├─► Member ───┤ Answered  what a command that was asked has come to
-//!   disk     on_written  │             └ Refused   why the cluster does not let it in
-//!   here     ask, leave  ┘
+//!   network  on_bytes    │             │ Answered  what a command that was asked has come to
+//!   disk     on_written  ├─► Member ───┤ Seen      what was to be looked at
+//!   here     ask, leave  │             │ Told      what the session must know without having asked
+//!            look        ┘             └ Refused   why the cluster does not let it in
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,10 +15,12 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 
 use crate::command::{Command, Info, Outcome, Refusal};
 use crate::disk::Write;
+use crate::fact::{Fact, Topic};
 use crate::file::Damage;
+use crate::look::{Look, Seen};
 use crate::register::Effect;
 use crate::wire::{self, Answer, Letter, Malformed, Question};
-use crate::{ClusterId, Config, Register, SessionClient, SessionId, Ttl, VoterId, Wish};
+use crate::{ClusterId, Config, Label, Register, SessionClient, SessionId, Ttl, VoterId, Wish};
 
 /// How long a question waits for its answer before it is put again.
 const RETRY: Span = Span::from_millis(300);
@@ -38,6 +41,19 @@ pub enum Doing {
     },
     /// What was asked with this number is decided.
     Answered(u64, Outcome),
+    /// What was to be looked at with this number.
+    Seen(u64, Seen),
+    /// The own session is told this: see [`Fact`]. It may come twice.
+    Told {
+        /// The resource that it is about.
+        resource: Label,
+        /// The own session, as long as it is not over.
+        session: SessionId,
+        /// The resource's generation when this was decided.
+        generation: u64,
+        /// What was decided.
+        fact: Fact,
+    },
     /// The cluster does not let this process in, and why. It goes on asking.
     Refused(Refusal),
 }
@@ -56,7 +72,7 @@ pub struct Identity {
 }
 
 struct Asked {
-    command: Command,
+    question: Question,
     due: Time,
 }
 
@@ -71,6 +87,8 @@ pub struct Member {
     been: Option<VoterId>,
     asked: BTreeMap<u64, Asked>,
     numbers: u64,
+    /// The last entry that an answer was part of.
+    index: u64,
     /// Where the leader was, and where voters are.
     leader: Option<PeerId>,
     contacts: Vec<PeerId>,
@@ -98,6 +116,7 @@ impl Member {
             asked: BTreeMap::new(),
             // Not from 1: a late answer to an earlier process of this host is nobody's.
             numbers: rng.bits() >> 1,
+            index: 0,
             leader: None,
             contacts,
             turn: 0,
@@ -186,8 +205,18 @@ impl Member {
     /// Asks for something to be done, and retransmits until it is answered: [`Doing::Answered`] with the number that
     /// this returns. What is asked twice is done once, or as if.
     pub fn ask(&mut self, command: Command, now: Time) -> u64 {
+        self.begin(Question::Do(command), now)
+    }
+
+    /// Looks at what is there: [`Doing::Seen`] with the number that this returns. Everything that this process was told
+    /// before is in it.
+    pub fn look(&mut self, look: Look, now: Time) -> u64 {
+        self.begin(Question::Look { look, since: self.index }, now)
+    }
+
+    fn begin(&mut self, question: Question, now: Time) -> u64 {
         let number = self.number();
-        self.asked.insert(number, Asked { command, due: now });
+        self.asked.insert(number, Asked { question, due: now });
         self.put(number, now);
         self.settle(now);
         number
@@ -254,7 +283,7 @@ impl Member {
     fn put(&mut self, number: u64, now: Time) {
         if let Some(asked) = self.asked.get_mut(&number) {
             asked.due = now + RETRY;
-            let question = Question::Do(asked.command.clone());
+            let question = asked.question.clone();
             self.send_ask(number, question);
         }
     }
@@ -279,7 +308,7 @@ impl Member {
 
     fn on_letter(&mut self, from: PeerId, letter: Letter, version: u16, now: Time) {
         match letter {
-            Letter::Voter(_) | Letter::Ask { .. } => match &mut self.register {
+            Letter::Voter(_) | Letter::Ask { .. } | Letter::Heard { .. } => match &mut self.register {
                 Some(register) => register.on_letter(from, letter, version, now),
                 None => {
                     if let Letter::Ask { number, .. } = letter {
@@ -291,6 +320,15 @@ impl Member {
             Letter::Enlist { voter, session } => self.on_enlist(voter, session, now),
             Letter::Retired { voter } => self.on_retired(voter),
             Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
+            Letter::Told { resource, session, generation, fact } if self.client.session() == Some(session) => {
+                let topic = fact.topic();
+                if topic != Topic::Opened {
+                    let resource = resource.clone();
+                    self.send(from, version, Letter::Heard { resource, session, generation, topic });
+                }
+                self.out.push(Doing::Told { resource, session, generation, fact });
+            }
+            Letter::Told { .. } => {} // For a session that was here before.
         }
     }
 
@@ -315,14 +353,20 @@ impl Member {
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
         match answer {
-            Answer::Done(outcome) => {
+            Answer::Done { outcome, index } => {
                 self.leader = Some(from);
+                self.index = self.index.max(index);
                 self.on_outcome(number, outcome, now);
             }
             Answer::Yes { session, renewal, voters } => {
                 self.leader = Some(from);
                 self.learn(voters);
                 self.client.on_yes(session, renewal, now);
+            }
+            Answer::Seen(seen) => {
+                if self.asked.remove(&number).is_some() {
+                    self.out.push(Doing::Seen(number, seen));
+                }
             }
             Answer::Over { session } => self.client.on_over(session, now),
             Answer::Elsewhere { leader, voters } => {

@@ -14,6 +14,7 @@
 //! event was taken up: a leader that was elected by a letter counts from then.
 
 mod lead;
+mod tell;
 
 use std::collections::BTreeMap;
 
@@ -242,7 +243,10 @@ impl Register {
         match letter {
             Letter::Voter(message) => self.on_message(from, *message),
             Letter::Ask { number, question } => self.on_ask(Origin { host: from, number, version }, question, now),
-            Letter::Enlist { .. } | Letter::Retired { .. } | Letter::Answer { .. } => {
+            Letter::Heard { resource, session, generation, topic } => {
+                self.on_heard(from, (resource, session, generation, topic));
+            }
+            Letter::Enlist { .. } | Letter::Retired { .. } | Letter::Answer { .. } | Letter::Told { .. } => {
                 self.count_strange("a letter that is not for a voter");
             }
         }
@@ -285,8 +289,12 @@ impl Register {
                 if let Some(snapshot) = turn.snapshot {
                     self.restore(&snapshot);
                 }
+                let has_news = !turn.committed.is_empty();
                 self.apply(turn.committed, now);
                 self.look_who_leads(now);
+                if has_news {
+                    self.tell(now);
+                }
                 self.on_rounds(turn.rounds, now);
                 if self.halted.is_some() {
                     return self.out.clear();

@@ -14,12 +14,14 @@
 mod resource;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
-pub use self::resource::{Detached, Resource};
-use crate::command::{Command, Info, Opening, Outcome, Refusal};
+pub use self::resource::{Detached, Party, Resource};
+use crate::command::{Command, Info, Outcome, Refusal};
+use crate::fact::{Fact, Topic};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 /// At most this many hosts are members of one cluster.
@@ -79,6 +81,9 @@ pub struct State {
     seats: BTreeMap<VoterId, Seat>,
     last_voter: VoterId,
     conf: Conf,
+    /// Resources of which somebody has to be told something. Follows from the rest.
+    #[serde(skip)]
+    talked_of: BTreeSet<Label>,
 }
 
 impl State {
@@ -107,6 +112,7 @@ impl State {
             seats: BTreeMap::new(),
             last_voter: VoterId::new(0),
             conf: Conf::default(),
+            talked_of: BTreeSet::new(),
         }
     }
 
@@ -143,6 +149,38 @@ impl State {
     /// Every resource that was founded, by name.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
+    }
+
+    /// The resources whose names come after this one.
+    pub fn resources_after(&self, after: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
+        self.resources.range::<Label, _>((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+    }
+
+    /// The resources of which somebody has to be told something ([`Resource::words`]), from this name on.
+    pub fn talked_of(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
+        let names =
+            self.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
+        names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
+    }
+
+    /// What a word about this says in full, and to which host it goes: nothing if it does not have to be told any more.
+    pub fn word(&self, name: &Label, to: SessionId, generation: u64, topic: Topic) -> Option<(PeerId, Fact)> {
+        let resource = self.resources.get(name)?;
+        let host = |session| self.sessions.get(&session).map(|it| it.host);
+        resource.words().find(|word| *word == (to, generation, topic))?;
+        let fact = match topic {
+            Topic::Opened => Fact::Opened {
+                slots: resource.slots(),
+                asked: resource.asked().filter_map(|session| host(session).map(|host| (session, host))).collect(),
+                detached: resource.detached_before(),
+            },
+            Topic::Expired(fencing) => {
+                let (_, slot) = resource.expired().find(|(expired, _)| *expired == fencing)?;
+                Fact::Expired { slot, fencing }
+            }
+            Topic::Expelled => Fact::Expelled,
+        };
+        Some((host(to)?, fact))
     }
 
     /// Voters and learners.
@@ -191,27 +229,20 @@ impl State {
             Command::Join { session, resource, slots } => self.join(session, resource, slots),
             Command::Resize { resource, slots } => self.with(&resource, |it| it.resize(&resource, slots)),
             Command::Renumber { resource, generation } => self.with(&resource, |it| it.renumber(&resource, generation)),
-            Command::Close { session, resource, generation, idle } => {
-                self.with(&resource, |it| it.close(session, generation, &idle))
+            Command::Close { session, resource, generation, keep } => {
+                self.with(&resource, |it| it.close(session, generation, &keep))
             }
-            // The session may have ended, and its slot been made anew, since this was asked. Taken back
-            // after that end it would be a slot that no generation makes.
-            Command::Detach { session, .. } | Command::Attach { session, .. }
-                if !self.sessions.contains_key(&session) =>
-            {
-                Outcome::Refused(Refusal::NoSession)
+            Command::Detach { session, resource, slot, fencing, ttl, note } => {
+                self.with_host(session, |state, host| {
+                    let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
+                    state.with(&resource, |it| it.detach(grant, fencing))
+                })
             }
-            Command::Detach { session, resource, slot, fencing, ttl } => {
-                self.with(&resource, |it| it.detach(session, slot, fencing, ttl))
+            Command::Attach { session, resource, fencing } => {
+                self.with_host(session, |state, host| state.with(&resource, |it| it.attach(host, fencing)))
             }
-            Command::Attach { session, resource, fencing } => self.with(&resource, |it| it.attach(session, fencing)),
-            Command::Lapse { resource, fencing, stretch } => {
-                let sessions = &self.sessions;
-                match self.resources.get_mut(&resource) {
-                    Some(it) => it.lapse(&resource, fencing, stretch, |holder| sessions.contains_key(&holder)),
-                    None => Outcome::Refused(Refusal::NoResource),
-                }
-            }
+            Command::Expel { resource, session } => self.with(&resource, |it| it.expel(&resource, session)),
+            Command::Lapse { resource, fencing, stretch } => self.with(&resource, |it| it.lapse(fencing, stretch)),
             Command::Raise { version } if self.can_raise(version) => {
                 self.version = version;
                 Outcome::Done
@@ -241,7 +272,7 @@ impl State {
     fn open(&mut self, host: PeerId, session: Session, info: Info, replaces: Option<SessionId>) -> Outcome {
         let same = |(_, it): &(&SessionId, &Session)| it.host == host && it.nonce == session.nonce;
         if let Some((&session, _)) = self.sessions.iter().find(same) {
-            return Outcome::Opened { session, openings: Vec::new() };
+            return Outcome::Opened { session };
         }
         if !info.versions.has(self.version) {
             return Outcome::Refused(Refusal::Version(self.version));
@@ -256,11 +287,8 @@ impl State {
         self.last_session = self.last_session.next();
         self.sessions.insert(self.last_session, session);
         self.members.insert(host, info);
-        let openings = match self.end(Vec::from_iter(replaced)) {
-            Outcome::Ended { openings, .. } => openings,
-            _ => Vec::new(),
-        };
-        Outcome::Opened { session: self.last_session, openings }
+        self.end(Vec::from_iter(replaced));
+        Outcome::Opened { session: self.last_session }
     }
 
     /// However many sessions end in one entry, each resource gets at most one generation by it.
@@ -277,8 +305,11 @@ impl State {
                 }
             }
         }
-        let openings: Vec<Opening> = self.resources.iter_mut().filter_map(|(name, it)| it.lose(name, &ended)).collect();
-        Outcome::Ended { sessions: ended, openings }
+        for (name, resource) in &mut self.resources {
+            resource.lose(name, &ended);
+            index(&mut self.talked_of, name, resource);
+        }
+        Outcome::Ended { sessions: ended }
     }
 
     fn join(&mut self, session: SessionId, resource: Label, slots: u32) -> Outcome {
@@ -288,11 +319,27 @@ impl State {
         if self.resources.len() >= MOST_RESOURCES && !self.resources.contains_key(&resource) {
             return Outcome::Refused(Refusal::Full);
         }
-        self.resources.entry(resource).or_insert_with(|| Resource::found(slots)).join(session)
+        self.resources.entry(resource.clone()).or_insert_with(|| Resource::found(slots));
+        let sessions = &self.sessions;
+        let Some(it) = self.resources.get_mut(&resource) else { return Outcome::Refused(Refusal::NoResource) };
+        let outcome = it.join(session, |session| sessions.get(&session).map(|it| it.host));
+        index(&mut self.talked_of, &resource, it);
+        outcome
     }
 
-    fn with(&mut self, resource: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {
-        self.resources.get_mut(resource).map_or(Outcome::Refused(Refusal::NoResource), change)
+    fn with(&mut self, name: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {
+        let Some(resource) = self.resources.get_mut(name) else { return Outcome::Refused(Refusal::NoResource) };
+        let outcome = change(resource);
+        index(&mut self.talked_of, name, resource);
+        outcome
+    }
+
+    /// With the host of a session that stands: it may have ended, and its slots been made anew, since this was asked.
+    fn with_host(&mut self, session: SessionId, change: impl FnOnce(&mut Self, PeerId) -> Outcome) -> Outcome {
+        match self.sessions.get(&session).map(|it| it.host) {
+            Some(host) => change(self, host),
+            None => Outcome::Refused(Refusal::NoSession),
+        }
     }
 
     /// The state as it goes into snapshots: its version first, so that who does not understand it can say so.
@@ -309,9 +356,22 @@ impl State {
             return Err(Undecodable::Version(version));
         }
         match postcard::take_from_bytes::<Self>(rest) {
-            Ok((state, [])) if state.version == version => Ok(state),
+            Ok((mut state, [])) if state.version == version => {
+                let talked_of = state.resources.iter().filter(|(_, it)| it.words().next().is_some());
+                state.talked_of = talked_of.map(|(name, _)| name.clone()).collect();
+                Ok(state)
+            }
             Ok(_) | Err(_) => Err(Undecodable::Format),
         }
+    }
+}
+
+/// A resource may have changed.
+fn index(talked_of: &mut BTreeSet<Label>, name: &Label, resource: &Resource) {
+    match resource.words().next() {
+        None => _ = talked_of.remove(name),
+        Some(_) if talked_of.contains(name) => {}
+        Some(_) => _ = talked_of.insert(name.clone()),
     }
 }
 

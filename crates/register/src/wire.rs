@@ -11,9 +11,11 @@
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Command, Outcome};
+use crate::command::{Command, MOST_NUMBER, Outcome};
+use crate::fact::{Fact, Topic};
 use crate::form::Message;
-use crate::{ClusterId, SessionId, Versions, VoterId};
+use crate::look::{Look, MOST_ON_PAGE, Seen};
+use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
 /// The most bytes that a letter may have: the largest is a snapshot.
 pub const MOST_LETTER: usize = 32 << 20;
@@ -49,6 +51,28 @@ pub enum Letter {
         /// What is answered.
         answer: Answer,
     },
+    /// From the leader to a session, until it has done what follows: see [`Fact`].
+    Told {
+        /// The resource that it is about.
+        resource: Label,
+        /// Whom it is meant for: another session of the same host drops it.
+        session: SessionId,
+        /// The resource's generation when this was decided.
+        generation: u64,
+        /// What was decided.
+        fact: Fact,
+    },
+    /// To who has told it, for all facts but [`Fact::Opened`], which is answered by its deed.
+    Heard {
+        /// As it was in the word.
+        resource: Label,
+        /// As it was in the word.
+        session: SessionId,
+        /// As it was in the word.
+        generation: u64,
+        /// Which word it was.
+        topic: Topic,
+    },
 }
 
 /// What a process may ask.
@@ -63,13 +87,27 @@ pub enum Question {
         /// A yes names it.
         renewal: u64,
     },
+    /// What is there? Answered by any voter that has applied enough.
+    Look {
+        /// What to look at.
+        look: Look,
+        /// The last entry that the asker knows of: what it was told must be in what it sees.
+        since: u64,
+    },
 }
 
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// It was applied, and nothing of this will be lost.
-    Done(Outcome),
+    Done {
+        /// What came of it.
+        outcome: Outcome,
+        /// The entry that it was part of.
+        index: u64,
+    },
+    /// What was to be looked at.
+    Seen(Seen),
     /// The session stands, and stood after the renewal was sent.
     Yes {
         /// The session that was renewed.
@@ -142,7 +180,20 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
     match &letter {
         Letter::Voter(message) => message.check().map_err(Malformed::Bounds)?,
         Letter::Ask { question: Question::Do(command), .. } => command.check().map_err(Malformed::Bounds)?,
-        Letter::Ask { .. } | Letter::Answer { .. } | Letter::Enlist { .. } | Letter::Retired { .. } => {}
+        Letter::Ask { question: Question::Look { look: Look::Resources { most, .. }, .. }, .. }
+            if *most > MOST_ON_PAGE =>
+        {
+            return Err(Malformed::Bounds("too long a page"));
+        }
+        Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_NUMBER => {
+            return Err(Malformed::Bounds("too many generations"));
+        }
+        Letter::Ask { .. }
+        | Letter::Answer { .. }
+        | Letter::Enlist { .. }
+        | Letter::Retired { .. }
+        | Letter::Told { .. }
+        | Letter::Heard { .. } => {}
     }
     Ok((letter, version))
 }

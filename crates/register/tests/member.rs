@@ -45,7 +45,7 @@ fn opened(session: SessionId, keeps: bool) -> Member {
     member.wake(Time::ZERO);
     let asked = questions(&member.doings());
     let [(OTHER, number, Question::Do(Command::Open { .. }))] = asked[..] else { panic!("{asked:?}") };
-    let answer = Answer::Done(Outcome::Opened { session, openings: Vec::new() });
+    let answer = Answer::Done { outcome: Outcome::Opened { session }, index: 1 };
     let next = questions(&tell(&mut member, &Letter::Answer { number, answer }));
     assert!(matches!(next[..], [(OTHER, _, Question::Renew { renewal: 1, .. })]), "{next:?}");
     member
@@ -87,7 +87,7 @@ fn a_question_is_put_again_until_it_is_answered_and_then_no_more() {
     assert!(questions(&member.doings()).iter().all(|(_, asked, _)| *asked != number));
     member.wake(Time::ZERO + Span::from_millis(300));
     assert!(questions(&member.doings()).iter().any(|(_, asked, _)| *asked == number));
-    let answer = Answer::Done(Outcome::Refused(Refusal::NoResource));
+    let answer = Answer::Done { outcome: Outcome::Refused(Refusal::NoResource), index: 1 };
     let heard = tell(&mut member, &Letter::Answer { number, answer: answer.clone() });
     assert!(heard.contains(&Doing::Answered(number, Outcome::Refused(Refusal::NoResource))), "{heard:?}");
     assert!(!tell(&mut member, &Letter::Answer { number, answer }).iter().any(|it| matches!(it, Doing::Answered(..))));
@@ -100,7 +100,7 @@ fn an_answer_that_takes_longer_than_a_retry_still_opens_the_session() {
     let first = questions(&member.doings());
     member.wake(Time::ZERO + Span::from_secs(1));
     assert_eq!(questions(&member.doings()), first);
-    let answer = Answer::Done(Outcome::Opened { session: SessionId::new(8), openings: Vec::new() });
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
     tell(&mut member, &Letter::Answer { number: first[0].1, answer });
     assert_eq!(member.client().session(), Some(SessionId::new(8)));
 }
@@ -112,7 +112,7 @@ fn a_late_answer_to_an_earlier_process_is_nobodys() {
     let (_, number, _) = questions(&before.doings()).remove(0);
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(2), Time::ZERO);
     member.wake(Time::ZERO);
-    let answer = Answer::Done(Outcome::Opened { session: SessionId::new(8), openings: Vec::new() });
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
     tell(&mut member, &Letter::Answer { number, answer });
     assert_eq!(member.client().session(), None);
 }
@@ -135,7 +135,7 @@ fn a_process_that_is_not_let_in_says_why() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
     let (_, number, _) = questions(&member.doings()).remove(0);
-    let answer = Answer::Done(Outcome::Refused(Refusal::Version(2)));
+    let answer = Answer::Done { outcome: Outcome::Refused(Refusal::Version(2)), index: 1 };
     let heard = tell(&mut member, &Letter::Answer { number, answer });
     assert!(heard.contains(&Doing::Refused(Refusal::Version(2))), "{heard:?}");
     let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(4));

@@ -83,7 +83,7 @@ impl Voter {
         let info = info(Versions::OURS);
         self.ask(Question::Do(Command::Open { host: HOST, nonce, ttl, info, voter: None, replaces }));
         match self.answers.pop() {
-            Some(Answer::Done(Outcome::Opened { session, .. })) => session,
+            Some(Answer::Done { outcome: Outcome::Opened { session }, .. }) => session,
             other => panic!("{other:?}"),
         }
     }

@@ -1,18 +1,19 @@
-//! Asking the others, and answering them: for places in line, for `show`, and for what has come to a standstill.
+//! Asking the others, and answering them: for places in line, for `show`, and for recoveries that take long.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use std::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
-use peerlock_peer as peer;
+use peerlock_register::{Look, MOST_ON_PAGE, Page};
 
+use super::look::before;
 use super::{Alarm, Effect, Node};
 use crate::clients::{Stage, TicketId, Wait};
-use crate::guard::Line;
-use crate::survey::{QUERY_TRIES, expected};
-use crate::wire::{Answer, Body, Client, Question};
-use crate::{Error, Event, Guard, Name, Progress, Routing};
+use crate::standing::Ask;
+use crate::survey::{Next, expected};
+use crate::wire::{Answer, Body, Client, Line, Question, Seat};
+use crate::{Error, Event, Missing, Name, Progress};
 
 /// How often a client's place is asked for at most, and how often when it will not wait.
 const SURVEY: Span = Span::from_secs(2);
@@ -20,10 +21,10 @@ const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
 /// How long `show` waits for an answer.
 const QUERY: Span = Span::from_millis(500);
-/// A question that was passed on so often goes round in circles.
-const MOST_HOPS: u8 = 64;
+/// How long somebody who does not want to wait at all waits for a session or a count: longer than an election takes.
+const TRY_PATIENCE: Span = Span::from_secs(5);
 
-impl<P: Guard, O: Routing> Node<P, O> {
+impl Node {
     /// Asks for the line of a resource soon, if nobody has.
     pub(super) fn ask_soon(&mut self, resource: Key, at_once: bool) {
         if at_once {
@@ -38,133 +39,141 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.end_stalled(resource);
         let often = |wait: Wait, ttl: Span| if wait == Wait::Try { SURVEY_TRY } else { ttl / 3 };
         let waiting = self.clients.waiting(resource).map(|(_, entry)| often(entry.wanted.wait, entry.wanted.ttl));
-        let Some(after) = waiting.min() else { return };
+        let Some(after) = waiting.min() else { return self.survey.end(resource) };
         self.timers.set(Alarm::Survey(resource), self.now + after.min(SURVEY));
-        self.ask_for_pending();
-        let Some(coordinator) = self.peer.protocol(resource).map(Guard::coordinator) else { return };
+        let part = self.parts.get(&resource).filter(|part| part.custody.is_party());
+        let Some(coordinator) = part.map(|part| part.custody.coordinator()) else { return };
         let question = self.survey.ask(resource, coordinator, self.now);
         self.ask(coordinator, question, Question::Line(resource));
     }
 
+    /// Nobody waits in vain without being told: that there is no session, or that a recovery takes long.
     fn end_stalled(&mut self, resource: Key) {
+        let (recovery, session) = (self.survey.stall(resource), self.standing.session().is_some());
+        let since = if session { recovery.as_ref().map(|(since, _)| *since) } else { Some(self.standing.since()) };
+        let Some(since) = since else { return };
         let stalled = self.clients.waiting(resource).filter_map(|(ticket, entry)| {
-            // A little less than the lease, so that the last question before its end finds out.
-            let patience = entry.wanted.ttl * 5 / 6;
-            let stall = self.survey.stall(resource, entry.asked, self.now, patience)?;
-            let who = stall.who.map(|member| self.membership.name_of(member));
-            let (name, since) = (entry.wanted.name.clone(), self.now.since(stall.since).into());
-            Some((ticket, Error::Stalled { name, who, since }))
+            let patience = match entry.wanted.wait {
+                Wait::Try => TRY_PATIENCE,
+                Wait::Forever | Wait::For(_) => (entry.wanted.ttl * 5 / 6).max(self.standing.ttl() * 2),
+            };
+            (self.now.since(since.max(entry.asked)) >= patience).then(|| (ticket, entry.wanted.name.clone()))
         });
-        stalled.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
-    }
-
-    /// Asks a member, or ourselves.
-    pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
-        let me = self.membership.contacts.me();
-        if self.membership.contacts.heir(to) == me {
-            self.on_ask(me, number, 0, question);
-        } else {
-            self.mention(to, &Body::Ask { asker: me, number, hops: 0, question });
+        for (ticket, name) in stalled.collect::<Vec<_>>() {
+            let error = self.trouble().unwrap_or_else(|| {
+                let (since, who) = recovery.clone().unwrap_or((since, Vec::new()));
+                self.recovering(name, since, &who)
+            });
+            self.end(ticket, error);
         }
     }
 
-    /// Answers a question, or passes it on to who can.
-    pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, hops: u8, question: Question) {
-        let me = self.membership.contacts.me();
+    fn recovering(&self, name: Name, since: Time, who: &[PeerId]) -> Error {
+        let missing: Vec<Missing> = who.iter().map(|host| self.missing(*host, since)).collect();
+        Error::Recovering { name, missing, since: self.now.since(since).into() }
+    }
+
+    /// Asks a host, or ourselves.
+    fn ask(&mut self, to: PeerId, number: u64, question: Question) {
+        if to == self.host() {
+            self.on_ask(to, number, question);
+        } else {
+            self.mention(to, &Body::Ask { number, question });
+        }
+    }
+
+    /// Answers a question, if there is something to say.
+    pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let answer = match question {
-            Question::Here(resource) => Some(self.here(resource)),
-            Question::Found(resource, question) => self.on_question(asker, resource, question),
-            Question::Line(resource) => {
-                self.forget_lost_tokens(resource);
-                let Some(protocol) = self.peer.open(resource) else { return };
-                let (line, to) = (protocol.line(), protocol.coordinator());
-                // Not to ourselves: the role is on its way here.
-                if line.is_none() && hops < MOST_HOPS && self.membership.contacts.heir(to) != me {
-                    self.mention(to, &Body::Ask { asker, number, hops: hops + 1, question });
-                }
-                line.map(Answer::Line)
-            }
+            Question::Here(resource) => Some(Answer::Here(self.clients_of(resource, self.now).collect())),
+            Question::Line(resource) => self.line_of(resource),
         };
         match answer {
-            Some(answer) if asker == me => self.on_answer(me, number, answer),
+            Some(answer) if asker == self.host() => self.on_answer(asker, number, answer),
             Some(answer) => self.mention(asker, &Body::Answer { number, answer }),
             None => {}
         }
     }
 
-    /// Word that a free token went to somebody may come after word that this somebody is gone. Nobody shall wait for it
-    /// then.
-    fn forget_lost_tokens(&mut self, resource: Key) {
-        let Some(line) = self.peer.protocol(resource).and_then(Guard::line) else { return };
-        let is_gone = |member: &PeerId| self.membership.contacts.is_gone(*member, self.now, self.config.gone);
-        let lost: BTreeSet<PeerId> = line.seats.iter().filter(|seat| seat.free).map(|seat| seat.at).collect();
-        let lost: Vec<PeerId> = lost.into_iter().filter(is_gone).collect();
-        lost.into_iter().for_each(|member| self.peer_step(peer::Input::PeerDown(member)));
-    }
-
-    /// What is here of a resource.
-    fn here(&self, resource: Key) -> Answer {
-        let tokens = self.peer.protocol(resource).into_iter().flat_map(Guard::held);
-        Answer::Here {
-            tokens: tokens.map(|token| token.slot).collect(),
-            clients: self.clients_of(resource, self.now).collect(),
+    /// The line of a resource that we coordinate.
+    fn line_of(&self, resource: Key) -> Option<Answer> {
+        let part = self.parts.get(&resource)?;
+        if let Some(missing) = part.custody.missing() {
+            let missing = missing.iter().map(|session| session.peer).collect();
+            return Some(Answer::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
         }
+        let line = part.custody.line()?;
+        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| Seat { slot, at, free, next };
+        Some(Answer::Line(Line {
+            generation: part.custody.generation(),
+            slots: part.custody.slots(),
+            waiting: line.waiting().collect(),
+            seats: line.seats().map(seat).collect(),
+        }))
     }
 
-    /// The clients here that have asked the protocol: those inside, then those who wait.
+    /// The clients here: those inside, then those who wait.
     pub(super) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
-        self.clients.of(resource).filter_map(move |entry| {
-            let (since, grant) = match entry.stage {
-                Stage::Held { grant, since, .. } => (since, Some((grant.slot, grant.fencing))),
-                Stage::Waiting { .. } => (entry.asked, None),
+        self.clients.of(resource).map(move |entry| {
+            let (since, grant, ends) = match entry.stage {
+                Stage::Held { grant, since, lease } => {
+                    (since, Some((grant.slot, grant.fencing)), Some(lease.deadline()))
+                }
+                Stage::Waiting { .. } | Stage::Entering { .. } => (entry.asked, None, None),
             };
-            let millis = now.since(since).as_nanos() / 1_000_000;
-            Some(Client { ticket: entry.claim()?, label: entry.wanted.label.clone(), millis, grant })
+            let millis = |span: Span| span.as_nanos() / 1_000_000;
+            Client {
+                ticket: entry.claim(),
+                label: entry.wanted.label.clone(),
+                millis: millis(now.since(since)),
+                grant,
+                ends: ends.map(|ends| millis(ends.max(now).since(now))),
+                detached: entry.is_detached(),
+            }
         })
     }
 
     pub(super) fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer) {
         match answer {
-            Answer::Found(memory) => self.on_founding_answer(from, number, memory),
             Answer::Line(line) if self.survey.is_query(number) => {
-                let Some((resource, named)) = self.survey.on_query_line(from, number, line) else { return };
+                let Some((resource, named)) = self.survey.on_query_line(number, line) else { return };
                 self.timers.set(Alarm::Query(number), self.now + QUERY);
-                named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
+                match named.is_empty() {
+                    true => self.finish_query(number),
+                    false => named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource))),
+                }
             }
             Answer::Line(line) => {
-                let heard = self.survey.on_line(from, number, &line, self.now);
-                let Some((resource, holders, is_latest)) = heard else { return };
-                if is_latest {
+                if let Some((resource, true)) = self.survey.on_line(number) {
                     self.on_line(resource, &line);
                 }
-                holders.into_iter().for_each(|holder| self.ask(holder, number, Question::Here(resource)));
             }
-            Answer::Here { clients, .. } if self.survey.is_query(number) => {
+            Answer::Counting { missing, millis } => {
+                if !self.survey.on_query_counting(number, missing.clone()) {
+                    let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
+                    let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
+                    self.survey.on_counting(number, since, missing);
+                }
+            }
+            Answer::Here(clients) => {
                 if self.survey.on_query_clients(from, number, clients) {
                     self.finish_query(number);
                 }
             }
-            Answer::Here { tokens, .. } => self.survey.on_tokens(from, number, &tokens, self.now),
         }
     }
 
     /// Tells those who wait here how far they have come.
     fn on_line(&mut self, resource: Key, line: &Line) {
-        let me = self.membership.contacts.me();
+        let me = self.host();
         let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).collect();
         let waiting = self.clients.waiting(resource);
         let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.claim()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {
-            match places.get(&claim) {
-                Some(&ahead) => {
-                    let comes = line.seats.iter().any(|seat| seat.free && seat.next == Some(claim));
-                    self.on_place(ticket, ahead, comes);
-                }
-                None => {
-                    if self.clients.miss(ticket) {
-                        self.request_again(ticket);
-                    }
-                }
+            // Who is not in line has a token on the way, or its request is.
+            if let Some(&ahead) = places.get(&claim) {
+                let comes = line.seats.iter().any(|seat| seat.free && seat.next == Some(claim));
+                self.on_place(ticket, ahead, comes);
             }
         }
     }
@@ -185,30 +194,62 @@ impl<P: Guard, O: Routing> Node<P, O> {
     }
 
     pub(super) fn show(&mut self, call: u64, name: Name) {
-        let number = self.survey.query(call, name);
+        if let Some(error) = self.trouble() {
+            return self.answer(call, Err(error));
+        }
+        let number = self.survey.query(call, name, self.now);
         self.on_query_alarm(number);
     }
 
-    /// Asks the coordinator once more, or makes do with what has been told.
+    /// Asks once more, or makes do with what has been told.
     pub(super) fn on_query_alarm(&mut self, number: u64) {
-        let resource = self.survey.try_again(number);
-        let asked = resource.and_then(|resource| Some((resource, self.peer.open(resource)?.coordinator())));
-        let Some((resource, coordinator)) = asked else { return self.finish_query(number) };
+        let Some(name) = self.survey.queried(number).cloned() else { return };
         self.timers.set(Alarm::Query(number), self.now + QUERY);
-        self.ask(coordinator, number, Question::Line(resource));
+        match self.survey.try_again(number) {
+            Next::Register => {
+                if !self.standing.is_asking(&Ask::Show(number)) {
+                    self.look_at_resource(number, before(&name));
+                }
+            }
+            Next::Line(coordinator) => self.ask(coordinator, number, Question::Line(name.key())),
+            Next::Finish => self.finish_query(number),
+        }
+    }
+
+    fn look_at_resource(&mut self, number: u64, after: Option<peerlock_register::Label>) {
+        let look = Look::Resources { after, most: MOST_ON_PAGE, granted_by: None };
+        self.standing.look(look, Ask::Show(number), self.now);
+    }
+
+    pub(super) fn on_query_page(&mut self, number: u64, page: Page) {
+        let Some(name) = self.survey.queried(number).cloned() else { return };
+        let more = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
+        let seen = page.resources.into_iter().find(|resource| resource.name.as_str() == name.as_str());
+        match (seen, more) {
+            (Some(seen), _) => {
+                self.survey.on_query_seen(number, seen);
+                self.on_query_alarm(number);
+            }
+            (None, Some(last)) if last.as_str() < name.as_str() => self.look_at_resource(number, Some(last)),
+            (None, _) => {
+                self.timers.cancel(&Alarm::Query(number));
+                let call = self.survey.finish(number).map(|query| query.call);
+                call.into_iter().for_each(|call| self.answer(call, Err(Error::NoSuchResource { name: name.clone() })));
+            }
+        }
     }
 
     fn finish_query(&mut self, number: u64) {
         let Some(query) = self.survey.finish(number) else { return };
         self.timers.cancel(&Alarm::Query(number));
-        let call = query.call;
-        let shown = query.details(|member| self.membership.name_of(member)).map_err(|name| {
-            let coordinator = self.peer.protocol(name.key()).map(Guard::coordinator);
-            if coordinator.is_none() && self.clients.name(name.key()).is_none() {
-                return Error::NoSuchResource { name };
+        let (call, name, asked, is_seen) = (query.call, query.name.clone(), query.asked, query.is_seen());
+        let counting = query.counting.clone().unwrap_or_default();
+        let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match is_seen {
+            true => self.recovering(name, asked, &counting),
+            false => {
+                let since = self.now.since(asked).into();
+                self.trouble().unwrap_or(Error::NoMajority { missing: Vec::new(), since })
             }
-            let who = coordinator.map(|member| self.membership.name_of(member));
-            Error::Stalled { name, who, since: (QUERY * u64::from(QUERY_TRIES)).into() }
         });
         self.answer(call, shown.map(super::Answer::Shown));
     }

@@ -1,61 +1,58 @@
-//! The other peers: meeting them, missing them, leaving them.
+//! The other hosts: meeting them, belonging to one cluster with them, leaving it.
 
-use alloc::borrow::ToOwned as _;
-use alloc::string::String;
-use alloc::vec::Vec;
+use peerlock_base::{PeerId, Span};
+use peerlock_register::ClusterId;
 
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_peer as peer;
-
-use super::{Alarm, Effect, NetEvent, Node, Wire};
-use crate::contacts::{Host, News};
-use crate::membership::Phase;
+use super::{Alarm, Effect, Node, Phase};
+use crate::contacts::News;
 use crate::wire::Body;
-use crate::{Config, Error, Event, Guard, PeerView, Routing};
+use crate::{Error, Event, NetEvent, Notice};
 
-/// At most this many resources are told at once.
-const MOST_CHARTERS: usize = 100;
 /// Who was met so short a time ago may not have heard of others who came at the same time.
 const RECENT: Span = Span::from_secs(10);
 /// How long a confirmation waits for a message to go with.
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
-/// How often we look whether all is handed over.
-const LEAVE_CHECK: Span = Span::from_millis(20);
+/// At most so many hosts of other clusters are told to a log.
+const MOST_FOREIGN: usize = 100;
 
-impl<P: Guard, O: Routing> Node<P, O> {
+impl Node {
     pub(super) fn start(&mut self, join: Vec<String>) {
-        self.membership.start(self.now);
-        if join.is_empty() {
-            return self.peer_step(peer::Input::Join(None));
+        self.standing.start(self.now);
+        if self.standing.seeks() && self.standing.expects().is_none() {
+            self.timers.set(Alarm::Join, self.now + self.config.join_timeout);
         }
+        self.watch_for_trouble();
         join.into_iter().for_each(|address| self.dial(address));
-        self.timers.set(Alarm::Join, self.now + self.config.join_patience);
+        self.try_to_found();
     }
 
-    fn dial(&mut self, address: String) {
+    pub(super) fn dial(&mut self, address: String) {
         if self.membership.dial(&address) {
             self.effects.push(Effect::Dial(address));
         }
     }
 
     pub(super) fn on_net(&mut self, event: NetEvent) {
+        if self.phase == Phase::Left {
+            return;
+        }
         match event {
             NetEvent::Up { peer, epoch, address } => {
                 self.membership.dial(&address);
-                self.timers.cancel(&Alarm::Absent(Host(peer)));
-                self.membership.contacts.up(Host(peer), epoch, address, self.now);
+                let ours = self.standing.cluster();
+                self.membership.contacts.up(peer, epoch, address, ours, self.now);
             }
             NetEvent::Down { peer, epoch, why } => {
-                if self.membership.contacts.down(Host(peer), epoch, self.now) {
-                    self.timers.set(Alarm::Absent(Host(peer)), self.now + self.config.suspect);
+                if self.membership.contacts.down(peer, epoch, self.now) {
+                    self.founder = self.founder.filter(|founder| *founder != peer);
                     self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
+                    self.try_to_found();
                 }
             }
             NetEvent::Message { from, epoch, bytes } => {
                 self.counters.received += 1;
-                if *self.membership.phase() != Phase::Left {
-                    self.membership.contacts.on_bytes(Host(from), epoch, &bytes, &mut self.news);
-                }
+                let ours = self.standing.cluster();
+                self.membership.contacts.on_bytes(from, epoch, &bytes, ours, &mut self.news);
             }
             NetEvent::Unreached { address, why } => {
                 self.effects.push(Effect::Event(Event::Unreached { address, why }));
@@ -65,218 +62,143 @@ impl<P: Guard, O: Routing> Node<P, O> {
 
     pub(super) fn on_news(&mut self, news: News) {
         match news {
-            News::Met(member) => self.on_met(member),
-            News::Gone(member, heir, unsent) => {
-                self.membership.contacts.lose(member);
-                self.on_departed(member, heir);
-                self.give_back(member, unsent, None);
-            }
+            News::Met(host) => self.on_met(host),
+            News::Lost(_, bodies) => self.on_messages_lost(&bodies),
             News::Said(from, bytes) => self.on_body(from, &bytes),
+            News::Foreign(host, theirs) => self.on_foreign(host, theirs),
             News::Notice(notice) => self.notice(notice),
         }
     }
 
-    fn on_met(&mut self, member: PeerId) {
-        let peer = self.membership.name_of(member);
-        if let Some(contact) = self.membership.contacts.of(member) {
-            let address = contact.address.clone();
-            self.effects.push(Effect::Event(Event::PeerUp { peer, address }));
-        }
-        let greeting = self.greeting();
-        self.mention(member, &greeting);
+    fn on_met(&mut self, host: PeerId) {
+        let Some(contact) = self.membership.contacts.get(host) else { return };
+        let (address, cluster) = (contact.address.clone(), contact.cluster);
+        self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
+        let greeting = self.greeting(self.membership.linked());
+        self.mention(host, &greeting);
         // Those who came just before may have been greeted by everybody before it was there.
-        let (joined, hosts) = (self.membership.is_joined(), self.membership.linked());
-        let hosts = hosts.into_iter().filter(|(host, _)| *host == peer).collect();
-        let newcomer = Body::Greeting { joined, hosts, departed: Vec::new() };
-        let recent = self.membership.contacts.recent(self.now, RECENT).into_iter().filter(|other| *other != member);
-        recent.for_each(|other| self.mention(other, &newcomer));
-        let known: Vec<_> = self.peer.resources().iter().map(|(_, known)| known.clone()).collect();
-        for some in known.chunks(MOST_CHARTERS) {
-            self.mention(member, &Body::Charters(some.to_vec()));
+        let newcomer = self.greeting(vec![(host, address)]);
+        let is_recent = |since| self.now.since(since) < RECENT;
+        let open = self.membership.contacts.open();
+        let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since)).map(|(other, _)| other);
+        recent.collect::<Vec<_>>().into_iter().for_each(|other| self.mention(other, &newcomer));
+        if let Some(cluster) = cluster {
+            self.on_cluster(host, cluster);
         }
-        if let Phase::Leaving(_, heir) = *self.membership.phase() {
-            self.tell(member, &Body::Leaving { heir });
+        if self.view.as_ref().is_none_or(|view| view.members.iter().all(|(member, _)| *member != host)) {
+            self.look_soon();
         }
-        self.on_progress(false, Some(member), false);
-        self.ask_for_pending();
     }
 
-    fn greeting(&self) -> Body<Wire<P, O>> {
-        let (joined, hosts) = (self.membership.is_joined(), self.membership.linked());
-        Body::Greeting { joined, hosts, departed: self.membership.contacts.departed().collect() }
+    fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
+        let expects = self.standing.expects().is_some();
+        Body::Greeting { cluster: self.standing.cluster(), expects, founder: self.founder, hosts }
+    }
+
+    fn greet_all(&mut self) {
+        let greeting = self.greeting(Vec::new());
+        self.mention_to_all(&greeting);
     }
 
     pub(super) fn on_greeting(
         &mut self,
         from: PeerId,
-        joined: bool,
+        cluster: Option<ClusterId>,
+        expects: bool,
+        founder: Option<PeerId>,
         hosts: &[(PeerId, String)],
-        departed: Vec<(PeerId, PeerId)>,
     ) {
+        if let Some(contact) = self.membership.contacts.get_mut(from) {
+            (contact.cluster, contact.expects, contact.founder) = (cluster, expects, founder);
+        }
+        if let Some(cluster) = cluster {
+            self.on_cluster(from, cluster);
+        }
         let addresses = self.membership.on_hosts(from, hosts);
         self.effects.extend(addresses.into_iter().map(Effect::Dial));
-        departed.into_iter().for_each(|(gone, heir)| self.depart(gone, heir));
-        if let Some(contact) = self.membership.contacts.of(from) {
-            contact.joined = joined;
-        }
-        // Being in already, this is how two sides grow together again after the network had fallen apart.
-        if joined && (self.membership.on_joined(from, hosts) || self.membership.is_joined()) {
-            self.peer_step(peer::Input::Join(Some(from)));
-        }
+        self.try_to_found();
     }
 
-    /// We may be in with this.
-    pub(super) fn on_progress(&mut self, placed: bool, met: Option<PeerId>, impatient: bool) {
-        if self.membership.progress(placed, met, impatient) {
-            self.timers.cancel(&Alarm::Join);
-            self.effects.push(Effect::Joined);
-            let greeting = self.greeting();
-            self.mention_to_all(&greeting);
-            self.ask_for_pending();
-        }
-    }
-
-    pub(super) fn on_join_alarm(&mut self) {
-        let Some(tried) = self.membership.under_way(self.now) else { return };
-        self.timers.set(Alarm::Join, self.now + self.config.join_patience);
-        self.on_progress(false, None, true);
-        if self.membership.is_joined() {
-        } else if tried >= self.config.join_timeout {
-            self.effects.push(Effect::NotJoined);
-        } else if self.membership.begins() {
-            self.peer_step(peer::Input::Join(None));
-        }
-    }
-
-    /// A host has not come back: first it is routed around, then its clients lose their places, then it is forgotten.
-    pub(super) fn on_absent(&mut self, host: Host) {
-        let Some((since, member, leaving)) = self.membership.contacts.absent(host) else { return };
-        let Config { suspect, gone, forget, .. } = self.config;
-        let next = match self.now.since(since) {
-            away if away >= forget => return self.membership.contacts.forget(host),
-            away if away >= gone => {
-                if let Some(member) = member {
-                    self.peer_step(peer::Input::PeerDown(member));
-                    let unsent = self.membership.contacts.take_unsent(member);
-                    self.give_back(member, unsent, None);
+    /// A host that can be reached belongs to this cluster.
+    fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
+        match self.standing.cluster() {
+            Some(ours) if ours != cluster => self.membership.contacts.refuse(host, cluster, &mut self.news),
+            Some(_) => self.standing.meet(host, self.now),
+            None => {
+                if self.standing.learn(cluster) {
+                    self.effects.push(Effect::Belongs(cluster));
                 }
-                forget
             }
-            _ if leaving.is_some() => {
-                let heir = leaving.flatten();
-                if let Some(member) = member {
-                    let unsent = self.membership.contacts.take_unsent(member);
-                    self.membership.contacts.remove(host);
-                    self.on_departed(member, heir);
-                    self.give_back(member, unsent, heir);
-                }
-                return;
-            }
-            _ => {
-                member.into_iter().for_each(|member| self.peer_step(peer::Input::Unreachable(member)));
-                gone.max(suspect)
-            }
+        }
+    }
+
+    fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
+        let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
+        let address = contact.address.clone();
+        if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
+            self.notice(Notice::OtherCluster { host, address, ours, theirs });
+        }
+    }
+
+    /// The cluster that we belong to is written down: everybody may hear of it.
+    pub(super) fn on_kept(&mut self) {
+        self.timers.cancel(&Alarm::Join);
+        self.standing.on_kept(self.now);
+        self.greet_all();
+        let known = self.membership.contacts.open().filter_map(|(host, contact)| Some((host, contact.cluster?)));
+        for (host, cluster) in known.collect::<Vec<_>>() {
+            self.on_cluster(host, cluster);
+        }
+    }
+
+    /// Where nobody knows a cluster and enough have met, all name the one with the smallest number, and when all have
+    /// named it that one founds. Who has named somebody stays with it as long as it is there: then no two can be named
+    /// by everybody they have met, as long as these are more than half of all who expect each other.
+    fn try_to_found(&mut self) {
+        let Some((enough, cluster)) = self.standing.expects() else { return };
+        let me = self.host();
+        let others: Vec<(PeerId, Option<PeerId>)> = {
+            let open = self.membership.contacts.open();
+            open.filter(|(_, contact)| contact.expects).map(|(host, contact)| (host, contact.founder)).collect()
         };
-        self.timers.set(Alarm::Absent(host), since + next);
+        if self.founder.is_none() && others.len() + 1 >= enough {
+            self.founder = others.iter().map(|(host, _)| *host).chain([me]).min();
+            self.greet_all();
+        }
+        let is_named = others.len() + 1 >= enough && others.iter().all(|(_, founder)| *founder == Some(me));
+        if self.founder == Some(me) && is_named {
+            self.standing.found(cluster, self.now);
+        }
     }
 
+    /// Ends the session. Clients that are still here lose what they have; but for what is detached, which the register
+    /// knows.
     pub(super) fn leave(&mut self) {
-        if self.membership.is_leaving() {
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
-        let heir = self.membership.leave(self.now);
-        self.clients.ids().into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
-        self.hand_over(heir);
-        self.peer_step(peer::Input::Leave);
-        self.timers.cancel(&Alarm::Join);
-        self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
-    }
-
-    /// Whoever stays gets what we have. That must be known before we are gone: who missed the goodbye goes by it.
-    fn hand_over(&mut self, heir: Option<PeerId>) {
-        let body = Body::Leaving { heir };
-        self.membership.contacts.members().into_iter().for_each(|member| self.tell(member, &body));
-        // Also what nobody has asked for yet: its tokens and its line are ours by its charter.
-        let me = self.membership.contacts.me();
-        let homes = self.peer.resources().iter().filter(|(_, (_, charter))| charter.home == me);
-        let homes: Vec<_> = homes.map(|(resource, _)| resource).collect();
-        homes.into_iter().for_each(|resource| _ = self.peer.open(resource));
-        self.peer_step(peer::Input::Retire { heir });
-    }
-
-    pub(super) fn on_leaving(&mut self, from: PeerId, heir: Option<PeerId>) {
-        if let Some(contact) = self.membership.contacts.of(from) {
-            contact.leaving = Some(heir);
+        self.phase = Phase::Leaving;
+        self.clients.attached().collect::<Vec<_>>().into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
+        for ticket in self.clients.ids() {
+            self.timers.cancel(&Alarm::Ticket(ticket));
+            self.clients.unclaim(ticket);
+            self.clients.remove(ticket);
         }
-        if matches!(self.membership.phase(), Phase::Leaving(_, Some(heir)) if *heir == from) {
-            let heir = self.membership.leave(self.now);
-            self.hand_over(heir);
+        for alarm in [Alarm::Join, Alarm::Trouble, Alarm::Look] {
+            self.timers.cancel(&alarm);
+        }
+        self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
+        if !self.standing.leave(self.now) {
+            self.left();
         }
     }
 
-    pub(super) fn on_leave_alarm(&mut self) {
-        let Phase::Leaving(since, heir) = *self.membership.phase() else { return };
-        for member in self.membership.contacts.missing(self.now, self.config.suspect) {
-            let unsent = self.membership.contacts.take_unsent(member);
-            self.give_back(member, unsent, None);
+    pub(super) fn left(&mut self) {
+        if self.phase == Phase::Leaving {
+            self.phase = Phase::Left;
+            self.timers.cancel(&Alarm::Leave);
+            self.membership.contacts.ack_all();
+            self.effects.push(Effect::Left);
         }
-        let recent = self.config.suspect;
-        if self.membership.contacts.kept(heir, self.now, recent) > 0
-            && self.now.since(since) < self.config.leave_patience
-        {
-            return self.timers.set(Alarm::Leave, self.now + LEAVE_CHECK);
-        }
-        self.membership.contacts.ack_all();
-        self.mention_to_all(&Body::Bye { heir });
-        self.membership.left();
-        self.effects.push(Effect::Left);
-    }
-
-    pub(super) fn on_bye(&mut self, from: PeerId, heir: Option<PeerId>) {
-        let host = self.membership.contacts.host(from);
-        let left_over = self.membership.contacts.on_bye(from);
-        if let Some(host) = host {
-            self.timers.cancel(&Alarm::Absent(host));
-            self.effects.push(Effect::Event(Event::PeerDown { peer: host.0, why: "it has left".to_owned() }));
-        }
-        self.on_departed(from, heir);
-        self.give_back(from, left_over, heir);
-    }
-
-    /// A member is gone for good. If it has left in good order, its heir has what it had.
-    fn on_departed(&mut self, member: PeerId, heir: Option<PeerId>) {
-        if let Some(heir) = heir {
-            self.depart(member, heir);
-        }
-        self.peer_step(peer::Input::Unreachable(member));
-        self.peer_step(peer::Input::PeerDown(member));
-    }
-
-    /// Who left has an heir. If that is us, we tell everybody: somebody who came just then may never have met who left.
-    pub(super) fn depart(&mut self, gone: PeerId, heir: PeerId) {
-        let is_news = self.membership.contacts.depart(gone, heir, &mut self.news);
-        if is_news && heir == self.membership.contacts.me() {
-            let (joined, hosts, departed) = (self.membership.is_joined(), Vec::new(), [(gone, heir)].into());
-            self.mention_to_all(&Body::Greeting { joined, hosts, departed });
-        }
-    }
-
-    /// Everybody whom this peer knows, itself first.
-    pub fn peers(&self, now: Time) -> Vec<PeerView> {
-        let me = PeerView {
-            peer: self.membership.host(),
-            address: self.membership.address().to_owned(),
-            up: true,
-            since: now.since(Time::ZERO).into(),
-            is_me: true,
-        };
-        let others = self.membership.contacts.all().map(|(host, contact)| PeerView {
-            peer: host.0,
-            address: contact.address.clone(),
-            up: contact.is_open(),
-            since: now.since(contact.since).into(),
-            is_me: false,
-        });
-        core::iter::once(me).chain(others).collect()
     }
 }

@@ -1,53 +1,47 @@
 //! What this peer knows by itself, for whoever watches. Nothing here asks anybody or changes anything.
 
-use alloc::vec::Vec;
-use core::time::Duration;
+use std::time::Duration;
 
 use peerlock_base::{Key, Time};
 use peerlock_mutex::token::Claim;
 
 use super::Node;
 use crate::wire::Client;
-use crate::{ClientView, Guard, Inspection, Part, PartClient, Routing, TicketView, TokenView};
+use crate::{ClientView, Inspection, Part, PartClient, TicketView, TokenView};
 
-impl<P: Guard, O: Routing> Node<P, O> {
-    /// This peer from the inside. Peers lie on a ring by the keys of their members, whatever overlay there is.
+impl Node {
+    /// This peer from the inside. Peers lie on a ring by the keys of their numbers.
     pub fn inspect(&self, now: Time) -> Inspection {
         let contacts = &self.membership.contacts;
-        let place = Key::of_peer(contacts.me());
-        let on_ring = contacts.open().map(|(member, _)| (Key::of_peer(member), member));
-        let on_ring = on_ring.map(|(key, member)| (key, self.membership.name_of(member)));
-        let beside = on_ring.collect::<Vec<_>>();
+        let place = Key::of_peer(self.host());
+        let beside: Vec<_> = contacts.open().map(|(host, _)| (Key::of_peer(host), host)).collect();
         let next = |distance: &dyn Fn(Key) -> u128| beside.iter().min_by_key(|(key, _)| distance(*key)).map(|at| at.1);
-        let others = contacts.all().filter_map(|(host, contact)| Some((host.0, Key::of_peer(contact.member?))));
+        let others = contacts.all().map(|(host, _)| (host, Key::of_peer(host)));
         let parts = self.resources().into_iter().map(|view| {
             let resource = view.name.key();
-            let protocol = self.peer.protocol(resource);
-            // A peer that has had nothing to do with a resource knows only who founded it.
-            let home = self.peer.resources().get(resource).map(|charter| charter.home);
-            let keeper = protocol.map(Guard::coordinator).or(home);
-            let line = protocol.and_then(Guard::line);
-            let mut tokens: Vec<TokenView> = protocol
-                .map_or(Vec::new(), Guard::held)
+            let part = self.parts.get(&resource).map(|part| &part.custody);
+            let mut tokens: Vec<TokenView> = part
                 .into_iter()
-                .map(|held| TokenView {
-                    slot: held.slot,
-                    free: held.user.is_none(),
-                    next: held.next.map(|claim| self.ticket_view(claim)),
+                .flat_map(|part| part.held().map(move |(token, user)| (part, token.slot, user)))
+                .map(|(part, slot, user)| TokenView {
+                    slot,
+                    free: user.is_none(),
+                    next: part.next_of(slot).map(ticket_view),
                 })
                 .collect();
             tokens.sort_by_key(|token| token.slot);
+            let line = part.and_then(|part| part.line());
             Part {
                 name: view.name,
                 slots: view.slots,
-                keeper: keeper.map(|keeper| self.membership.name_of(contacts.heir(keeper))),
-                line: line.map(|line| line.waiting.into_iter().map(|claim| self.ticket_view(claim)).collect()),
+                keeper: part.filter(|part| part.is_party()).map(|part| part.coordinator()),
+                line: line.map(|line| line.waiting().map(ticket_view).collect()),
                 tokens,
                 clients: self.clients_of(resource, now).map(part_client).collect(),
             }
         });
         Inspection {
-            peer: self.membership.host(),
+            peer: self.host(),
             place,
             successor: next(&|key| place.distance(key)),
             predecessor: next(&|key| key.distance(place)),
@@ -55,13 +49,18 @@ impl<P: Guard, O: Routing> Node<P, O> {
             parts: parts.collect(),
         }
     }
-
-    fn ticket_view(&self, Claim { peer, ticket }: Claim) -> TicketView {
-        TicketView { peer: self.membership.name_of(peer), ticket: ticket.get() }
-    }
 }
 
-fn part_client(Client { ticket, label, millis, grant }: Client) -> PartClient {
-    let client = ClientView { label, age: Duration::from_millis(millis), fencing: grant.map(|(_, fencing)| fencing) };
-    PartClient { ticket: ticket.get(), slot: grant.map(|(slot, _)| slot), client }
+fn ticket_view(Claim { peer, ticket }: Claim) -> TicketView {
+    TicketView { peer, ticket: ticket.get() }
+}
+
+fn part_client(Client { ticket, label, millis, grant, ends, .. }: Client) -> PartClient {
+    let client = ClientView {
+        label,
+        age: Duration::from_millis(millis),
+        fencing: grant.map(|(_, fencing)| fencing),
+        ends: ends.map(Duration::from_millis),
+    };
+    PartClient { ticket: ticket.map_or(0, |ticket| ticket.get()), slot: grant.map(|(slot, _)| slot), client }
 }

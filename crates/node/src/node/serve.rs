@@ -1,19 +1,17 @@
 //! What clients want of a node.
 
-use peerlock_base::{Key, Ticket};
-use peerlock_mutex::Grant;
-use peerlock_peer as peer;
+use peerlock_base::{Key, Ticket, Time};
+use peerlock_mutex::{self as mutex, Grant};
 
-use super::{Alarm, Answer, Draining, Effect, Node};
+use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::Verdict;
 use crate::sabotage::{Sabotage, makes};
-use crate::{Charter, Counters, Error, Event, Guard, Name, ResourceView, Routing};
-use alloc::vec::Vec;
+use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
-impl<P: Guard, O: Routing> Node<P, O> {
+impl Node {
     pub(super) fn acquire(&mut self, call: u64, wanted: Wanted) {
-        if self.draining != Draining::No || self.membership.is_leaving() {
+        if self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left) {
             return self.answer(call, Err(Error::Stopped));
         }
         if let Some(ticket) = self.clients.same(&wanted) {
@@ -24,16 +22,19 @@ impl<P: Guard, O: Routing> Node<P, O> {
             return self.answer(call, Err(Error::Busy { limit }));
         }
         let resource = wanted.name.key();
-        let charter = self.peer.resources().get(resource);
-        if let Some(Err(error)) = charter.map(|charter| wanted.check(charter)) {
+        if let Some(Err(error)) = self.slots_of(resource).map(|slots| wanted.check(slots)) {
             return self.answer(call, Err(error));
+        }
+        if wanted.detached.is_some() && wanted.detachable().is_none() {
+            let message = "a detached grant needs a name of 1 to 255 bytes and a lease of at most 30 days".to_owned();
+            return self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
         }
         let (name, label, wait) = (wanted.name.clone(), wanted.label.clone(), wanted.wait);
         let (ticket, first) = self.clients.admit(wanted, self.now);
         self.counters.asked += 1;
         self.answer(call, Ok(Answer::Ticket(ticket)));
         if first {
-            self.survey.begin(resource);
+            self.survey.end(resource); // Whatever was heard before is old.
         }
         self.request(ticket);
         // If it was not granted at once, there will be a line to ask for.
@@ -46,16 +47,18 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    /// Asks the protocol for a ticket, once the resource is founded.
+    /// How many slots a resource has, as far as our part in it knows.
+    pub(super) fn slots_of(&self, resource: Key) -> Option<u32> {
+        self.parts.get(&resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
+    }
+
+    /// Asks the protocol for a ticket, if there is a session to ask under.
     fn request(&mut self, ticket: TicketId) {
-        let Some(entry) = self.clients.get(ticket) else { return };
-        let resource = entry.resource;
-        if self.peer.resources().get(resource).is_none() {
-            let (name, slots) = (entry.wanted.name.clone(), entry.wanted.slots.unwrap_or(1));
-            return self.found(name, slots);
-        }
+        let Some(entry) = self.clients.get(ticket).filter(|_| self.standing.session().is_some()) else { return };
+        let (resource, name) = (entry.resource, entry.wanted.name.clone());
+        self.open_part(&name);
         if let Some(claim) = self.clients.claim(ticket) {
-            self.peer_step(peer::Input::Request { resource, ticket: claim });
+            self.part_step(resource, mutex::Input::Request(claim));
         }
     }
 
@@ -63,13 +66,14 @@ impl<P: Guard, O: Routing> Node<P, O> {
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
         if let Some(claim) = self.clients.unclaim(ticket).filter(|_| !makes(Sabotage::Release)) {
-            self.peer_step(peer::Input::Release { resource, ticket: claim });
+            self.part_step(resource, mutex::Input::Release(claim));
         }
     }
 
-    /// Asks once more, at the end of the line.
+    /// Gives back the slot that was here for a ticket, which waits again.
     pub(super) fn request_again(&mut self, ticket: TicketId) {
         self.unrequest(ticket);
+        self.clients.wait_again(ticket);
         self.request(ticket);
     }
 
@@ -78,23 +82,27 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.clients.unclaimed().into_iter().for_each(|ticket| self.request(ticket));
     }
 
-    /// What has become of a claim.
-    pub(super) fn on_client(&mut self, resource: Key, claim: Ticket, event: peer::Event) {
-        match (self.clients.claimant(claim), event) {
-            (Some(ticket), peer::Event::Granted(grant)) => self.on_granted(ticket, grant),
-            // This protocol neither refuses nor loses anybody.
-            (Some(ticket), peer::Event::Refused | peer::Event::Lost) => self.end(ticket, Error::Lost),
-            // Nobody wants it any more.
-            (None, peer::Event::Granted(_)) => self.peer_step(peer::Input::Release { resource, ticket: claim }),
-            (None, peer::Event::Refused | peer::Event::Lost) => {}
+    /// The protocol lets somebody in.
+    pub(super) fn on_granted(&mut self, resource: Key, claim: Ticket, grant: Grant) {
+        // Nobody wants it any more.
+        let Some(ticket) = self.clients.claimant(claim) else {
+            return self.part_step(resource, mutex::Input::Release(claim));
+        };
+        self.clients.enter(ticket, grant);
+        match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
+            true => self.ask_to_detach(ticket, grant, None),
+            false => self.let_in(ticket, self.now),
         }
     }
 
-    fn on_granted(&mut self, ticket: TicketId, grant: Grant) {
+    /// A ticket whose slot is here is inside, with a lease from then on.
+    pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
+        let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
-        let Some((look, until)) = self.clients.grant(ticket, grant, self.now) else { return };
+        let bound = self.standing.bound().filter(|_| !entry.is_detached());
+        let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
         if !makes(Sabotage::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);
         }
@@ -104,10 +112,27 @@ impl<P: Guard, O: Routing> Node<P, O> {
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
     }
 
+    /// What a claim had was taken away by force.
+    pub(super) fn on_revoked(&mut self, claim: Ticket) {
+        let Some(ticket) = self.clients.claimant(claim) else { return };
+        self.clients.unclaim(ticket);
+        let Some(entry) = self.clients.get(ticket) else { return };
+        let (name, held) = (entry.wanted.name.clone(), entry.is_held());
+        if !held {
+            // It was never told.
+            self.clients.wait_again(ticket);
+            return self.request(ticket);
+        }
+        if self.clients.lose(ticket).is_some() {
+            self.on_lost(ticket, name.clone());
+        }
+        self.end(ticket, Error::Revoked { name });
+    }
+
     /// Those who asked for another number of slots go away.
-    pub(super) fn refuse_mismatches(&mut self, resource: Key, charter: Charter) {
+    pub(super) fn refuse_mismatches(&mut self, resource: Key, slots: u32) {
         let waiting = self.clients.waiting(resource);
-        let wrong = waiting.filter_map(|(ticket, entry)| Some((ticket, entry.wanted.check(charter).err()?)));
+        let wrong = waiting.filter_map(|(ticket, entry)| Some((ticket, entry.wanted.check(slots).err()?)));
         wrong.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
     }
 
@@ -128,22 +153,24 @@ impl<P: Guard, O: Routing> Node<P, O> {
     }
 
     pub(super) fn renew(&mut self, call: u64, ticket: TicketId) {
+        let granted = self.clients.granted(ticket).map(|(grant, _)| grant);
+        let detached = self.clients.get(ticket).is_some_and(|entry| entry.is_detached());
+        if let (Some(grant), true) = (granted, detached) {
+            return match self.trouble() {
+                Some(error) => self.answer(call, Err(error)),
+                None => self.ask_to_detach(ticket, grant, Some(call)),
+            };
+        }
         let Some(lease) = self.clients.renew(ticket, self.now) else { return self.answer(call, Err(Error::Lost)) };
         self.timers.set(Alarm::Ticket(ticket), lease.next());
         self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
         self.answer(call, Ok(Answer::Renewed(lease.deadline())));
     }
 
-    pub(super) fn detach(&mut self, ticket: TicketId) {
-        if let Some(lease) = self.clients.detach(ticket) {
-            self.timers.set(Alarm::Ticket(ticket), lease.next());
-        }
-    }
-
     pub(super) fn release(&mut self, call: Option<u64>, ticket: TicketId) {
         let stands = match self.clients.get(ticket).map(|entry| &entry.stage) {
-            Some(Stage::Held { lease, .. }) => !lease.lost,
-            Some(Stage::Waiting { .. }) => true,
+            Some(Stage::Held { lease, .. }) => lease.lost.is_none(),
+            Some(Stage::Waiting { .. } | Stage::Entering { .. }) => true,
             None => false,
         };
         self.finish(ticket, Error::Lost);
@@ -160,6 +187,9 @@ impl<P: Guard, O: Routing> Node<P, O> {
                 self.end(ticket, Error::Stopped);
                 continue;
             }
+            if entry.is_detached() {
+                continue;
+            }
             let name = entry.wanted.name.clone();
             if let Some(until) = self.clients.lose(ticket) {
                 self.timers.set(Alarm::Ticket(ticket), until);
@@ -168,7 +198,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         }
     }
 
-    fn on_lost(&mut self, ticket: TicketId, name: Name) {
+    pub(super) fn on_lost(&mut self, ticket: TicketId, name: Name) {
         self.counters.lost += 1;
         self.effects.push(Effect::Lost(ticket));
         self.effects.push(Effect::Event(Event::Lost { name, ticket: ticket.0 }));
@@ -179,7 +209,7 @@ impl<P: Guard, O: Routing> Node<P, O> {
         let Some(entry) = self.clients.get(ticket) else { return };
         if !entry.is_held() {
             self.counters.refused += 1;
-            let (name, why) = (entry.wanted.name.clone(), alloc::string::ToString::to_string(&error));
+            let (name, why) = (entry.wanted.name.clone(), error.to_string());
             self.effects.push(Effect::Event(Event::Withdrawn { name, ticket: ticket.0, why }));
         }
         self.finish(ticket, error);
@@ -191,8 +221,11 @@ impl<P: Guard, O: Routing> Node<P, O> {
         let Some(entry) = self.clients.remove(ticket) else { return };
         self.timers.cancel(&Alarm::Ticket(ticket));
         self.effects.push(Effect::Ended(ticket, why));
-        if let Stage::Held { since, lease, .. } = entry.stage {
-            self.counters.released += u64::from(!lease.lost);
+        if let Stage::Held { since, lease, grant } = entry.stage {
+            self.counters.released += u64::from(lease.lost.is_none());
+            if lease.bound.is_none() {
+                self.attach(entry.wanted.name.clone(), grant.fencing);
+            }
             let (name, held) = (entry.wanted.name, self.now.since(since).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
@@ -204,21 +237,13 @@ impl<P: Guard, O: Routing> Node<P, O> {
         Counters { holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 
-    /// The resources that this peer knows of, by name.
+    /// The resources that were asked for at this peer, by name. All there are: [`Input::List`](crate::Input::List).
     pub fn resources(&self) -> Vec<ResourceView> {
-        let charters = self.peer.resources();
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
-            let slots = charters.get(key).map(|charter| charter.slots);
+            let slots = self.slots_of(key);
             ResourceView { name: name.clone(), slots, holding_here, waiting_here }
         });
-        let elsewhere = charters.iter().filter(|(key, _)| self.clients.name(*key).is_none());
-        let elsewhere = elsewhere.map(|(_, (name, charter))| ResourceView {
-            name: name.clone(),
-            slots: Some(charter.slots),
-            holding_here: 0,
-            waiting_here: 0,
-        });
-        let mut all: Vec<ResourceView> = here.chain(elsewhere).collect();
+        let mut all: Vec<ResourceView> = here.collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }

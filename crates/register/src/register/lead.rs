@@ -6,11 +6,13 @@ use std::mem::take;
 use peerlock_base::{PeerId, Time};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
+use super::tell::Told;
 use super::{Batch, Origin, Register, encode_batch};
 use crate::command::{Command, Outcome, Refusal};
 use crate::config::Sabotage;
 use crate::form::MOST_ENTRY;
 use crate::leases::Leases;
+use crate::look::{self, Look, Seen};
 use crate::voters::{self, Change};
 use crate::wire::{Answer, Letter, Question};
 use crate::{SessionId, VoterId};
@@ -46,6 +48,7 @@ pub(super) struct Lead {
     confirmed: Vec<(u64, BTreeMap<SessionId, Renewal>)>,
     /// Since when each voter's host has had no session.
     absent: BTreeMap<VoterId, Time>,
+    pub(super) told: Told,
     ticks: u64,
 }
 
@@ -60,6 +63,7 @@ impl Lead {
             rounds: BTreeMap::new(),
             confirmed: Vec::new(),
             absent: BTreeMap::new(),
+            told: Told::default(),
             ticks: 0,
         }
     }
@@ -133,6 +137,10 @@ impl Register {
         self.begin_round();
         self.change_voters(now);
         self.tell_learners();
+        self.tell(now);
+        if self.lead.as_ref().is_some_and(|lead| lead.ticks % 20 == 0) {
+            self.forget_told();
+        }
     }
 
     /// One round for everybody who has asked since the last one began.
@@ -185,13 +193,21 @@ impl Register {
             // That is final, whoever says it.
             return self.answer_to(origin, Answer::Over { session });
         }
+        if let Question::Look { look, since } = &question
+            && self.applied >= *since
+            && !self.state.conf().voters.is_empty()
+        {
+            let seen = self.look(look);
+            return self.answer_to(origin, Answer::Seen(seen));
+        }
         if self.lead.is_none() || !self.engine.is_leader() {
             let (leader, voters) = (self.leader(), self.state.voter_hosts());
             return self.answer_to(origin, Answer::Elsewhere { leader, voters });
         }
         if !self.is_theirs(origin.host, &question) {
             self.count_strange("a question about another host's session, or for a leader only");
-            return self.answer_to(origin, Answer::Done(Outcome::Refused(Refusal::NotYours)));
+            let outcome = Outcome::Refused(Refusal::NotYours);
+            return self.answer_to(origin, Answer::Done { outcome, index: 0 });
         }
         let Some(lead) = &mut self.lead else { return };
         match question {
@@ -205,6 +221,18 @@ impl Register {
                     lead.queue.push((command, Some(origin)));
                 }
             }
+            // It will know more in a moment, and be asked again.
+            Question::Look { .. } => {}
+        }
+    }
+
+    fn look(&self, look: &Look) -> Seen {
+        let index = self.applied;
+        match look {
+            Look::Cluster => Seen::Cluster(look::cluster(&self.state, index, self.leader())),
+            Look::Resources { after, most, granted_by } => {
+                Seen::Resources(look::resources(&self.state, index, after.as_ref(), *most, *granted_by))
+            }
         }
     }
 
@@ -213,6 +241,7 @@ impl Register {
         let owns = |session| self.state.sessions().get(&session).is_none_or(|it| it.host == host);
         match question {
             Question::Renew { session, .. } => owns(*session),
+            Question::Look { .. } => true,
             Question::Do(Command::Open { host: opens, .. }) => *opens == host,
             Question::Do(command) => !command.is_leaders() && command.session().is_none_or(owns),
         }
@@ -244,7 +273,7 @@ impl Register {
         let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
         for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
             if let Some(origin) = origin {
-                self.answer_to(origin, Answer::Done(outcome));
+                self.answer_to(origin, Answer::Done { outcome, index });
             }
         }
     }

@@ -1,12 +1,13 @@
 //! One resource: who takes part, and in which generation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{Key, mix};
+use peerlock_base::{Key, PeerId, mix};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
 use crate::command::{Opening, Outcome, Refusal};
+use crate::fact::Topic;
 use crate::{Label, SessionId, Ttl};
 
 /// A named resource.
@@ -17,11 +18,31 @@ use crate::{Label, SessionId, Ttl};
 pub struct Resource {
     slots: u32,
     generation: u64,
+    /// Whether the coordinator has counted.
+    closed: bool,
+    /// A party whose session stands, as long as there is one.
     coordinator: Option<SessionId>,
-    /// Who takes part, and the generation in which each one joined.
-    parties: BTreeMap<SessionId, u64>,
+    parties: BTreeMap<SessionId, Party>,
     /// By fencing number.
     detached: BTreeMap<u64, Detached>,
+    /// Grants that this generation's coordinator was told of and that are over since: slots by fencing number.
+    expired: BTreeMap<u64, u32>,
+    /// Who was forced out, and the generation that this has opened. Also if it has joined since: perhaps that was a late
+    /// letter, and it does not know.
+    expelled: BTreeMap<SessionId, u64>,
+    /// The highest fencing number of each slot's detached grants that are over: a late word of one does not bring it
+    /// back. Numbers of a slot only ever rise.
+    over: BTreeMap<u32, u64>,
+}
+
+/// Since when a session takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Party {
+    /// The generation in which it became a party: it is asked in every one after that.
+    pub since: u64,
+    /// The generation in which it has last asked to be one: no count of that generation removes it. It may have been
+    /// asked, have answered that it has nothing, and have joined again before the count was closed.
+    pub joined: u64,
 }
 
 /// A grant that outlives the session that gave it.
@@ -31,15 +52,31 @@ pub struct Detached {
     pub slot: u32,
     /// Who gave it.
     pub session: SessionId,
+    /// Where: any session of this host may renew it and give it back.
+    pub host: PeerId,
+    /// The generation in which it was detached: the coordinators of later ones are told of it.
+    pub generation: u64,
     /// How long it stands, counted by each voter from its own applying of the entry.
     pub ttl: Ttl,
     /// How often it was renewed.
     pub stretch: u64,
+    /// What the host wants to find with it again.
+    pub note: Label,
 }
 
 impl Resource {
     pub(super) fn found(slots: u32) -> Self {
-        Self { slots, generation: 0, coordinator: None, parties: BTreeMap::new(), detached: BTreeMap::new() }
+        Self {
+            slots,
+            generation: 0,
+            closed: false,
+            coordinator: None,
+            parties: BTreeMap::new(),
+            detached: BTreeMap::new(),
+            expired: BTreeMap::new(),
+            expelled: BTreeMap::new(),
+            over: BTreeMap::new(),
+        }
     }
 
     /// How many may hold it at once.
@@ -52,13 +89,18 @@ impl Resource {
         self.generation
     }
 
+    /// Whether this generation's count is over.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Who fences, counts and goes on in this generation.
     pub fn coordinator(&self) -> Option<SessionId> {
         self.coordinator
     }
 
-    /// Who takes part, and since which generation.
-    pub fn parties(&self) -> &BTreeMap<SessionId, u64> {
+    /// Who takes part, and since when.
+    pub fn parties(&self) -> &BTreeMap<SessionId, Party> {
         &self.parties
     }
 
@@ -67,35 +109,76 @@ impl Resource {
         &self.detached
     }
 
+    /// Which words have to be told: to whom, of which generation, and what about.
+    pub fn words(&self) -> impl Iterator<Item = (SessionId, u64, Topic)> {
+        let opened = self.coordinator.filter(|_| !self.closed).map(|it| (it, self.generation, Topic::Opened));
+        let expired = self.coordinator.into_iter().flat_map(move |it| {
+            self.expired.keys().map(move |fencing| (it, self.generation, Topic::Expired(*fencing)))
+        });
+        let expelled = self.expelled.iter().map(|(it, generation)| (*it, *generation, Topic::Expelled));
+        opened.into_iter().chain(expired).chain(expelled)
+    }
+
+    /// Who is to be asked in this generation: everybody who took part when it was opened.
+    pub fn asked(&self) -> impl Iterator<Item = SessionId> {
+        let is_asked =
+            |(id, party): &(&SessionId, &Party)| party.since < self.generation || self.coordinator == Some(**id);
+        self.parties.iter().filter(is_asked).map(|(id, _)| *id)
+    }
+
+    /// The grants that were detached when this generation was opened, whether they are over or not: slot and fencing
+    /// number.
+    pub fn detached_before(&self) -> Vec<(u32, u64)> {
+        let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
+        before.map(|(&fencing, grant)| (grant.slot, fencing)).chain(self.expired().map(|(f, s)| (s, f))).collect()
+    }
+
+    /// Those of them that are over: fencing number and slot.
+    pub fn expired(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.expired.iter().map(|(&fencing, &slot)| (fencing, slot))
+    }
+
     /// The next generation, with one of the parties as its coordinator: another one for each resource and generation,
     /// so that a death that concerns many resources is no load on one.
     fn advance(&mut self, name: &Label) -> Opening {
-        self.generation += 1;
-        let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ self.generation);
+        let draw = mix(Key::of(name.as_str().as_bytes()).get() as u64 ^ (self.generation + 1));
         let place = draw.checked_rem(self.parties.len() as u64).unwrap_or(0);
-        self.coordinator = self.parties.keys().nth(place as usize).copied();
-        Opening { resource: name.clone(), generation: self.generation, coordinator: self.coordinator }
+        let coordinator = self.parties.keys().nth(place as usize).copied();
+        self.open(coordinator);
+        Opening { resource: name.clone(), generation: self.generation, coordinator }
     }
 
-    pub(super) fn join(&mut self, session: SessionId) -> Outcome {
-        let coordinator = match self.coordinator {
-            Some(coordinator) => coordinator,
-            None => {
-                // Nobody took part: it is new, or everybody who had anything is gone. Either way who comes first
-                // counts.
-                self.generation += 1;
-                self.coordinator = Some(session);
-                session
-            }
-        };
-        self.parties.entry(session).or_insert(self.generation);
-        Outcome::Joined { generation: self.generation, coordinator, slots: self.slots }
+    fn open(&mut self, coordinator: Option<SessionId>) {
+        self.generation += 1;
+        self.coordinator = coordinator;
+        self.closed = false;
+        self.expired.clear();
+    }
+
+    pub(super) fn join(&mut self, session: SessionId, host_of: impl Fn(SessionId) -> Option<PeerId>) -> Outcome {
+        let coordinator = self.coordinator.unwrap_or_else(|| {
+            // Nobody took part: it is new, or everybody who had anything is gone. Either way who comes first counts.
+            self.open(Some(session));
+            session
+        });
+        let generation = self.generation;
+        let party = self.parties.entry(session).or_insert(Party { since: generation, joined: generation });
+        party.joined = generation;
+        // So also where this is the second time that it is asked: a coordinator is older than its generation otherwise.
+        let opened = coordinator == session && party.since == generation;
+        let host = host_of(coordinator);
+        let host =
+            host.unwrap_or_else(|| panic!("the coordinator's session {coordinator} is over, and it was not replaced"));
+        Outcome::Joined { generation, coordinator: (coordinator, host), opened, slots: self.slots }
     }
 
     /// Sessions have ended: a new generation if any of them took part.
     pub(super) fn lose(&mut self, name: &Label, ended: &[SessionId]) -> Option<Opening> {
         let before = self.parties.len();
-        ended.iter().for_each(|session| _ = self.parties.remove(session));
+        for session in ended {
+            self.parties.remove(session);
+            self.expelled.remove(session);
+        }
         (self.parties.len() < before).then(|| self.advance(name))
     }
 
@@ -115,68 +198,90 @@ impl Resource {
         }
     }
 
-    /// Only who had joined before this generation was asked in it, and who has a detached grant has something.
-    pub(super) fn close(&mut self, session: SessionId, generation: u64, idle: &[SessionId]) -> Outcome {
+    /// Only who had joined before this generation was asked in it. The second time there is nothing left to do.
+    pub(super) fn close(&mut self, session: SessionId, generation: u64, keep: &[SessionId]) -> Outcome {
         if self.generation != generation {
             return Outcome::Refused(Refusal::OldGeneration);
         }
         if self.coordinator != Some(session) {
             return Outcome::Refused(Refusal::NotYours);
         }
-        let detached = &self.detached;
-        self.parties.retain(|party, joined| {
-            let has_grant = detached.values().any(|grant| grant.session == *party);
-            *joined >= generation || *party == session || has_grant || !idle.contains(party)
-        });
+        if !self.closed {
+            self.closed = true;
+            let keep: BTreeSet<&SessionId> = keep.iter().collect();
+            self.parties.retain(|it, party| party.joined >= generation || *it == session || keep.contains(it));
+        }
         Outcome::Done
     }
 
-    pub(super) fn detach(&mut self, session: SessionId, slot: u32, fencing: u64, ttl: Ttl) -> Outcome {
-        if !self.parties.contains_key(&session) {
+    /// A party gives a grant, or a session of the host that has given one renews it.
+    pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
+        match self.detached.get_mut(&fencing) {
+            Some(known) if known.host == grant.host => {
+                (known.ttl, known.stretch, known.note) = (grant.ttl, known.stretch + 1, grant.note);
+                return Outcome::Done;
+            }
+            Some(_) => return Outcome::Refused(Refusal::NotYours),
+            None => {}
+        }
+        if self.over.get(&grant.slot).is_some_and(|over| fencing <= *over) {
+            return Outcome::Refused(Refusal::NoSuchGrant);
+        }
+        if !self.parties.contains_key(&grant.session) {
             return Outcome::Refused(Refusal::NoParty);
         }
-        let is_full = self.detached.len() >= MOST_DETACHED;
-        match self.detached.get_mut(&fencing) {
-            Some(grant) if grant.session == session => {
-                (grant.ttl, grant.stretch) = (ttl, grant.stretch + 1);
-                Outcome::Done
-            }
-            Some(_) => Outcome::Refused(Refusal::NotYours),
-            None if is_full => Outcome::Refused(Refusal::Full),
-            None => {
-                self.detached.insert(fencing, Detached { slot, session, ttl, stretch: 0 });
-                Outcome::Done
-            }
+        if self.detached.len() >= MOST_DETACHED {
+            return Outcome::Refused(Refusal::Full);
         }
+        self.detached.insert(fencing, Detached { generation: self.generation, stretch: 0, ..grant });
+        Outcome::Done
     }
 
     /// By number, so that a late word of the former holder does not take away the next one's.
-    pub(super) fn attach(&mut self, session: SessionId, fencing: u64) -> Outcome {
+    pub(super) fn attach(&mut self, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
-            Some(grant) if grant.session == session => {
-                self.detached.remove(&fencing);
-                Outcome::Done
-            }
-            Some(_) => Outcome::Refused(Refusal::NotYours),
-            None => Outcome::Done,
+            Some(grant) if grant.host == host => self.forget(fencing),
+            Some(_) => return Outcome::Refused(Refusal::NotYours),
+            None => {}
         }
+        Outcome::Done
     }
 
-    /// A grant is over by time. If its giver is gone nobody has its token, and the next generation makes it anew.
-    pub(super) fn lapse(
-        &mut self,
-        name: &Label,
-        fencing: u64,
-        stretch: u64,
-        stands: impl Fn(SessionId) -> bool,
-    ) -> Outcome {
+    /// A grant is over by time.
+    pub(super) fn lapse(&mut self, fencing: u64, stretch: u64) -> Outcome {
         match self.detached.get(&fencing) {
             Some(grant) if grant.stretch == stretch => {
-                let orphaned = !stands(grant.session);
-                self.detached.remove(&fencing);
-                if orphaned { Outcome::Advanced(self.advance(name)) } else { Outcome::Done }
+                self.forget(fencing);
+                Outcome::Done
             }
             Some(_) | None => Outcome::Refused(Refusal::NoSuchGrant),
         }
+    }
+
+    /// A grant is over. The coordinator hears of it if it has heard of the grant: perhaps the slot waits for that.
+    fn forget(&mut self, fencing: u64) {
+        let Some(grant) = self.detached.remove(&fencing) else { return };
+        let over = self.over.entry(grant.slot).or_insert(fencing);
+        *over = fencing.max(*over);
+        if self.coordinator.is_some() && grant.generation < self.generation {
+            self.expired.insert(fencing, grant.slot);
+        }
+    }
+
+    /// Takes away by force what a session has of this, at the risk that somebody is still inside.
+    pub(super) fn expel(&mut self, name: &Label, session: SessionId) -> Outcome {
+        let grants: Vec<u64> =
+            self.detached.iter().filter(|(_, grant)| grant.session == session).map(|(fencing, _)| *fencing).collect();
+        let was_party = self.parties.remove(&session).is_some();
+        if !was_party && grants.is_empty() {
+            return Outcome::Refused(Refusal::NoParty);
+        }
+        grants.into_iter().for_each(|fencing| self.forget(fencing));
+        if !was_party {
+            return Outcome::Done;
+        }
+        let opening = self.advance(name);
+        self.expelled.insert(session, self.generation);
+        Outcome::Advanced(opening)
     }
 }

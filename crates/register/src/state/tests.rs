@@ -1,4 +1,5 @@
 use super::*;
+use crate::command::Opening;
 
 fn label(text: &str) -> Label {
     Label::new(text).unwrap()
@@ -26,7 +27,7 @@ fn end(sessions: &[SessionId]) -> Command {
 }
 
 fn detach(session: SessionId, fencing: u64) -> Command {
-    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl() }
+    Command::Detach { session, resource: label("r"), slot: 0, fencing, ttl: ttl(), note: label("note") }
 }
 
 /// Hosts 1 to 3 with sessions 1 to 3, which take part in `r`.
@@ -34,7 +35,7 @@ fn three() -> (State, [SessionId; 3]) {
     let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
     let sessions = [1, 2, 3].map(SessionId::new);
     for (host, session) in (1..).zip(sessions) {
-        assert_eq!(state.apply(1, open(host, host, None)), Outcome::Opened { session, openings: Vec::new() });
+        assert_eq!(state.apply(1, open(host, host, None)), Outcome::Opened { session });
         state.apply(1, join(session));
     }
     (state, sessions)
@@ -51,7 +52,9 @@ fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_kn
     // Whoever joins again, or wanted another number of slots, hears the same.
     for slots in [2, 5] {
         let again = Command::Join { session: first, resource: label("r"), slots };
-        assert_eq!(state.apply(1, again), Outcome::Joined { generation: 1, coordinator: first, slots: 2 });
+        let coordinator = (first, PeerId::new(1));
+        let joined = Outcome::Joined { generation: 1, coordinator, opened: true, slots: 2 };
+        assert_eq!(state.apply(1, again), joined);
     }
     assert_eq!(state.apply(1, join(SessionId::new(9))), Outcome::Refused(Refusal::NoSession));
 }
@@ -59,12 +62,11 @@ fn the_first_to_join_founds_and_the_answer_says_everything_that_a_joiner_must_kn
 #[test]
 fn several_ends_in_one_entry_open_one_generation() {
     let (mut state, [a, b, c]) = three();
-    let Outcome::Ended { sessions, openings } = state.apply(1, end(&[a, b])) else { panic!("{state:?}") };
-    assert_eq!(sessions, [a, b]);
-    assert_eq!(openings, [Opening { resource: label("r"), generation: 2, coordinator: Some(c) }]);
+    assert_eq!(state.apply(1, end(&[a, b])), Outcome::Ended { sessions: vec![a, b] });
+    assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, Some(c)));
     // Who has ended is over for good, and ending it again changes nothing.
     assert!(state.is_over(a) && !state.is_over(c) && !state.is_over(SessionId::new(4)));
-    assert_eq!(state.apply(1, end(&[a])), Outcome::Ended { sessions: Vec::new(), openings: Vec::new() });
+    assert_eq!(state.apply(1, end(&[a])), Outcome::Ended { sessions: Vec::new() });
 }
 
 #[test]
@@ -82,7 +84,8 @@ fn when_everybody_is_gone_the_next_one_counts_in_a_new_generation() {
     assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (2, None));
     state.apply(1, open(1, 9, None));
     let session = SessionId::new(4);
-    assert_eq!(state.apply(1, join(session)), Outcome::Joined { generation: 3, coordinator: session, slots: 2 });
+    let coordinator = (session, PeerId::new(1));
+    assert_eq!(state.apply(1, join(session)), Outcome::Joined { generation: 3, coordinator, opened: true, slots: 2 });
 }
 
 #[test]
@@ -114,10 +117,10 @@ fn an_end_that_was_decided_in_another_term_has_no_effect() {
 #[test]
 fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry() {
     let (mut state, [a, b, _]) = three();
-    assert_eq!(state.apply(1, open(1, 1, None)), Outcome::Opened { session: a, openings: Vec::new() });
-    let Outcome::Opened { session, openings } = state.apply(1, open(1, 2, Some(a))) else { panic!("{state:?}") };
-    assert_eq!((session, openings.len()), (SessionId::new(4), 1));
+    assert_eq!(state.apply(1, open(1, 1, None)), Outcome::Opened { session: a });
+    assert_eq!(state.apply(1, open(1, 2, Some(a))), Outcome::Opened { session: SessionId::new(4) });
     assert!(state.is_over(a));
+    assert_eq!(resource(&state).generation(), 2);
     // Nobody ends another host's session that way.
     state.apply(1, open(1, 3, Some(b)));
     assert!(!state.is_over(b));
@@ -135,6 +138,19 @@ fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_ses
     assert_eq!(state.members().keys().map(|host| host.get()).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
+/// The words about `r`.
+fn words(state: &State) -> Vec<(SessionId, u64, Topic)> {
+    state.talked_of(None).flat_map(|(_, resource)| resource.words()).collect()
+}
+
+fn close(session: SessionId, generation: u64, keep: &[SessionId]) -> Command {
+    Command::Close { session, resource: label("r"), generation, keep: keep.to_vec() }
+}
+
+fn attach(session: SessionId, fencing: u64) -> Command {
+    Command::Attach { session, resource: label("r"), fencing }
+}
+
 /// Else a grant could be registered after its slot was made anew, or a late word take away the next one's.
 #[test]
 fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
@@ -142,7 +158,6 @@ fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() 
     assert_eq!(state.apply(1, detach(a, 100)), Outcome::Done);
     assert_eq!(state.apply(1, detach(b, 100)), Outcome::Refused(Refusal::NotYours));
     assert_eq!(state.apply(1, detach(b, 101)), Outcome::Done);
-    let attach = |session, fencing| Command::Attach { session, resource: label("r"), fencing };
     assert_eq!(state.apply(1, attach(a, 101)), Outcome::Refused(Refusal::NotYours));
     assert_eq!(state.apply(1, attach(b, 101)), Outcome::Done);
     assert_eq!(state.apply(1, attach(b, 101)), Outcome::Done, "it is not there, as was asked");
@@ -151,40 +166,150 @@ fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() 
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoSession));
     }
     assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [100], "it outlives its session");
-    assert_eq!(state.apply(1, open(9, 9, None)), Outcome::Opened { session: SessionId::new(4), openings: Vec::new() });
+    assert_eq!(state.apply(1, open(9, 9, None)), Outcome::Opened { session: SessionId::new(4) });
     assert_eq!(state.apply(1, detach(SessionId::new(4), 103)), Outcome::Refused(Refusal::NoParty));
 }
 
+/// Its client may ask any process of the host, and the first one may be gone.
 #[test]
-fn a_grant_lapses_in_its_last_stretch_only_and_makes_a_generation_if_nobody_has_its_token() {
+fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, detach(a, 100));
+    state.apply(1, end(&[a]));
+    state.apply(1, open(1, 9, None));
+    let later = SessionId::new(4);
+    assert_eq!(state.apply(1, detach(later, 100)), Outcome::Done, "it need not be a party");
+    let grant = &resource(&state).detached()[&100];
+    assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (a, PeerId::new(1), 1, "note"));
+    assert_eq!(state.apply(1, attach(later, 100)), Outcome::Done);
+    assert!(resource(&state).detached().is_empty());
+}
+
+/// Else who renews too late would be inside beside the one to whom the slot was given since.
+#[test]
+fn a_grant_that_is_over_does_not_come_back() {
+    let (mut state, [a, ..]) = three();
+    for over in [attach(a, 100), Command::Lapse { resource: label("r"), fencing: 100, stretch: 0 }] {
+        let mut state = state.clone();
+        state.apply(1, detach(a, 100));
+        assert_eq!(state.apply(1, over), Outcome::Done);
+        assert_eq!(state.apply(1, detach(a, 100)), Outcome::Refused(Refusal::NoSuchGrant));
+        assert_eq!(state.apply(1, detach(a, 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
+        assert_eq!(state.apply(1, detach(a, 101)), Outcome::Done);
+    }
+    // Of two that are there the younger may be over first.
+    state.apply(1, detach(a, 100));
+    state.apply(1, detach(a, 101));
+    state.apply(1, attach(a, 101));
+    assert_eq!(state.apply(1, detach(a, 100)), Outcome::Done);
+}
+
+#[test]
+fn a_grant_lapses_in_its_last_stretch_only() {
     let (mut state, [a, ..]) = three();
     state.apply(1, detach(a, 100));
     state.apply(1, detach(a, 100));
     let lapse = |stretch| Command::Lapse { resource: label("r"), fencing: 100, stretch };
     assert_eq!(state.apply(1, lapse(0)), Outcome::Refused(Refusal::NoSuchGrant), "it was renewed");
-    let mut orphaned = state.clone();
     assert_eq!(state.apply(1, lapse(1)), Outcome::Done);
-    orphaned.apply(1, end(&[a]));
-    assert!(matches!(orphaned.apply(1, lapse(1)), Outcome::Advanced(Opening { generation: 3, .. })));
+    assert_eq!(state.apply(1, lapse(1)), Outcome::Refused(Refusal::NoSuchGrant));
 }
 
-/// Who joined in this generation was not asked in it.
+/// What a coordinator was told when it began to count, it is told the end of; what came later it does not know.
 #[test]
-fn a_count_removes_those_only_that_were_asked_and_have_nothing() {
+fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, detach(a, 100));
+    state.apply(1, end(&[a]));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let opened = (coordinator, 2, Topic::Opened);
+    state.apply(1, detach(b, 101));
+    let told = |state: &State| state.word(&label("r"), coordinator, 2, Topic::Opened).expect("it is open");
+    let Fact::Opened { slots: 2, asked, detached } = told(&state).1 else { panic!("{state:?}") };
+    assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, 100)]));
+    let before = told(&state);
+    state.apply(1, attach(b, 101));
+    assert_eq!(words(&state), [opened]);
+    state.apply(1, Command::Lapse { resource: label("r"), fencing: 100, stretch: 0 });
+    assert_eq!(words(&state), [opened, (coordinator, 2, Topic::Expired(100))]);
+    assert_eq!(told(&state), before, "what opened the generation is told as it was");
+    let (host, fact) = state.word(&label("r"), coordinator, 2, Topic::Expired(100)).unwrap();
+    assert_eq!((host, fact), (state.sessions()[&coordinator].host, Fact::Expired { slot: 0, fencing: 100 }));
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "nor is any of it forgotten");
+    // The next one's coordinator begins without it.
+    state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
+    let next = resource(&state).coordinator().unwrap();
+    assert_eq!(words(&state), [(next, 3, Topic::Opened)]);
+}
+
+#[test]
+fn a_generation_is_told_until_it_is_closed_and_closing_it_again_changes_nothing() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(words(&state), [(a, 1, Topic::Opened)]);
+    assert_eq!(state.apply(1, close(a, 1, &[])), Outcome::Done);
+    assert_eq!(words(&state), []);
+    assert_eq!(resource(&state).parties().len(), 3, "they have joined in it");
+    state.apply(1, Command::Resize { resource: label("r"), slots: 1 });
+    let coordinator = resource(&state).coordinator().unwrap();
+    let others: Vec<SessionId> = [a, b, c].into_iter().filter(|it| *it != coordinator).collect();
+    assert_eq!(state.apply(1, close(coordinator, 1, &[])), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(state.apply(1, close(others[0], 2, &[])), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened)]);
+    assert_eq!(state.apply(1, close(coordinator, 2, &[others[0]])), Outcome::Done);
+    let closed = state.clone();
+    assert_eq!(state.apply(1, close(coordinator, 2, &[])), Outcome::Done);
+    assert_eq!(state, closed);
+    let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
+    assert_eq!(left, BTreeSet::from([coordinator, others[0]]));
+}
+
+/// Who joined in this generation was not asked in it; and who was asked and had nothing may have joined again since.
+#[test]
+fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
     let (mut state, [a, b, c]) = three();
     state.apply(1, Command::Resize { resource: label("r"), slots: 1 });
     state.apply(1, open(4, 4, None));
     let late = SessionId::new(4);
     state.apply(1, join(late));
-    state.apply(1, detach(b, 7));
     let coordinator = resource(&state).coordinator().unwrap();
-    let close =
-        |session, generation| Command::Close { session, resource: label("r"), generation, idle: vec![a, b, c, late] };
-    assert_eq!(state.apply(1, close(late, 2)), Outcome::Refused(Refusal::NotYours));
-    assert_eq!(state.apply(1, close(coordinator, 1)), Outcome::Refused(Refusal::OldGeneration));
-    assert_eq!(state.apply(1, close(coordinator, 2)), Outcome::Done);
+    let again = [a, b, c].into_iter().find(|it| *it != coordinator).unwrap();
+    state.apply(1, join(again));
+    // It is still asked, since it may have something: its second letter may have been a late one.
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, b, c]);
+    state.apply(1, close(coordinator, 2, &[]));
     let left: BTreeSet<SessionId> = resource(&state).parties().keys().copied().collect();
-    assert_eq!(left, BTreeSet::from([coordinator, b, late]));
+    assert_eq!(left, BTreeSet::from([coordinator, again, late]));
+}
+
+#[test]
+fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, detach(b, 100));
+    let expel = |session| Command::Expel { resource: label("r"), session };
+    assert!(matches!(state.apply(1, expel(b)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert_eq!(state.apply(1, expel(b)), Outcome::Refused(Refusal::NoParty));
+    let coordinator = resource(&state).coordinator().unwrap();
+    let expelled = (b, 2, Topic::Expelled);
+    assert_eq!(words(&state), [(coordinator, 2, Topic::Opened), expelled]);
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [a, c]);
+    assert_eq!(resource(&state).detached_before(), []);
+    // A late letter makes it a party again: it has not heard for all that.
+    state.apply(1, join(b));
+    state.apply(1, close(coordinator, 2, &[a, c]));
+    assert_eq!(words(&state), [expelled]);
+    state.apply(1, end(&[b]));
+    assert!(words(&state).iter().all(|(session, ..)| *session != b));
+}
+
+/// What a dead session's client has cannot be taken from its process.
+#[test]
+fn force_takes_a_grant_whose_session_is_over() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, detach(a, 100));
+    state.apply(1, end(&[a]));
+    assert_eq!(state.apply(1, Command::Expel { resource: label("r"), session: a }), Outcome::Done);
+    let coordinator = resource(&state).coordinator().unwrap();
+    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(100))));
 }
 
 #[test]

@@ -275,6 +275,7 @@ impl World {
                     }
                     self.write(host, number, write);
                 }
+                Doing::Seen(..) | Doing::Told { .. } => {}
                 Doing::Answered(number, outcome) => {
                     self.note(|| format!("{host} hears {outcome:?}"));
                     if let Some(command) = self.hosts[host].asked.remove(&number) {
@@ -434,11 +435,14 @@ impl World {
         let generation = 1 + fencing;
         let command = match draw {
             0..40 => Command::Join { session, resource, slots },
-            40..60 => Command::Detach { session, resource, slot: 0, fencing, ttl: self.setting.ttl() },
+            40..60 => {
+                let (ttl, note) = (self.setting.ttl(), resource.clone());
+                Command::Detach { session, resource, slot: 0, fencing, ttl, note }
+            }
             60..70 => Command::Attach { session, resource, fencing },
             70..75 => Command::Resize { resource, slots },
             75..80 => Command::Renumber { resource, generation },
-            80..85 => Command::Close { session, resource, generation, idle: Vec::new() },
+            80..85 => Command::Close { session, resource, generation, keep: Vec::new() },
             85..87 if !self.quiet => {
                 member.leave(now);
                 return self.settle(host);

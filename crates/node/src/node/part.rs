@@ -1,0 +1,101 @@
+//! Our parts in resources, one for each under the session that stands.
+
+use peerlock_base::{Key, PeerId, Time};
+use peerlock_mutex::register::Wish;
+use peerlock_mutex::{self as mutex, Custody, custody};
+use peerlock_register::{Command, SessionId};
+
+use super::session::label;
+use super::{Alarm, Node};
+use crate::Name;
+use crate::standing::Ask;
+use crate::wire::{Body, decode_body};
+
+/// Our part in one resource.
+pub(super) struct Part {
+    pub name: Name,
+    pub custody: Custody,
+    /// When we last heard that a generation begins which we coordinate.
+    pub opened: Time,
+}
+
+impl Node {
+    /// Our part in a resource, which begins now if there is none and a session stands.
+    pub(super) fn open_part(&mut self, name: &Name) {
+        let Some(session) = self.standing.session() else { return };
+        let (me, now) = (self.session_of((session, self.host())), self.now);
+        self.parts.entry(name.key()).or_insert_with(|| {
+            let custody = Custody::new(me, custody::Config::default());
+            Part { name: name.clone(), custody, opened: now }
+        });
+    }
+
+    /// A message of another's part. Only who has asked to take part is meant by any of these: others are for an earlier
+    /// session of this host, which has nothing any more.
+    pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
+        self.part_step(resource, mutex::Input::Message { from, message });
+    }
+
+    /// Hands one input to our part in a resource, if we have one, and does what it wants done.
+    pub(super) fn part_step(&mut self, resource: Key, input: mutex::Input<custody::Message, custody::Timer>) {
+        let me = self.host();
+        let Some(part) = self.parts.get_mut(&resource) else { return };
+        let generation = part.custody.generation();
+        let mut effects = Vec::new();
+        mutex::step(&mut part.custody, input, &mut mutex::Cx::new(me, self.now, &mut self.rng, &mut effects));
+        if part.custody.generation() > generation {
+            part.opened = self.now;
+        }
+        effects.into_iter().for_each(|effect| self.carry_out(resource, effect));
+    }
+
+    fn carry_out(&mut self, resource: Key, effect: mutex::Effect<custody::Message, custody::Timer>) {
+        match effect {
+            mutex::Effect::Send { to, message } => self.tell(to, &Body::Part { resource, message }),
+            mutex::Effect::Grant { ticket, grant } => self.on_granted(resource, ticket, grant),
+            mutex::Effect::Lost { ticket } => self.on_revoked(ticket),
+            mutex::Effect::SetTimer { timer, after } => {
+                self.timers.set(Alarm::Part(resource, timer), self.now + after);
+            }
+            mutex::Effect::CancelTimer { timer } => self.timers.cancel(&Alarm::Part(resource, timer)),
+            mutex::Effect::Wish(wish) => self.wish(resource, wish),
+            mutex::Effect::Strange { why } => self.strange(why),
+            mutex::Effect::Refused { .. } | mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
+                unreachable!("custody neither refuses nor routes")
+            }
+        }
+    }
+
+    fn wish(&mut self, key: Key, wish: Wish) {
+        let (Some(session), Some(part)) = (self.standing.session(), self.parts.get(&key)) else { return };
+        let resource = label(&part.name);
+        let (command, ask) = match wish {
+            Wish::Join => {
+                let wanted = self.clients.waiting(key).find_map(|(_, entry)| entry.wanted.slots);
+                let slots = wanted.unwrap_or(1);
+                (Command::Join { session, resource, slots }, Ask::Join(key, session))
+            }
+            Wish::Close { generation, keep } => {
+                let keep = keep.into_iter().map(|party| SessionId::new(party.number)).collect();
+                (Command::Close { session, resource, generation, keep }, Ask::Inform)
+            }
+            Wish::Renumber { generation } => (Command::Renumber { resource, generation }, Ask::Inform),
+        };
+        self.standing.ask(command, ask, self.now);
+    }
+
+    /// Messages to a host are lost. If its session stands all the same nobody would notice, and a token could be among
+    /// them: everything is counted anew, unless that has happened since.
+    pub(super) fn on_messages_lost(&mut self, bodies: &[Vec<u8>]) {
+        let mut lost = std::collections::BTreeMap::new();
+        for body in bodies {
+            if let Ok(Body::Part { resource, message }) = decode_body(body) {
+                let latest = lost.entry(resource).or_insert(0);
+                *latest = message.generation.max(*latest);
+            }
+        }
+        for (resource, generation) in lost {
+            self.wish(resource, Wish::Renumber { generation });
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The session, and what the register says.
+
+use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_mutex::register::{Detached, Fact, Session, Word};
+use peerlock_mutex::{self as mutex, Grant, custody};
+use peerlock_register::{self as register, Command, Doing, Label, Outcome, Refusal, SessionId};
+
+use super::{Alarm, Answer, Effect, Node, Phase};
+use crate::clients::{Stage, TicketId, Wanted};
+use crate::standing::{Ask, Turn};
+use crate::wire::Body;
+use crate::{Class, Error, Missing, Name, Notice, Wait};
+
+/// After this long without a session a log is told, and again after this long.
+const TROUBLE: Span = Span::from_secs(5);
+const TROUBLE_AGAIN: Span = Span::from_secs(60);
+
+impl Node {
+    /// Looks at the session, and does what the register says.
+    pub(super) fn attend(&mut self) {
+        self.standing.wake(self.now);
+        loop {
+            while let Some(turn) = self.standing.turn(self.now) {
+                self.on_turn(turn);
+            }
+            let doings = self.standing.doings();
+            if doings.is_empty() {
+                break;
+            }
+            doings.into_iter().for_each(|doing| self.on_doing(doing));
+        }
+        if let Some(why) = self.standing.halted().map(str::to_owned)
+            && !std::mem::replace(&mut self.troubles.2, true)
+        {
+            self.notice(Notice::Halted(why));
+        }
+    }
+
+    fn on_turn(&mut self, turn: Turn) {
+        match turn {
+            Turn::Stands(_) => self.on_session(),
+            Turn::Over { since, why } => self.on_session_over(since, why),
+            Turn::Extended(bound) => {
+                for (ticket, until) in self.clients.extend(bound) {
+                    self.effects.push(Effect::Renewed { ticket, until });
+                }
+            }
+        }
+    }
+
+    fn on_session(&mut self) {
+        self.timers.cancel(&Alarm::Trouble);
+        self.troubles = Default::default();
+        if self.phase == Phase::Joining {
+            self.phase = Phase::Joined;
+            self.timers.cancel(&Alarm::Join);
+            self.effects.push(Effect::Joined);
+            self.look_at_grants(None);
+        }
+        for (name, fencing) in std::mem::take(&mut self.orphans) {
+            self.attach(name, fencing);
+        }
+        self.ask_for_pending();
+        self.look_at_cluster();
+    }
+
+    /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
+    /// stands by the register.
+    fn on_session_over(&mut self, since: Span, why: &str) {
+        self.counters.sessions_lost += 1;
+        for (resource, _) in std::mem::take(&mut self.parts) {
+            self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+        }
+        let mut lost = 0;
+        for ticket in self.clients.ids() {
+            self.clients.unclaim(ticket);
+            self.clients.wait_again(ticket);
+            let Some(entry) = self.clients.get(ticket) else { continue };
+            let name = entry.wanted.name.clone();
+            if !entry.is_held() || entry.is_detached() {
+                continue;
+            }
+            lost += 1;
+            if self.clients.lose(ticket).is_some() {
+                self.on_lost(ticket, name);
+            }
+            self.end(ticket, Error::SessionLost { since: since.into(), why: why.to_owned() });
+        }
+        self.survey.forget();
+        if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+            self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
+            self.timers.set(Alarm::Trouble, self.now + TROUBLE);
+        }
+    }
+
+    /// What keeps this process from having a session, if it has none.
+    pub fn trouble(&self) -> Option<Error> {
+        if self.standing.session().is_some() {
+            return None;
+        }
+        let since = self.standing.since();
+        let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
+        let mut voters: Vec<PeerId> = known.chain(self.standing.voters()).filter(|host| *host != self.host()).collect();
+        voters.sort_unstable();
+        voters.dedup();
+        voters.retain(|host| !self.membership.is_linked(*host));
+        let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
+        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+    }
+
+    pub(super) fn watch_for_trouble(&mut self) {
+        self.timers.set(Alarm::Trouble, self.now + TROUBLE);
+    }
+
+    pub(super) fn on_trouble_alarm(&mut self) {
+        let Some(Error::NoMajority { missing, since }) = self.trouble() else { return };
+        self.timers.set(Alarm::Trouble, self.now + TROUBLE_AGAIN);
+        let who = missing.iter().map(|missing| missing.peer).collect();
+        if std::mem::replace(&mut self.troubles.0, who) != self.troubles.0 || since < (TROUBLE * 2).into() {
+            self.notice(Notice::NoMajority { missing, since });
+        }
+    }
+
+    pub(super) fn on_letter(&mut self, from: PeerId, letter: &[u8]) {
+        if let Err(why) = self.standing.on_letter(from, letter, self.now) {
+            self.counters.malformed += 1;
+            self.effects.push(Effect::Notice(Notice::Letter(why.to_string())));
+        }
+    }
+
+    pub(super) fn on_written(&mut self, number: u64) {
+        if let Some(cluster) = self.standing.on_written(number, self.now) {
+            self.effects.push(Effect::Belongs(cluster));
+        }
+    }
+
+    fn on_doing(&mut self, doing: Doing) {
+        match doing {
+            Doing::Send(to, letter) => self.mention(to, &Body::Register(letter)),
+            Doing::Write { number, write } => self.effects.push(Effect::Write { number, write }),
+            Doing::Answered(number, outcome) => {
+                let ask = self.standing.answered(number);
+                self.on_outcome(ask, outcome);
+            }
+            Doing::Seen(number, seen) => {
+                let ask = self.standing.answered(number);
+                self.on_seen(ask, seen);
+            }
+            Doing::Told { resource, session, generation, fact } => self.on_told(resource, session, generation, fact),
+            Doing::Refused(why) => {
+                if self.troubles.1.replace(why) != Some(why) {
+                    self.notice(Notice::Refused(why));
+                }
+            }
+        }
+    }
+
+    /// The session as the protocol names it.
+    pub(super) fn session_of(&self, (number, peer): (SessionId, PeerId)) -> Session {
+        Session { peer, number: number.get() }
+    }
+
+    fn on_told(&mut self, resource: Label, session: SessionId, generation: u64, fact: register::Fact) {
+        if self.standing.session() != Some(session) {
+            return;
+        }
+        let fact = match fact {
+            register::Fact::Opened { slots, asked, detached } => Fact::Opened {
+                slots,
+                asked: asked.into_iter().map(|party| self.session_of(party)).collect(),
+                detached: detached.into_iter().map(|(slot, fencing)| Detached { slot, fencing }).collect(),
+            },
+            register::Fact::Expired { slot, fencing } => Fact::Expired(Detached { slot, fencing }),
+            register::Fact::Expelled => Fact::Expelled,
+        };
+        let Ok(name) = resource.as_str().parse::<Name>() else {
+            return self.strange("word of a resource without a name");
+        };
+        self.open_part(&name);
+        let word = Word { to: self.session_of((session, self.host())), generation, fact };
+        self.part_step(name.key(), mutex::Input::Word(word));
+    }
+
+    fn on_outcome(&mut self, ask: Ask, outcome: Outcome) {
+        match (ask, outcome) {
+            (Ask::Join(resource, session), outcome) if self.standing.session() == Some(session) => {
+                self.on_joined(resource, session, outcome);
+            }
+            (Ask::Join(..) | Ask::Inform, _) => {}
+            (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
+                self.on_detached(ticket, resource, fencing, at, call, outcome);
+            }
+            (Ask::Leave, _) => self.left(),
+            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer(call, Ok(Answer::Resized)),
+            (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
+                self.answer(call, Err(Error::NoSuchResource { name }));
+            }
+            (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
+                self.answer(call, Ok(Answer::Expelled));
+            }
+            (Ask::Resize(call, _) | Ask::Expel(call), outcome) => {
+                let message = match outcome {
+                    Outcome::Refused(why) => why.to_string(),
+                    outcome => format!("the register has answered something else: {outcome:?}"),
+                };
+                self.answer(call, Err(Error::Refused { class: Class::Unavailable, message }));
+            }
+            (Ask::ExpelWhom(..) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_), _) => {
+                self.strange("an outcome of what was only looked at");
+            }
+        }
+    }
+
+    fn on_joined(&mut self, resource: Key, session: SessionId, outcome: Outcome) {
+        match outcome {
+            Outcome::Joined { generation, coordinator, opened, slots } => {
+                self.refuse_mismatches(resource, slots);
+                // If the join has opened the generation, word of that comes, and nothing is to be joined before it.
+                if !opened {
+                    let (to, coordinator) = (self.session_of((session, self.host())), coordinator.1);
+                    let word = Word { to, generation, fact: Fact::Joined { coordinator, slots } };
+                    self.part_step(resource, mutex::Input::Word(word));
+                }
+            }
+            Outcome::Refused(Refusal::Full) => {
+                self.parts.remove(&resource);
+                let waiting: Vec<TicketId> = self.clients.waiting(resource).map(|(ticket, _)| ticket).collect();
+                for ticket in waiting {
+                    self.clients.unclaim(ticket);
+                    let message = Refusal::Full.to_string();
+                    self.end(ticket, Error::Refused { class: Class::Busy, message });
+                }
+            }
+            // The session is over: we hear of that, too.
+            _ => {}
+        }
+    }
+
+    // Detached grants.
+
+    /// Writes a grant of ours into the register, or renews it there.
+    pub(super) fn ask_to_detach(&mut self, ticket: TicketId, grant: Grant, call: Option<u64>) {
+        let (Some(session), Some(entry)) = (self.standing.session(), self.clients.get(ticket)) else { return };
+        let Some((ttl, note)) = entry.wanted.detachable() else { return };
+        let Grant { slot, fencing } = grant;
+        let resource = entry.resource;
+        let ask = Ask::Detach { ticket, resource, fencing, at: self.now, call };
+        let name = label(&entry.wanted.name);
+        self.standing.ask(Command::Detach { session, resource: name, slot, fencing, ttl, note }, ask, self.now);
+    }
+
+    fn on_detached(
+        &mut self,
+        ticket: TicketId,
+        resource: Key,
+        fencing: u64,
+        at: Time,
+        call: Option<u64>,
+        outcome: Outcome,
+    ) {
+        let entry = self.clients.get(ticket).filter(|entry| match entry.stage {
+            Stage::Entering { grant } | Stage::Held { grant, .. } => grant.fencing == fencing,
+            Stage::Waiting { .. } => false,
+        });
+        let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
+        match (outcome, stage) {
+            (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
+            (Outcome::Done, Some((true, _))) => {
+                let renewed = self.clients.renew_from(ticket, at);
+                if let Some(lease) = renewed {
+                    self.timers.set(Alarm::Ticket(ticket), lease.next());
+                    self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
+                }
+                if let Some(call) = call {
+                    let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
+                    self.answer(call, renewed.ok_or(Error::Lost));
+                }
+            }
+            // Its client has gone, or the session under which it was to be granted.
+            (Outcome::Done, None) => {
+                if let Some(name) = self.clients.name(resource).cloned() {
+                    self.attach(name, fencing);
+                }
+                self.answer_lost(call);
+            }
+            (Outcome::Refused(Refusal::Full), Some((false, _))) => {
+                let message = Refusal::Full.to_string();
+                self.end(ticket, Error::Refused { class: Class::Busy, message });
+            }
+            // We are no party any more, as word to come will say: what is here is worth nothing.
+            (_, Some((false, _))) => self.request_again(ticket),
+            (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
+                // Renewed under a session that was over: it stands as before.
+                if let Some(call) = call {
+                    let error = self.trouble().unwrap_or(Error::Lost);
+                    self.answer(call, Err(error));
+                }
+            }
+            (_, Some((true, _))) => {
+                self.end(ticket, Error::Lost);
+                self.answer_lost(call);
+            }
+            (_, None) => self.answer_lost(call),
+        }
+    }
+
+    fn answer_lost(&mut self, call: Option<u64>) {
+        call.into_iter().for_each(|call| self.answer(call, Err(Error::Lost)));
+    }
+
+    /// A detached grant is over.
+    pub(super) fn attach(&mut self, name: Name, fencing: u64) {
+        match self.standing.session() {
+            Some(session) => {
+                let command = Command::Attach { session, resource: label(&name), fencing };
+                self.standing.ask(command, Ask::Inform, self.now);
+            }
+            None => self.orphans.push((name, fencing)),
+        }
+    }
+
+    /// Detached grants of this host that are not known here were given by an earlier process.
+    pub(super) fn on_grants(&mut self, page: register::Page) {
+        let me = self.host();
+        let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
+        for resource in page.resources {
+            let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
+            for seen in resource.detached.into_iter().filter(|grant| grant.host == me) {
+                if self.clients.has(name.key(), seen.fencing) {
+                    continue;
+                }
+                let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
+                let grant = Grant { slot: seen.slot, fencing: seen.fencing };
+                let wanted = Wanted {
+                    name: name.clone(),
+                    slots: None,
+                    ttl,
+                    grace: ttl / 5,
+                    kept: false,
+                    detached: Some(note.clone()),
+                    wait: Wait::Forever,
+                    label: note.clone(),
+                    session: crate::SessionId(0),
+                    request: None,
+                };
+                let (ticket, look) = self.clients.readmit(wanted, grant, self.now);
+                self.timers.set(Alarm::Ticket(ticket), look);
+                let (name, ttl) = (name.clone(), ttl.into());
+                self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
+            }
+        }
+        if after.is_some() {
+            self.look_at_grants(after);
+        }
+    }
+}
+
+/// A name as the register takes it.
+pub(super) fn label(name: &Name) -> Label {
+    Label::new(name.as_str()).expect("what can be a name can be a label")
+}

@@ -1,0 +1,358 @@
+//! Our standing in the cluster: which one it is, and the session under which this process uses tokens.
+//!
+//! ```text
+//!   Seeking ──met somebody who knows──► Learned ──Kept──► In: asks for a session, and keeps it
+//!      └────enough have met, expect────────────────────►  │   its own voter's file first, then Belongs, then Kept;
+//!   Founds ──────────────────────────────────────────────►│   only then others hear of the cluster
+//!   Votes, Belongs ──────────────────────────────────────►│
+//! ```
+//!
+//! It owns the [`Member`]: nobody else asks the register anything, and every question has an owner here ([`Ask`]).
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{Key, PeerId, Rng, Span, Time};
+use peerlock_register::wire::{self, Letter, Malformed};
+use peerlock_register::{
+    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, SessionId, Versions, file,
+};
+
+use crate::clients::TicketId;
+use crate::lease::Bound;
+use crate::{Birth, Damage, Name, Origin};
+
+/// At most this many own addresses are told to the register.
+const MOST_ADDRESSES: usize = 16;
+
+/// Who has asked the register something, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// Our part in this resource wants to take part, in this session.
+    Join(Key, SessionId),
+    /// Our part has counted, or wants to be counted anew: nothing follows from the answer.
+    Inform,
+    /// A grant is to outlive us.
+    Detach {
+        /// Whose.
+        ticket: TicketId,
+        /// Of which resource.
+        resource: Key,
+        /// By its fencing number.
+        fencing: u64,
+        /// When this was asked: its lease is counted from here.
+        at: Time,
+        /// Who renews it, if it is not new.
+        call: Option<u64>,
+    },
+    /// We leave.
+    Leave,
+    /// A person wants another number of slots.
+    Resize(u64, Name),
+    /// A person wants a host forced out: to look which of its sessions take part …
+    ExpelWhom(u64, Name, PeerId),
+    /// … and to do it, for this many of them at once.
+    Expel(u64),
+    /// Who there is.
+    Cluster,
+    /// The detached grants of this host.
+    Returned,
+    /// A page of names for a person.
+    List(u64),
+    /// What there is of a resource that is to be shown, by the question's number.
+    Show(u64),
+}
+
+/// A change of the session that this process uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This one stands from now on.
+    Stands(SessionId),
+    /// It is over.
+    Over {
+        /// How long before that the register had last said yes.
+        since: Span,
+        /// What has become of it.
+        why: &'static str,
+    },
+    /// It stands for longer.
+    Extended(Bound),
+}
+
+enum Phase {
+    /// Knows no cluster.
+    Seeking,
+    /// Knows one, which is being written down.
+    Learned(ClusterId),
+    In(Box<Member>),
+}
+
+/// See the module.
+pub struct Standing {
+    identity: Identity,
+    config: Config,
+    rng: Rng,
+    origin: Origin,
+    phase: Phase,
+    /// The cluster is written down, so that others may hear of it.
+    is_kept: bool,
+    /// The file of a cluster that we found is not there yet.
+    founds: bool,
+    /// The session that is used, and its end as far as known.
+    session: Option<(SessionId, Time)>,
+    /// Since when there is one, or none.
+    since: Time,
+    /// We are about to stop: no other session is used after this one.
+    leaves: bool,
+    asks: BTreeMap<u64, Ask>,
+}
+
+impl Standing {
+    /// Of a process that is born so.
+    pub fn new(host: PeerId, addresses: &[String], birth: &mut Birth, config: Config) -> Result<Self, Damage> {
+        let addresses = addresses.iter().filter_map(|address| Label::new(address.clone()).ok());
+        let info = Info {
+            name: label_of(&birth.name),
+            addresses: addresses.take(MOST_ADDRESSES).collect(),
+            versions: Versions::OURS,
+            keeps: birth.keeps,
+        };
+        // Where no cluster is known this is replaced before anybody sees it.
+        let identity = Identity { cluster: ClusterId::new(0), host, info, ttl: birth.session };
+        let rng = Rng::new(birth.rng.bits());
+        let mut standing = Self {
+            identity,
+            config,
+            rng,
+            origin: birth.origin.clone(),
+            phase: Phase::Seeking,
+            is_kept: false,
+            founds: false,
+            session: None,
+            since: Time::ZERO,
+            leaves: false,
+            asks: BTreeMap::new(),
+        };
+        if let Origin::Votes(bytes) = &birth.origin {
+            standing.identity.cluster = file::read(bytes)?.header.cluster;
+            let rng = Rng::new(standing.rng.bits());
+            let member = Member::restart(standing.identity.clone(), config, Vec::new(), bytes, rng, Time::ZERO)?;
+            standing.phase = Phase::In(Box::new(member));
+            standing.is_kept = true;
+        }
+        Ok(standing)
+    }
+
+    /// Begins with what we know.
+    pub fn start(&mut self, now: Time) {
+        self.since = now;
+        match self.origin {
+            Origin::Founds(cluster) => self.found(cluster, now),
+            Origin::Belongs(cluster) => {
+                self.is_kept = true;
+                self.enter(cluster, now);
+            }
+            Origin::Votes(_) | Origin::Seeks { .. } => {}
+        }
+    }
+
+    /// Founds a cluster.
+    pub fn found(&mut self, cluster: ClusterId, now: Time) {
+        self.identity.cluster = cluster;
+        self.founds = true;
+        let rng = Rng::new(self.rng.bits());
+        self.phase = Phase::In(Box::new(Member::found(self.identity.clone(), self.config, rng, now)));
+    }
+
+    fn enter(&mut self, cluster: ClusterId, now: Time) {
+        self.identity.cluster = cluster;
+        let rng = Rng::new(self.rng.bits());
+        let member = Member::new(self.identity.clone(), self.config, Vec::new(), rng, now);
+        self.phase = Phase::In(Box::new(member));
+    }
+
+    /// The cluster that we belong to and may speak of.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.is_kept.then_some(self.identity.cluster)
+    }
+
+    /// How many must have met before one of them founds a cluster, and with which id; nothing if we know one.
+    pub fn expects(&self) -> Option<(usize, ClusterId)> {
+        match (&self.phase, &self.origin) {
+            (Phase::Seeking, Origin::Seeks { expect }) => *expect,
+            _ => None,
+        }
+    }
+
+    /// Whether we know no cluster.
+    pub fn seeks(&self) -> bool {
+        matches!(self.phase, Phase::Seeking)
+    }
+
+    /// Somebody belongs to this cluster. True if it is ours from now on, and to be written down.
+    pub fn learn(&mut self, cluster: ClusterId) -> bool {
+        let seeks = self.seeks();
+        if seeks {
+            self.phase = Phase::Learned(cluster);
+        }
+        seeks
+    }
+
+    /// The cluster is written down.
+    pub fn on_kept(&mut self, now: Time) {
+        self.is_kept = true;
+        if let Phase::Learned(cluster) = self.phase {
+            self.enter(cluster, now);
+        }
+    }
+
+    /// A write is done. If it was the first one of a cluster that we found, that is to be written down now.
+    pub fn on_written(&mut self, number: u64, now: Time) -> Option<ClusterId> {
+        let member = self.member()?;
+        member.on_written(number, now);
+        std::mem::take(&mut self.founds).then_some(self.identity.cluster)
+    }
+
+    /// A letter of a host.
+    pub fn on_letter(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
+        self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
+    }
+
+    /// A host of our cluster is there to be asked.
+    pub fn meet(&mut self, host: PeerId, now: Time) {
+        let cluster = self.identity.cluster;
+        if let Phase::In(member) = &mut self.phase {
+            // As if somebody had sent us there.
+            let answer = wire::Answer::Elsewhere { leader: None, voters: vec![host] };
+            let bytes = wire::encode(&Letter::Answer { number: 0, answer }, Versions::OURS.min, cluster);
+            member.on_bytes(host, &bytes, now).expect("a letter of our own");
+        }
+    }
+
+    /// What is due by now.
+    pub fn wake(&mut self, now: Time) {
+        if let Some(member) = self.member().filter(|member| member.next() <= now) {
+            member.wake(now);
+        }
+    }
+
+    /// When to be woken.
+    pub fn next(&self) -> Option<Time> {
+        match &self.phase {
+            Phase::In(member) => Some(member.next()),
+            Phase::Seeking | Phase::Learned(_) => None,
+        }
+    }
+
+    /// What the register has to say, in order, and what it wants done.
+    pub fn doings(&mut self) -> Vec<Doing> {
+        self.member().map(|member| member.doings()).unwrap_or_default()
+    }
+
+    /// Asks the register for something.
+    pub fn ask(&mut self, command: Command, ask: Ask, now: Time) {
+        if let Some(member) = self.member() {
+            let number = member.ask(command, now);
+            self.asks.insert(number, ask);
+        }
+    }
+
+    /// Looks at something in the register. False if we know none.
+    pub fn look(&mut self, look: Look, ask: Ask, now: Time) -> bool {
+        let Some(member) = self.member() else { return false };
+        let number = member.look(look, now);
+        self.asks.insert(number, ask);
+        true
+    }
+
+    /// Who has asked what was answered now.
+    pub fn answered(&mut self, number: u64) -> Ask {
+        self.asks.remove(&number).expect("nobody else asks the register anything")
+    }
+
+    /// Whether such a question is open.
+    pub fn is_asking(&self, ask: &Ask) -> bool {
+        self.asks.values().any(|open| open == ask)
+    }
+
+    /// The session that is used now.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.map(|(session, _)| session)
+    }
+
+    /// Until when what is granted now stands at most.
+    pub fn bound(&self) -> Option<Bound> {
+        self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
+    }
+
+    /// For how long a session stands after a renewal.
+    pub fn ttl(&self) -> Span {
+        self.identity.ttl.span()
+    }
+
+    /// Since when there is a session, or none.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// Looks at the session, before anything else is done: whether another one is used now, or none, or for longer. To
+    /// be called until nothing has changed.
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
+        let Phase::In(member) = &self.phase else { return None };
+        let client = member.client();
+        let stands = client.until().filter(|_| client.stands(now).is_some() && !self.leaves);
+        match (self.session, stands) {
+            (Some((mine, until)), Some((session, later))) if mine == session => {
+                self.session = stands;
+                (later > until).then(|| self.bound().map(Turn::Extended))?
+            }
+            (Some((_, until)), _) => {
+                (self.session, self.since) = (None, now);
+                let why = match now >= until {
+                    true => "the session of this peer has run out, since the register could not be reached",
+                    false if self.leaves => "this peer has stopped",
+                    false => "the register has ended the session of this peer",
+                };
+                let confirmed = until.as_nanos().saturating_sub(self.ttl().as_nanos());
+                Some(Turn::Over { since: now.since(Time::from_nanos(confirmed)), why })
+            }
+            (None, Some((session, _))) => {
+                (self.session, self.since) = (stands, now);
+                Some(Turn::Stands(session))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Ends the session. False if there is none to be ended.
+    pub fn leave(&mut self, now: Time) -> bool {
+        self.leaves = true;
+        let Some(number) = self.member().and_then(|member| member.leave(now)) else { return false };
+        self.asks.insert(number, Ask::Leave);
+        true
+    }
+
+    /// Our voter, if we are one and it goes on; or why it does not.
+    pub fn halted(&self) -> Option<&str> {
+        let Phase::In(member) = &self.phase else { return None };
+        member.register()?.halted()
+    }
+
+    /// The hosts that vote, as our own voter knows them.
+    pub fn voters(&self) -> Vec<PeerId> {
+        let Phase::In(member) = &self.phase else { return Vec::new() };
+        member.register().map(|register| register.state().voter_hosts()).unwrap_or_default()
+    }
+
+    fn member(&mut self) -> Option<&mut Member> {
+        match &mut self.phase {
+            Phase::In(member) => Some(member),
+            Phase::Seeking | Phase::Learned(_) => None,
+        }
+    }
+}
+
+/// A name as the register takes it.
+pub fn label_of(text: &str) -> Label {
+    let good: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
+    Label::new(if good.is_empty() { "unknown".to_owned() } else { good }).expect("at most 240 bytes, without control")
+}

@@ -1,0 +1,167 @@
+//! What people and programs want to see of the register. Nothing is decided by it: any voter answers from what it has
+//! applied, and says up to where that is.
+
+use peerlock_base::PeerId;
+use serde::{Deserialize, Serialize};
+
+use crate::command::Info;
+use crate::state::{Resource, State};
+use crate::{Label, SessionId, Ttl, VoterId};
+
+/// The most resources on one page.
+pub const MOST_ON_PAGE: u32 = 1000;
+/// A page ends after the resource with which it comes to about this many bytes.
+const LONG_PAGE: usize = 256 << 10;
+
+/// What to look at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Look {
+    /// Members, sessions and voters. Answered by [`Seen::Cluster`].
+    Cluster,
+    /// Resources in the order of their names. Answered by [`Seen::Resources`].
+    Resources {
+        /// Those that come after this one; from the first one on if it is none.
+        after: Option<Label>,
+        /// At most so many, and never more than [`MOST_ON_PAGE`].
+        most: u32,
+        /// Only those with a detached grant of this host.
+        granted_by: Option<PeerId>,
+    },
+}
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Seen {
+    /// Who there is.
+    Cluster(View),
+    /// A page of resources.
+    Resources(Page),
+}
+
+/// Who there is, as one voter knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The last entry that the voter has applied.
+    pub index: u64,
+    /// The version that the register is of.
+    pub version: u16,
+    /// The leader's host, as far as the voter knows.
+    pub leader: Option<PeerId>,
+    /// Every member with what it has said of itself.
+    pub members: Vec<(PeerId, Info)>,
+    /// Every session that stands, with its host.
+    pub sessions: Vec<(SessionId, PeerId)>,
+    /// Who votes, with the host of each one's file.
+    pub voters: Vec<(VoterId, PeerId)>,
+    /// Who learns to vote.
+    pub learners: Vec<(VoterId, PeerId)>,
+}
+
+/// Some of the resources.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// The last entry that the voter has applied.
+    pub index: u64,
+    /// In the order of their names.
+    pub resources: Vec<ResourceView>,
+    /// Whether there are others behind the last one.
+    pub more: bool,
+}
+
+/// One resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceView {
+    /// What it is called.
+    pub name: Label,
+    /// How many may hold it at once.
+    pub slots: u32,
+    /// The generation it is in.
+    pub generation: u64,
+    /// Whether that generation's count is over.
+    pub closed: bool,
+    /// Who coordinates, and where; nobody if nobody takes part.
+    pub coordinator: Option<(SessionId, PeerId)>,
+    /// Who takes part, and where.
+    pub parties: Vec<(SessionId, PeerId)>,
+    /// The grants that outlive their sessions.
+    pub detached: Vec<GrantView>,
+}
+
+/// One grant that outlives the session that gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantView {
+    /// Its number.
+    pub fencing: u64,
+    /// The slot that it is for.
+    pub slot: u32,
+    /// The host that has given it, whose sessions may renew it and give it back.
+    pub host: PeerId,
+    /// The session that gave it, which may be over.
+    pub session: SessionId,
+    /// How long it stands since it was last renewed.
+    pub ttl: Ttl,
+    /// What its host has noted, to find it again.
+    pub note: Label,
+}
+
+/// Who there is, by this state and index.
+pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>) -> View {
+    let seats = |of: &std::collections::BTreeSet<VoterId>| {
+        of.iter().filter_map(|voter| state.seats().get(voter).map(|seat| (*voter, seat.host))).collect()
+    };
+    View {
+        index,
+        version: state.version(),
+        leader,
+        members: state.members().iter().map(|(host, info)| (*host, info.clone())).collect(),
+        sessions: state.sessions().iter().map(|(id, session)| (*id, session.host)).collect(),
+        voters: seats(&state.conf().voters),
+        learners: seats(&state.conf().learners),
+    }
+}
+
+/// The resources after `after`, at most `most`, perhaps only those with grants of a host.
+pub(crate) fn resources(
+    state: &State,
+    index: u64,
+    after: Option<&Label>,
+    most: u32,
+    granted_by: Option<PeerId>,
+) -> Page {
+    let mut page = Page { index, resources: Vec::new(), more: false };
+    let mut bytes = 0;
+    for (name, resource) in state.resources_after(after) {
+        if granted_by.is_some_and(|host| resource.detached().values().all(|grant| grant.host != host)) {
+            continue;
+        }
+        if page.resources.len() >= most.clamp(1, MOST_ON_PAGE) as usize || bytes >= LONG_PAGE {
+            page.more = true;
+            break;
+        }
+        let seen = resource_view(state, name, resource);
+        bytes += 300 + 16 * seen.parties.len() + 300 * seen.detached.len();
+        page.resources.push(seen);
+    }
+    page
+}
+
+fn resource_view(state: &State, name: &Label, resource: &Resource) -> ResourceView {
+    let at = |session: SessionId| state.sessions().get(&session).map(|it| (session, it.host));
+    let grant = |(&fencing, grant): (&u64, &crate::Detached)| GrantView {
+        fencing,
+        slot: grant.slot,
+        host: grant.host,
+        session: grant.session,
+        ttl: grant.ttl,
+        note: grant.note.clone(),
+    };
+    ResourceView {
+        name: name.clone(),
+        slots: resource.slots(),
+        generation: resource.generation(),
+        closed: resource.is_closed(),
+        coordinator: resource.coordinator().and_then(at),
+        parties: resource.parties().keys().copied().filter_map(at).collect(),
+        detached: resource.detached().iter().map(grant).collect(),
+    }
+}

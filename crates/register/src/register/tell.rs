@@ -1,0 +1,82 @@
+//! How a leader tells sessions what they must know: see `fact.rs`.
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Span, Time};
+
+use super::Register;
+use crate::fact::Topic;
+use crate::wire::Letter;
+use crate::{Label, SessionId};
+
+/// How long a word waits before it is told again.
+const AGAIN: Span = Span::from_millis(300);
+/// At most this many words are told in one tick; the others have their turn in the next.
+const MOST_TOLD: usize = 256;
+
+/// One word: about what, to whom, of which generation.
+type Word = (Label, SessionId, u64, Topic);
+
+/// What a leader has told.
+#[derive(Default)]
+pub(super) struct Told {
+    /// When each is due again; never if it was heard.
+    words: BTreeMap<Word, Option<Time>>,
+    /// Whose turn it is.
+    next: Option<Label>,
+}
+
+impl Register {
+    /// Tells what is due.
+    pub(super) fn tell(&mut self, now: Time) {
+        if !self.engine.is_settled() {
+            return;
+        }
+        let Some(lead) = &mut self.lead else { return };
+        let told = &mut lead.told;
+        let turn = told.next.take();
+        let late = self.state.talked_of(turn.as_ref());
+        let early = self.state.talked_of(None).take_while(|(name, _)| turn.as_ref().is_some_and(|turn| *name < turn));
+        let mut due: Vec<Word> = Vec::new();
+        'turns: for (name, resource) in late.chain(early) {
+            for (session, generation, topic) in resource.words() {
+                let word = (name.clone(), session, generation, topic);
+                if told.words.get(&word).is_some_and(|due| due.is_none_or(|due| now < due)) {
+                    continue;
+                }
+                if due.len() == MOST_TOLD {
+                    told.next = Some(name.clone());
+                    break 'turns;
+                }
+                due.push(word);
+            }
+        }
+        for (name, session, generation, topic) in due {
+            if let Some((host, fact)) = self.state.word(&name, session, generation, topic) {
+                self.send(host, Letter::Told { resource: name.clone(), session, generation, fact });
+            }
+            if let Some(lead) = &mut self.lead {
+                lead.told.words.insert((name, session, generation, topic), Some(now + AGAIN));
+            }
+        }
+    }
+
+    /// Forgets what does not have to be told any more.
+    pub(super) fn forget_told(&mut self) {
+        let (Some(lead), state) = (&mut self.lead, &self.state) else { return };
+        lead.told.words.retain(|(name, session, generation, topic), _| {
+            let words = state.resources().get(name).into_iter().flat_map(|it| it.words());
+            words.into_iter().any(|word| word == (*session, *generation, *topic))
+        });
+    }
+
+    /// A process has taken note of a word.
+    pub(super) fn on_heard(&mut self, from: PeerId, word: Word) {
+        let is_theirs = self.state.sessions().get(&word.1).is_none_or(|session| session.host == from);
+        if !is_theirs || word.3 == Topic::Opened {
+            self.count_strange("word that something was heard, from who was not told it");
+        } else if let Some(due) = self.lead.as_mut().and_then(|lead| lead.told.words.get_mut(&word)) {
+            *due = None;
+        }
+    }
+}
