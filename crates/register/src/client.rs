@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use peerlock_base::{Rng, Span, Time};
 
-use crate::config::Sabotage;
+#[cfg(feature = "sabotage")]
+use crate::sabotage::Sabotage;
 use crate::{SessionId, Ttl};
 
 /// At most this many renewals may be without an answer; the oldest are given up.
@@ -59,8 +60,10 @@ pub struct SessionClient {
     due: Time,
     /// How often its stop was latched.
     stops: u64,
-    sabotage: Sabotage,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<Sabotage>,
     /// What was stopped, for who does without a latch.
+    #[cfg(feature = "sabotage")]
     stopped: Option<Phase>,
 }
 
@@ -75,14 +78,16 @@ impl SessionClient {
             renewals: 0,
             due: Time::ZERO,
             stops: 0,
-            sabotage: Sabotage::None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+            #[cfg(feature = "sabotage")]
             stopped: None,
         }
     }
 
-    /// With a rule left out, for the tests.
-    #[doc(hidden)]
-    pub fn sabotaged(self, sabotage: Sabotage) -> Self {
+    /// With a rule left out.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotaged(self, sabotage: Option<Sabotage>) -> Self {
         Self { sabotage, ..self }
     }
 
@@ -150,18 +155,14 @@ impl SessionClient {
     /// The leader has said yes to this renewal.
     pub fn on_yes(&mut self, session: SessionId, renewal: u64, now: Time) {
         self.look(now);
-        let names = |it: &mut Phase| match it {
-            Phase::In { session: stopped, sent, .. } => *stopped == session && sent.contains_key(&renewal),
-            Phase::Out { .. } => false,
-        };
-        if let Some(stopped) = self.stopped.take_if(names) {
-            self.phase = stopped; // Reached by sabotage only.
-        }
+        #[cfg(feature = "sabotage")]
+        self.revive(session, renewal);
         if let Phase::In { session: mine, until, sent } = &mut self.phase
             && *mine == session
             && let Some(&at) = sent.get(&renewal)
         {
-            let at = if self.sabotage == Sabotage::CountsFromAnswer { now } else { at };
+            #[cfg(feature = "sabotage")]
+            let at = if self.sabotage == Some(Sabotage::CountsFromAnswer) { now } else { at };
             // Counted from the sending of this very renewal. Older ones are answered by it.
             *until = (*until).max(Some(at + self.ttl));
             *sent = sent.split_off(&(renewal + 1));
@@ -200,7 +201,8 @@ impl SessionClient {
         if let Some((session, until)) = self.until()
             && now >= until
         {
-            self.stopped = (self.sabotage == Sabotage::NoLatch).then(|| self.phase.clone());
+            #[cfg(feature = "sabotage")]
+            self.unlatch();
             self.stop(Some(session), now);
         }
     }
@@ -209,6 +211,24 @@ impl SessionClient {
         self.phase = Phase::Out { nonce: self.rng.bits(), replaces };
         self.due = now;
         self.stops += 1;
+    }
+}
+
+/// What the latch is for.
+#[cfg(feature = "sabotage")]
+impl SessionClient {
+    fn unlatch(&mut self) {
+        self.stopped = (self.sabotage == Some(Sabotage::NoLatch)).then(|| self.phase.clone());
+    }
+
+    fn revive(&mut self, session: SessionId, renewal: u64) {
+        let names = |it: &mut Phase| match it {
+            Phase::In { session: stopped, sent, .. } => *stopped == session && sent.contains_key(&renewal),
+            Phase::Out { .. } => false,
+        };
+        if let Some(stopped) = self.stopped.take_if(names) {
+            self.phase = stopped;
+        }
     }
 }
 

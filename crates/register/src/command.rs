@@ -12,6 +12,8 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 pub const MOST_ADDRESSES: usize = 16;
 /// At most this many sessions are named by one command.
 pub const MOST_NAMED: usize = 8192;
+/// At most this many hosts vote, if somebody chooses them.
+pub const MOST_SEATS: usize = 7;
 /// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
 pub const MOST_NUMBER: u64 = 1 << 48;
 
@@ -136,6 +138,9 @@ pub enum Command {
         /// Void if it was renewed since.
         stretch: u64,
     },
+    /// These hosts shall vote, whatever the register would choose itself; it chooses again with `None`. Each one has a
+    /// seat as soon as it has a session and has caught up; until all have, nobody loses one.
+    Seats(Option<Vec<PeerId>>),
     /// Everybody understands this version: from here on the log is of it.
     Raise {
         /// The next one.
@@ -156,6 +161,7 @@ impl Command {
             | Self::Resize { .. }
             | Self::Renumber { .. }
             | Self::Expel { .. }
+            | Self::Seats(_)
             | Self::End { .. }
             | Self::Lapse { .. }
             | Self::Raise { .. } => None,
@@ -182,6 +188,10 @@ impl Command {
                 within(keep.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
             }
             Self::Renumber { generation, .. } => within(*generation < MOST_NUMBER, "too many generations"),
+            Self::Seats(hosts) => {
+                let most = hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len()));
+                within(most, "a number of voters that cannot be")
+            }
             Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
             Self::Leave { .. } | Self::Attach { .. } | Self::Expel { .. } | Self::Lapse { .. } | Self::Raise { .. } => {
                 Ok(())
@@ -248,6 +258,8 @@ pub enum Refusal {
     OldGeneration,
     /// The grant was renewed since, or is not there.
     NoSuchGrant,
+    /// There is no such member, or it has no data folder.
+    NoKeeper,
     /// It was decided in another term than that of its entry.
     OldTerm,
     /// There is no more room for such things.
@@ -265,6 +277,7 @@ impl fmt::Display for Refusal {
             Self::NoResource => f.write_str("there is no such resource"),
             Self::OldGeneration => f.write_str("the resource is in another generation"),
             Self::NoSuchGrant => f.write_str("there is no such grant"),
+            Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),
             Self::Full => f.write_str("the register has no more room for it"),
             Self::Version(version) => {

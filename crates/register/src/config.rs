@@ -2,6 +2,8 @@
 
 use peerlock_base::Span;
 
+use crate::sabotage::Sabotage;
+
 /// How patient a register is. The defaults are the product's; the simulator uses shorter ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -20,9 +22,9 @@ pub struct Config {
     pub disk_patience: Span,
     /// After this many entries there is the next snapshot, and a new file.
     pub compact_after: u64,
-    /// What is wrong on purpose.
-    #[doc(hidden)]
-    pub sabotage: Sabotage,
+    /// The rule that is left out.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for Config {
@@ -35,32 +37,18 @@ impl Default for Config {
             replace_after: Span::from_secs(60),
             disk_patience: Span::from_secs(1),
             compact_after: 1000,
-            sabotage: Sabotage::None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
         }
     }
 }
 
-/// One rule left out, to see whether the tests notice. Only the tests choose anything but `None`.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sabotage {
-    /// Nothing is wrong.
-    #[default]
-    None,
-    /// A leader says yes without asking a majority.
-    YesWithoutRound,
-    /// A renewal is answered by a round that was under way when it came.
-    RoundBeforeRequest,
-    /// A round counts before everything up to it is applied.
-    YesBeforeApplied,
-    /// A new leader counts from the beginning of its clock instead of from its election.
-    EndsAtOnce,
-    /// What was decided in an earlier term is proposed, and applied, in a later one.
-    OldTermEnds,
-    /// The peer counts from the yes instead of from its renewal.
-    CountsFromAnswer,
-    /// What depends on a write is sent before it is done.
-    AckBeforeDisk,
-    /// A yes revives a session that was stopped.
-    NoLatch,
+impl Config {
+    /// Whether this rule is left out.
+    pub(crate) fn makes(&self, _mistake: Sabotage) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(_mistake);
+        #[cfg(not(feature = "sabotage"))]
+        false
+    }
 }

@@ -24,10 +24,11 @@ use raft::eraftpb::{ConfChangeV2, MessageType};
 use raft::{ProgressState, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
 
-use crate::config::{Config, Sabotage};
+use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
 use crate::log::Log;
+use crate::sabotage::Sabotage;
 use crate::state::Conf;
 use crate::{Versions, VoterId};
 
@@ -121,8 +122,7 @@ impl Engine {
             let term = self.term();
             self.raw.raft.become_follower(term, raft::INVALID_ID);
         }
-        let is_kept = self.writing.is_none() && self.next.is_none() && !self.raw.has_ready();
-        if self.is_leader() || is_kept {
+        if self.is_leader() || self.is_kept() {
             if self.raw.raft.election_elapsed == 0 {
                 self.timeout = self.config.election_ticks + self.rng.below(self.config.election_ticks as u64) as usize;
             }
@@ -131,9 +131,28 @@ impl Engine {
         }
     }
 
+    fn is_kept(&self) -> bool {
+        self.writing.is_none() && self.next.is_none() && !self.raw.has_ready()
+    }
+
+    /// Gives the office to the voter of these that has most of the log and was heard of late, if there is one. It has
+    /// it when it was elected.
+    pub fn hand_over(&mut self, voters: impl Iterator<Item = VoterId>) -> Option<VoterId> {
+        let progress = self.raw.raft.prs();
+        let matched = |voter: VoterId| progress.get(voter.get()).filter(|it| it.recent_active).map(|it| it.matched);
+        let heir = voters.filter_map(|voter| matched(voter).map(|it| (it, voter))).max()?.1;
+        if self.is_leader() {
+            self.raw.transfer_leader(heir.get());
+        }
+        Some(heir)
+    }
+
     /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
     /// where that is not so; we drop such a message.
     pub fn on_message(&mut self, message: Message) -> Result<(), &'static str> {
+        if message.kind == Kind::TimeoutNow && !self.is_kept() {
+            return Ok(()); // As in `tick`; the leader asks again.
+        }
         let log = &self.raw.raft.raft_log;
         let is_possible = match message.kind {
             Kind::Heartbeat => message.commit <= log.last_index(),
@@ -245,7 +264,7 @@ impl Engine {
         if self.writing.is_none() && self.next.is_none() && !must_sync {
             return self.finish(job);
         }
-        if self.config.sabotage == Sabotage::AckBeforeDisk {
+        if self.config.makes(Sabotage::AckBeforeDisk) {
             let record = job.record.clone();
             self.finish(Job { record: Record::default(), ..job });
             self.next.get_or_insert_default().record.merge(record);

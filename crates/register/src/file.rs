@@ -200,6 +200,11 @@ pub fn read(bytes: &[u8]) -> Result<Contents, Damage> {
     Ok(contents)
 }
 
+/// Which cluster a file belongs to, without reading the rest of it.
+pub fn cluster_of(bytes: &[u8]) -> Result<ClusterId, Damage> {
+    read_header(bytes).map(|(header, _)| header.cluster)
+}
+
 enum Wrong {
     Torn,
     Damaged(&'static str),

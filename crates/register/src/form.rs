@@ -79,9 +79,11 @@ pub enum Kind {
     Heartbeat,
     HeartbeatResponse,
     Snapshot,
+    /// From a leader that gives its office away: to campaign at once.
+    TimeoutNow,
 }
 
-const KINDS: [(Kind, MessageType); 9] = [
+const KINDS: [(Kind, MessageType); 10] = [
     (Kind::Append, MessageType::MsgAppend),
     (Kind::AppendResponse, MessageType::MsgAppendResponse),
     (Kind::Vote, MessageType::MsgRequestVote),
@@ -91,6 +93,7 @@ const KINDS: [(Kind, MessageType); 9] = [
     (Kind::Heartbeat, MessageType::MsgHeartbeat),
     (Kind::HeartbeatResponse, MessageType::MsgHeartbeatResponse),
     (Kind::Snapshot, MessageType::MsgSnapshot),
+    (Kind::TimeoutNow, MessageType::MsgTimeoutNow),
 ];
 
 /// One message of the engine, under its own names.

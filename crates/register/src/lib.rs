@@ -13,6 +13,7 @@
 //!        ├─ plan          who should vote                                 voters.rs
 //!        ├─ Engine        an existing consensus engine, behind a door     engine.rs, form.rs, log.rs
 //!        └─ Writer        the file's format                               file.rs
+//!   recover           a voter's file as the only one that is left         recover.rs
 //!   Disk              where the file lies, and the thread that writes it  disk.rs
 //! ```
 //!
@@ -32,7 +33,9 @@ pub mod leases;
 mod log;
 mod look;
 mod member;
+mod recover;
 mod register;
+mod sabotage;
 mod state;
 mod voters;
 pub mod wire;
@@ -40,11 +43,14 @@ mod words;
 
 pub use client::{SessionClient, Wish};
 pub use command::{Command, Info, Opening, Outcome, Refusal};
-pub use config::{Config, Sabotage};
+pub use config::Config;
 pub use engine::election_time;
 pub use fact::{Fact, Topic};
 pub use look::{GrantView, Look, MOST_ON_PAGE, Page, ResourceView, Seen, View};
-pub use member::{Doing, Identity, Member};
+pub use member::{Doing, Identity, Member, Missing};
+pub use recover::{Recovered, recover};
 pub use register::{Effect, Register};
+#[cfg(feature = "sabotage")]
+pub use sabotage::Sabotage;
 pub use state::{Conf, Detached, Party, Resource, Seat, Session, State, Undecodable};
 pub use words::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};

@@ -55,6 +55,8 @@ pub struct View {
     pub voters: Vec<(VoterId, PeerId)>,
     /// Who learns to vote.
     pub learners: Vec<(VoterId, PeerId)>,
+    /// The hosts that shall vote, if somebody has chosen them.
+    pub chosen: Option<Vec<PeerId>>,
 }
 
 /// Some of the resources.
@@ -117,6 +119,7 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>) -> View
         sessions: state.sessions().iter().map(|(id, session)| (*id, session.host)).collect(),
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
+        chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),
     }
 }
 

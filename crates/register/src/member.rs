@@ -24,6 +24,8 @@ use crate::{ClusterId, Config, Label, Register, SessionClient, SessionId, Ttl, V
 
 /// How long a question waits for its answer before it is put again.
 const RETRY: Span = Span::from_millis(300);
+/// Who has waited for this long says whom it misses.
+const PATIENCE: Span = Span::from_secs(1);
 /// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
@@ -71,6 +73,17 @@ pub struct Identity {
     pub ttl: Ttl,
 }
 
+/// Why nothing is decided, as far as a process can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Since then nobody has decided anything that this process has asked.
+    pub since: Time,
+    /// Voters, or hosts that might be if none is known, that have not been heard since, and when they last were.
+    pub silent: Vec<(PeerId, Option<Time>)>,
+    /// Those that have been heard and have not decided anything: they have no majority, or it is slow.
+    pub heard: Vec<PeerId>,
+}
+
 struct Asked {
     question: Question,
     due: Time,
@@ -92,9 +105,17 @@ pub struct Member {
     /// Where the leader was, and where voters are.
     leader: Option<PeerId>,
     contacts: Vec<PeerId>,
+    /// The voters, as they were when somebody last named them.
+    voters: Vec<PeerId>,
+    /// When those that might be voters were last heard.
+    heard: BTreeMap<PeerId, Time>,
+    /// Since when nothing that was asked was decided.
+    waits: Option<Time>,
     turn: usize,
     /// The number of the question that opens the session, and what it was asked with.
     opening: Option<(u64, u64)>,
+    /// It ends in good order: with the number of the question that ends its session, if it had one.
+    stopping: Option<Option<u64>>,
     next_tick: Time,
     next_hurry: Time,
     /// The writes of earlier registers of this process, so that numbers go on.
@@ -106,7 +127,9 @@ pub struct Member {
 impl Member {
     /// A process without a voter, which asks those hosts. `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
-        let client = SessionClient::new(identity.ttl, Rng::new(rng.bits())).sabotaged(config.sabotage);
+        let client = SessionClient::new(identity.ttl, Rng::new(rng.bits()));
+        #[cfg(feature = "sabotage")]
+        let client = client.sabotaged(config.sabotage);
         Self {
             identity,
             config,
@@ -119,8 +142,12 @@ impl Member {
             index: 0,
             leader: None,
             contacts,
+            voters: Vec::new(),
+            heard: BTreeMap::new(),
+            waits: None,
             turn: 0,
             opening: None,
+            stopping: None,
             next_tick: now,
             next_hurry: now,
             writes: 0,
@@ -182,17 +209,22 @@ impl Member {
     pub fn next(&self) -> Time {
         let asked = self.asked.values().map(|asked| asked.due);
         let tick = self.register.as_ref().map(|_| self.next_tick);
-        asked.chain(tick).chain([self.client.next()]).min().unwrap_or(Time::END)
+        let client = self.stopping.is_none().then(|| self.client.next());
+        asked.chain(tick).chain(client).min().unwrap_or(Time::END)
     }
 
     /// Time has passed. The session is looked at first.
     pub fn wake(&mut self, now: Time) {
         self.wish(now);
+        let has_left = self.has_left();
         if let Some(register) = &mut self.register
             && now >= self.next_tick
         {
             self.next_tick = now + self.config.tick;
             register.tick(now);
+            if register.is_leader() && has_left {
+                register.resign(now);
+            }
         }
         let due: Vec<u64> =
             self.asked.iter().filter(|(_, asked)| now >= asked.due).map(|(number, _)| *number).collect();
@@ -228,12 +260,50 @@ impl Member {
         Some(self.ask(Command::Leave { session }, now))
     }
 
+    /// Ends in good order: leaves the own session and opens no other, and gives the lead away, so that nobody waits for
+    /// what this process would have done. To be driven on until [`Member::has_stopped`], or for a moment at most.
+    pub fn stop(&mut self, now: Time) {
+        let leave = self.leave(now);
+        self.stopping = Some(leave);
+    }
+
+    /// Whether [`Member::stop`] has come to its end: nobody misses this process, but for the vote it may have.
+    pub fn has_stopped(&self) -> bool {
+        let leads = self.register.as_ref().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
+        self.has_left() && !leads
+    }
+
+    fn has_left(&self) -> bool {
+        self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.asked.contains_key(&leave)))
+    }
+
+    /// Whom this process misses, if what it has asked was not decided for a second.
+    pub fn missing(&self, now: Time) -> Option<Missing> {
+        let since = self.waits.filter(|since| now >= *since + PATIENCE)?;
+        let own = self.register.as_ref().map(|register| register.state().voter_hosts()).unwrap_or_default();
+        let voters = [own, self.voters.clone(), self.contacts.clone()].into_iter().find(|it| !it.is_empty());
+        let others = voters.into_iter().flatten().filter(|host| *host != self.identity.host);
+        let last = others.map(|host| (host, self.heard.get(&host).copied()));
+        let (heard, silent): (Vec<_>, Vec<_>) = last.partition(|(_, last)| last.is_some_and(|last| last >= since));
+        Some(Missing { since, silent, heard: heard.into_iter().map(|(host, _)| host).collect() })
+    }
+
     /// What another host has sent. Why it was refused, if it was: a sentence for the log.
     pub fn on_bytes(&mut self, from: PeerId, bytes: &[u8], now: Time) -> Result<(), Malformed> {
         let read = wire::decode(bytes, self.identity.info.versions, self.identity.cluster);
-        let is_strange = matches!(read, Err(Malformed::Format | Malformed::Bounds(_)));
-        self.strange += u64::from(is_strange);
+        match read {
+            Err(Malformed::Format | Malformed::Bounds(_)) => self.strange += 1,
+            // By the id of the letter that we write back, whatever it says, it hears that it has been recovered.
+            Err(Malformed::Cluster { theirs, ours }) if ours.follows(theirs) => {
+                let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
+                self.send(from, self.identity.info.versions.min, Letter::Answer { number: 0, answer });
+            }
+            Err(_) | Ok(_) => {}
+        }
         let (letter, version) = read?;
+        if self.contacts.contains(&from) || self.voters.contains(&from) {
+            self.heard.insert(from, now);
+        }
         self.on_letter(from, letter, version, now);
         self.settle(now);
         Ok(())
@@ -259,6 +329,9 @@ impl Member {
 
     /// What the session needs now.
     fn wish(&mut self, now: Time) {
+        if self.stopping.is_some() {
+            return;
+        }
         match self.client.wake(now) {
             None => {}
             Some(Wish::Open { nonce, replaces }) => {
@@ -271,11 +344,11 @@ impl Member {
                 };
                 self.opening = Some((number, nonce));
                 let command = Command::Open { host, nonce, ttl, info, voter, replaces };
-                self.send_ask(number, Question::Do(command));
+                self.send_ask(number, Question::Do(command), now);
             }
             Some(Wish::Renew { session, renewal }) => {
                 let number = self.number();
-                self.send_ask(number, Question::Renew { session, renewal });
+                self.send_ask(number, Question::Renew { session, renewal }, now);
             }
         }
     }
@@ -284,13 +357,14 @@ impl Member {
         if let Some(asked) = self.asked.get_mut(&number) {
             asked.due = now + RETRY;
             let question = asked.question.clone();
-            self.send_ask(number, question);
+            self.send_ask(number, question, now);
         }
     }
 
     /// To the leader if it is known, and to the next one of those that might know otherwise. Who does not answer is not
     /// asked twice in a row.
-    fn send_ask(&mut self, number: u64, question: Question) {
+    fn send_ask(&mut self, number: u64, question: Question, now: Time) {
+        self.waits.get_or_insert(now);
         let to = self.leader.take().or_else(|| {
             let me = self.register.is_some().then_some(self.identity.host);
             let known: Vec<PeerId> = me.into_iter().chain(self.contacts.iter().copied()).collect();
@@ -352,6 +426,9 @@ impl Member {
     }
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
+        if !matches!(answer, Answer::Elsewhere { .. }) {
+            self.waits = None;
+        }
         match answer {
             Answer::Done { outcome, index } => {
                 self.leader = Some(from);
@@ -398,6 +475,10 @@ impl Member {
 
     /// Where voters are. Those that were known stay known: they may be asked who is now.
     fn learn(&mut self, voters: Vec<PeerId>) {
+        if !voters.is_empty() {
+            self.voters.clone_from(&voters);
+            self.voters.truncate(MOST_CONTACTS);
+        }
         let known: BTreeSet<PeerId> = self.contacts.iter().copied().chain([self.identity.host]).collect();
         let news: Vec<PeerId> = voters.into_iter().filter(|voter| !known.contains(voter)).collect();
         self.contacts.splice(0..0, news);

@@ -23,13 +23,14 @@ use serde::{Deserialize, Serialize};
 
 use self::lead::Lead;
 use crate::command::{Command, Info, Outcome};
-use crate::config::{Config, Sabotage};
+use crate::config::Config;
 use crate::disk::Write;
 use crate::engine::{Engine, change_of};
 use crate::file::{self, Damage, Header, Record, Writer};
 use crate::form::{Entry, EntryKind, Hard, Message, Snapshot};
 use crate::leases::Grants;
 use crate::log::Log;
+use crate::sabotage::Sabotage;
 use crate::state::{Seat, State, Undecodable};
 use crate::wire::{Answer, Letter};
 use crate::{ClusterId, Versions, VoterId};
@@ -65,7 +66,7 @@ struct Origin {
 
 /// What an entry of commands says, after its version.
 #[derive(Debug, Serialize, Deserialize)]
-struct Batch(Vec<Command>);
+pub(crate) struct Batch(pub Vec<Command>);
 
 /// One voter: its log, its state, and what it owes to others.
 pub struct Register {
@@ -348,7 +349,7 @@ impl Register {
 
     fn apply_command(&mut self, term: u64, command: Command, now: Time) -> Outcome {
         let term = match &command {
-            Command::End { term, .. } if self.config.sabotage == Sabotage::OldTermEnds => *term,
+            Command::End { term, .. } if self.config.makes(Sabotage::OldTermEnds) => *term,
             _ => term,
         };
         let outcome = self.state.apply(term, command);
@@ -418,7 +419,7 @@ fn encode_batch(batch: &Batch, version: u16) -> Vec<u8> {
     postcard::to_extend(batch, version.to_le_bytes().to_vec()).unwrap_or_default()
 }
 
-fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {
+pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {
     let Some((version, rest)) = bytes.split_first_chunk() else { return Err(Undecodable::Format) };
     let version = u16::from_le_bytes(*version);
     if !versions.has(version) {

@@ -32,6 +32,9 @@ pub const MOST_SESSIONS: usize = 8192;
 pub const MOST_RESOURCES: usize = 65_536;
 /// At most this many grants of one resource are detached.
 pub const MOST_DETACHED: usize = 4096;
+/// How far sessions, voters and generations are moved on by a recovery: nobody has given out so many that the file did
+/// not hear of.
+const GAP: u64 = 1 << 16;
 /// The most slots that a resource can have.
 pub const MOST_SLOTS: u32 = 1024;
 
@@ -81,6 +84,11 @@ pub struct State {
     seats: BTreeMap<VoterId, Seat>,
     last_voter: VoterId,
     conf: Conf,
+    /// The hosts that shall vote, if somebody has chosen them.
+    chosen: Option<BTreeSet<PeerId>>,
+    /// No resource begins with a generation that is not above this: those that were used before a recovery are not
+    /// known.
+    floor: u64,
     /// Resources of which somebody has to be told something. Follows from the rest.
     #[serde(skip)]
     talked_of: BTreeSet<Label>,
@@ -112,6 +120,8 @@ impl State {
             seats: BTreeMap::new(),
             last_voter: VoterId::new(0),
             conf: Conf::default(),
+            chosen: None,
+            floor: 0,
             talked_of: BTreeSet::new(),
         }
     }
@@ -193,6 +203,11 @@ impl State {
         &self.conf
     }
 
+    /// The hosts that shall vote, if somebody has chosen them.
+    pub fn chosen(&self) -> Option<&BTreeSet<PeerId>> {
+        self.chosen.as_ref()
+    }
+
     /// The number of the next voter.
     pub fn next_voter(&self) -> VoterId {
         self.last_voter.next()
@@ -243,6 +258,7 @@ impl State {
             }
             Command::Expel { resource, session } => self.with(&resource, |it| it.expel(&resource, session)),
             Command::Lapse { resource, fencing, stretch } => self.with(&resource, |it| it.lapse(fencing, stretch)),
+            Command::Seats(hosts) => self.choose(hosts),
             Command::Raise { version } if self.can_raise(version) => {
                 self.version = version;
                 Outcome::Done
@@ -319,12 +335,37 @@ impl State {
         if self.resources.len() >= MOST_RESOURCES && !self.resources.contains_key(&resource) {
             return Outcome::Refused(Refusal::Full);
         }
-        self.resources.entry(resource.clone()).or_insert_with(|| Resource::found(slots));
+        self.resources.entry(resource.clone()).or_insert_with(|| Resource::found(slots, self.floor));
         let sessions = &self.sessions;
         let Some(it) = self.resources.get_mut(&resource) else { return Outcome::Refused(Refusal::NoResource) };
         let outcome = it.join(session, |session| sessions.get(&session).map(|it| it.host));
         index(&mut self.talked_of, &resource, it);
         outcome
+    }
+
+    /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.
+    pub(crate) fn recover(&mut self, host: PeerId) -> VoterId {
+        self.cluster = self.cluster.recovered();
+        self.last_session = SessionId::new(self.last_session.get() + GAP);
+        self.last_voter = VoterId::new(self.last_voter.get() + GAP);
+        self.seats = BTreeMap::from([(self.last_voter, Seat { host, session: None })]);
+        self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
+        self.chosen = None;
+        self.floor = self.resources.values().map(Resource::generation).fold(self.floor, u64::max) + GAP;
+        for (name, resource) in &mut self.resources {
+            resource.recover(name, self.floor);
+            index(&mut self.talked_of, name, resource);
+        }
+        self.last_voter
+    }
+
+    fn choose(&mut self, hosts: Option<Vec<PeerId>>) -> Outcome {
+        let keeps = |host: &PeerId| self.members.get(host).is_some_and(|info| info.keeps);
+        if !hosts.iter().flatten().all(keeps) {
+            return Outcome::Refused(Refusal::NoKeeper);
+        }
+        self.chosen = hosts.map(BTreeSet::from_iter);
+        Outcome::Done
     }
 
     fn with(&mut self, name: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {

@@ -28,6 +28,8 @@ pub enum Change {
     Leave,
     /// A learner that will not become a voter.
     Drop(VoterId),
+    /// The leader is not to vote any more, and another one is to see to that.
+    Resign,
 }
 
 /// How many voters there should be among this many hosts with data folders.
@@ -39,14 +41,22 @@ pub fn target(hosts: usize) -> usize {
     }
 }
 
-/// What to do next, given which voters are lost for good and which learners have caught up.
-pub fn plan(state: &State, lost: &BTreeSet<VoterId>, caught_up: impl Fn(VoterId) -> bool) -> Option<Change> {
+/// What the leader is to do next, given which voters are lost for good and which learners have caught up.
+pub fn plan(
+    leader: VoterId,
+    state: &State,
+    lost: &BTreeSet<VoterId>,
+    caught_up: impl Fn(VoterId) -> bool,
+) -> Option<Change> {
     let conf = state.conf();
     if !conf.outgoing.is_empty() {
         return Some(Change::Leave);
     }
     if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
         return Some(Change::Drop(*learner));
+    }
+    if let Some(chosen) = state.chosen() {
+        return plan_chosen(leader, state, chosen, lost, caught_up);
     }
     let gone: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| lost.contains(voter)).collect();
     let hosts = state.members().values().filter(|info| info.keeps).count();
@@ -66,22 +76,67 @@ pub fn plan(state: &State, lost: &BTreeSet<VoterId>, caught_up: impl Fn(VoterId)
     Some(Change::Enlist(state.next_voter(), Seat { host, session: Some(session) }))
 }
 
+/// Where somebody has chosen the hosts. All of them are seated before anybody else loses its seat: whoever has chosen
+/// one that never comes keeps the voters that there are.
+fn plan_chosen(
+    leader: VoterId,
+    state: &State,
+    chosen: &BTreeSet<PeerId>,
+    lost: &BTreeSet<VoterId>,
+    caught_up: impl Fn(VoterId) -> bool,
+) -> Option<Change> {
+    let conf = state.conf();
+    let host = |voter: &VoterId| state.seats().get(voter).map(|seat| seat.host);
+    let is_chosen = |voter: &VoterId| host(voter).is_some_and(|host| chosen.contains(&host));
+    if let Some(learner) = conf.learners.iter().find(|learner| !is_chosen(learner)) {
+        return Some(Change::Drop(*learner));
+    }
+    let stays = |voter: &VoterId| is_chosen(voter) && !lost.contains(voter);
+    let seated: BTreeSet<PeerId> = conf.voters.iter().filter(|voter| stays(voter)).filter_map(host).collect();
+    let mut add = Vec::new();
+    let mut waits = false;
+    for wanted in chosen.difference(&seated) {
+        match conf.learners.iter().find(|learner| host(learner) == Some(*wanted)) {
+            Some(learner) if caught_up(*learner) => add.push(*learner),
+            Some(_) => waits = true,
+            None => match state.session_of(*wanted).filter(|_| can_vote(state, *wanted)) {
+                Some((session, _)) => {
+                    let seat = Seat { host: *wanted, session: Some(session) };
+                    return Some(Change::Enlist(state.next_voter(), seat));
+                }
+                None => waits = true,
+            },
+        }
+    }
+    let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
+    match (waits, add.is_empty() && remove.is_empty()) {
+        (true, _) => None,
+        (false, false) => Some(Change::Switch { add, remove }),
+        (false, true) => (!is_chosen(&leader)).then_some(Change::Resign),
+    }
+}
+
+fn can_vote(state: &State, host: PeerId) -> bool {
+    state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()))
+}
+
 /// The host whose session has stood longest among those that could vote and do not. Who has lost its file comes back in
 /// its own place.
 fn candidate(state: &State, lost: &BTreeSet<VoterId>) -> Option<(SessionId, PeerId)> {
     let is_seated = |host| state.seats().iter().any(|(voter, seat)| seat.host == host && !lost.contains(voter));
-    let can = |host| state.members().get(&host).is_some_and(|info| info.keeps && info.versions.has(state.version()));
     let sessions = state.sessions().iter().map(|(id, session)| (*id, session.host));
-    sessions.filter(|(_, host)| can(*host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(|host| {
-        // Its newest session, which is the one that lives.
-        state.session_of(host).map(|(session, _)| (session, host))
-    })
+    sessions.filter(|(_, host)| can_vote(state, *host) && !is_seated(*host)).min().map(|(_, host)| host).and_then(
+        |host| {
+            // Its newest session, which is the one that lives.
+            state.session_of(host).map(|(session, _)| (session, host))
+        },
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{Command, Info};
+    use crate::command::{Command, Info, Outcome, Refusal};
     use crate::state::Conf;
     use crate::{ClusterId, Label, Ttl, Versions};
 
@@ -105,7 +160,8 @@ mod tests {
     /// Carries the plan out until nothing is left to do; every learner catches up.
     fn settle(state: &mut State, lost: &BTreeSet<VoterId>) -> Vec<String> {
         let mut done = Vec::new();
-        while let Some(change) = plan(state, lost, |_| true) {
+        let mut leader = VoterId::new(1);
+        while let Some(change) = plan(leader, state, lost, |_| true) {
             done.push(format!("{change:?}").split([' ', '(']).next().unwrap_or_default().to_owned());
             let mut conf = state.conf().clone();
             let mut enlisted = None;
@@ -123,6 +179,7 @@ mod tests {
                 }
                 Change::Leave => conf.outgoing.clear(),
                 Change::Drop(learner) => _ = conf.learners.remove(&learner),
+                Change::Resign => leader = *conf.voters.iter().find(|voter| **voter != leader).expect("another voter"),
             }
             state.configure(conf, enlisted);
             assert!(done.len() < 50, "{done:?}");
@@ -170,11 +227,52 @@ mod tests {
     fn who_keeps_nothing_never_votes_and_nobody_is_replaced_by_nobody() {
         let mut state = cluster(2);
         (10..20).for_each(|host| open(&mut state, host, false));
-        assert_eq!(plan(&state, &BTreeSet::new(), |_| true), None);
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::new(), |_| true), None);
         let mut state = cluster(3);
         settle(&mut state, &BTreeSet::new());
         state.apply(1, Command::Leave { session: state.session_of(PeerId::new(3)).unwrap().0 });
-        assert_eq!(plan(&state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
+        assert_eq!(plan(VoterId::new(1), &state, &BTreeSet::from([VoterId::new(3)]), |_| true), None);
         assert_eq!(state.members().len(), 3, "and nobody is forgotten");
+    }
+
+    fn choose(state: &mut State, hosts: Option<&[u64]>) {
+        let hosts = hosts.map(|hosts| hosts.iter().copied().map(PeerId::new).collect());
+        assert_eq!(state.apply(1, Command::Seats(hosts)), Outcome::Done);
+    }
+
+    fn voting(state: &State) -> Vec<u64> {
+        state.voter_hosts().iter().map(|host| host.get()).collect()
+    }
+
+    #[test]
+    fn who_is_chosen_votes_and_the_leader_gives_its_office_away_before_its_seat() {
+        let mut state = cluster(5);
+        settle(&mut state, &BTreeSet::new());
+        choose(&mut state, Some(&[3, 4, 5]));
+        let done = settle(&mut state, &BTreeSet::new());
+        assert_eq!(done, ["Enlist", "Enlist", "Switch", "Leave", "Resign", "Switch", "Leave"]);
+        assert_eq!(voting(&state), [3, 4, 5]);
+        choose(&mut state, Some(&[2]));
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state), [2]);
+        choose(&mut state, None);
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state).len(), 3);
+    }
+
+    #[test]
+    fn nobody_loses_its_seat_to_somebody_who_does_not_come() {
+        let mut state = cluster(4);
+        settle(&mut state, &BTreeSet::new());
+        state.apply(1, Command::Leave { session: state.session_of(PeerId::new(4)).unwrap().0 });
+        choose(&mut state, Some(&[1, 4]));
+        assert_eq!(settle(&mut state, &BTreeSet::new()), [""; 0]);
+        // A host whose file is gone comes back in its own place, and nobody in another's.
+        choose(&mut state, Some(&[1, 2, 3]));
+        settle(&mut state, &BTreeSet::from([VoterId::new(3)]));
+        assert_eq!(voting(&state), [1, 2, 3]);
+        assert!(state.is_retired(VoterId::new(3)));
+        let passing = Command::Seats(Some(vec![PeerId::new(77)]));
+        assert_eq!(state.apply(1, passing), Outcome::Refused(Refusal::NoKeeper));
     }
 }

@@ -145,6 +145,15 @@ pub enum Malformed {
         /// The receiver's.
         ours: ClusterId,
     },
+    /// Of our own cluster, which somebody has recovered after the loss of a majority of its voters. Who hears this has
+    /// to stop its session and to come back as a member of that one, without its voter's file.
+    #[error("the cluster was recovered and is {theirs} now, and this process belongs to what it was before, {ours}")]
+    Recovered {
+        /// The sender's.
+        theirs: ClusterId,
+        /// The receiver's.
+        ours: ClusterId,
+    },
     /// Not of our format.
     #[error("it is no letter of a register")]
     Format,
@@ -170,6 +179,9 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
     }
     let (theirs, rest) = rest.split_first_chunk().ok_or(Malformed::Format)?;
     let theirs = ClusterId::new(u128::from_le_bytes(*theirs));
+    if theirs.follows(cluster) {
+        return Err(Malformed::Recovered { theirs, ours: cluster });
+    }
     if theirs != cluster {
         return Err(Malformed::Cluster { theirs, ours: cluster });
     }

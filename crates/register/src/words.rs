@@ -67,6 +67,18 @@ impl ClusterId {
     pub const fn get(self) -> u128 {
         self.0
     }
+
+    /// What the cluster is called after it was recovered: see [`recover`](crate::recover).
+    pub const fn recovered(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+
+    /// Whether this is the other one after it was recovered, perhaps several times. Ids are drawn from so many that two
+    /// clusters are never this near to each other by chance.
+    pub const fn follows(self, other: Self) -> bool {
+        let later = self.0.wrapping_sub(other.0);
+        0 < later && later < 1 << 16
+    }
 }
 
 impl fmt::Display for ClusterId {

@@ -138,8 +138,8 @@ fn a_process_that_is_not_let_in_says_why() {
     let answer = Answer::Done { outcome: Outcome::Refused(Refusal::Version(2)), index: 1 };
     let heard = tell(&mut member, &Letter::Answer { number, answer });
     assert!(heard.contains(&Doing::Refused(Refusal::Version(2))), "{heard:?}");
-    let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(4));
+    let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(1 << 20));
     let refused = member.on_bytes(OTHER, &other, Time::ZERO);
-    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(4), ours: CLUSTER }));
+    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 20), ours: CLUSTER }));
     assert_eq!(member.strange(), 0, "another cluster is told, and not strange");
 }

@@ -9,10 +9,10 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, Conf
 use super::tell::Told;
 use super::{Batch, Origin, Register, encode_batch};
 use crate::command::{Command, Outcome, Refusal};
-use crate::config::Sabotage;
 use crate::form::MOST_ENTRY;
 use crate::leases::Leases;
 use crate::look::{self, Look, Seen};
+use crate::sabotage::Sabotage;
 use crate::voters::{self, Change};
 use crate::wire::{Answer, Letter, Question};
 use crate::{SessionId, VoterId};
@@ -85,12 +85,12 @@ impl Register {
             return;
         }
         let Some(term) = term else {
-            if self.config.sabotage != Sabotage::OldTermEnds {
+            if !self.config.makes(Sabotage::OldTermEnds) {
                 self.lead = None;
             }
             return;
         };
-        let elected = if self.config.sabotage == Sabotage::EndsAtOnce { Time::ZERO } else { now };
+        let elected = if self.config.makes(Sabotage::EndsAtOnce) { Time::ZERO } else { now };
         let mut lead = Lead::new(term, Leases::new(elected, self.config.slack));
         if let Some(before) = self.lead.take() {
             // Reached by sabotage only: what was not decided is tried again.
@@ -155,11 +155,11 @@ impl Register {
 
     /// A majority has confirmed that this was still the leader after these rounds had begun.
     pub(super) fn on_rounds(&mut self, rounds: Vec<(u64, u64)>, now: Time) {
-        let applied = if self.config.sabotage == Sabotage::YesBeforeApplied { u64::MAX } else { self.applied };
+        let applied = if self.config.makes(Sabotage::YesBeforeApplied) { u64::MAX } else { self.applied };
         let Some(lead) = &mut self.lead else { return };
         for (round, index) in rounds {
             if let Some(mut renewals) = lead.rounds.remove(&round) {
-                if self.config.sabotage == Sabotage::RoundBeforeRequest {
+                if self.config.makes(Sabotage::RoundBeforeRequest) {
                     renewals.append(&mut lead.waiting);
                     take(&mut lead.rounds).into_values().for_each(|mut later| renewals.append(&mut later));
                 }
@@ -194,7 +194,7 @@ impl Register {
             return self.answer_to(origin, Answer::Over { session });
         }
         if let Question::Look { look, since } = &question
-            && self.applied >= *since
+            && (self.applied >= *since || self.config.makes(Sabotage::LooksAnywhere))
             && !self.state.conf().voters.is_empty()
         {
             let seen = self.look(look);
@@ -211,7 +211,7 @@ impl Register {
         }
         let Some(lead) = &mut self.lead else { return };
         match question {
-            Question::Renew { session, renewal } if self.config.sabotage == Sabotage::YesWithoutRound => {
+            Question::Renew { session, renewal } if self.config.makes(Sabotage::YesWithoutRound) => {
                 self.say_yes(session, Renewal { origin, renewal }, now);
             }
             Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
@@ -308,7 +308,9 @@ impl Register {
         }
         let lost = self.lost_voters(now);
         let engine = &self.engine;
-        let Some(change) = voters::plan(&self.state, &lost, |voter| engine.has_caught_up(voter)) else { return };
+        let Some(change) = voters::plan(self.voter, &self.state, &lost, |voter| engine.has_caught_up(voter)) else {
+            return;
+        };
         let single = |kind, voter: VoterId| {
             let mut single = ConfChangeSingle { node_id: voter.get(), ..ConfChangeSingle::default() };
             single.set_change_type(kind);
@@ -317,6 +319,10 @@ impl Register {
         let mut proposed = ConfChangeV2::default();
         let mut context = Vec::new();
         let changes: Vec<ConfChangeSingle> = match change {
+            Change::Resign => {
+                self.hand_over();
+                return;
+            }
             Change::Leave => Vec::new(),
             Change::Drop(voter) => vec![single(ConfChangeType::RemoveNode, voter)],
             Change::Enlist(voter, seat) => {
@@ -334,6 +340,20 @@ impl Register {
         };
         proposed.set_changes(changes.into());
         self.engine.propose_change(proposed, context);
+    }
+
+    /// Gives the office to another voter, which is to be elected at once, so that nobody waits for an election in which
+    /// this one is missed. Whether there is another. It may fail: then it leads for a while longer, and is to be asked
+    /// again.
+    pub fn resign(&mut self, now: Time) -> bool {
+        let is_heard = self.halted.is_none() && self.hand_over();
+        self.settle(now);
+        is_heard
+    }
+
+    fn hand_over(&mut self) -> bool {
+        let voters: Vec<VoterId> = self.state.conf().voters.iter().copied().filter(|it| *it != self.voter).collect();
+        self.engine.hand_over(voters.into_iter()).is_some()
     }
 
     /// A learner that has nothing yet may not know that it is one.

@@ -6,6 +6,7 @@ use peerlock_base::{PeerId, Span, Time};
 
 use super::Register;
 use crate::fact::Topic;
+use crate::sabotage::Sabotage;
 use crate::wire::Letter;
 use crate::{Label, SessionId};
 
@@ -56,7 +57,8 @@ impl Register {
                 self.send(host, Letter::Told { resource: name.clone(), session, generation, fact });
             }
             if let Some(lead) = &mut self.lead {
-                lead.told.words.insert((name, session, generation, topic), Some(now + AGAIN));
+                let again = (!self.config.makes(Sabotage::TellsOnce)).then_some(now + AGAIN);
+                lead.told.words.insert((name, session, generation, topic), again);
             }
         }
     }

@@ -65,10 +65,11 @@ pub struct Detached {
 }
 
 impl Resource {
-    pub(super) fn found(slots: u32) -> Self {
+    /// Without parties; the first one opens the generation after this.
+    pub(super) fn found(slots: u32, generation: u64) -> Self {
         Self {
             slots,
-            generation: 0,
+            generation,
             closed: false,
             coordinator: None,
             parties: BTreeMap::new(),
@@ -146,6 +147,12 @@ impl Resource {
         let coordinator = self.parties.keys().nth(place as usize).copied();
         self.open(coordinator);
         Opening { resource: name.clone(), generation: self.generation, coordinator }
+    }
+
+    /// Generations up to this one may have been used.
+    pub(super) fn recover(&mut self, name: &Label, floor: u64) {
+        self.generation = floor;
+        self.advance(name);
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {

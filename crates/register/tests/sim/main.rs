@@ -77,7 +77,7 @@ fn every_rule_that_is_left_out_is_missed() {
     ];
     for (sabotage, named, is_right) in table {
         let found = std::iter::once(named).chain(0..1000).find_map(|seed| {
-            let (_, result) = run(Setting { sabotage, ..Setting::draw(seed) });
+            let (_, result) = run(Setting { sabotage: Some(sabotage), ..Setting::draw(seed) });
             result.err().map(|violation| (seed, violation))
         });
         println!("{sabotage:?}: {found:?}");

@@ -22,7 +22,7 @@ pub struct Setting {
     pub is_cut: bool,
     /// Who starts again does so as the next version.
     pub upgrades: bool,
-    pub sabotage: Sabotage,
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Setting {
@@ -44,7 +44,7 @@ impl Setting {
             trouble_every: rng.between(Span::from_millis(400), Span::from_secs(4)),
             is_cut,
             upgrades: rng.chance(0.3),
-            sabotage: Sabotage::None,
+            sabotage: None,
         };
         if is_cut {
             let late_by = rng.between(Span::from_secs(1), Span::from_secs(4));

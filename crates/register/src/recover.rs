@@ -1,0 +1,80 @@
+//! What is left when a majority of the voters' files is gone for good: one of them, made the only one.
+//!
+//! This is for people, with the process stopped, and only if the majority does not come back. What was confirmed by it
+//! and had not reached this file is lost. The rest is as safe as it can be made:
+//!
+//! - *Two histories never mix.* The recovered register is another cluster: its id is the next one
+//!   ([`ClusterId::recovered`]), and every letter and every file carries the id. Raising the voter's number alone would
+//!   not do: two of three old voters that come back would be a majority among themselves, and say yes to the same
+//!   processes under the same name. Who meets a letter of an id that follows its own knows that somebody has decided
+//!   this ([`Malformed::Recovered`](crate::wire::Malformed)), stops, and comes back as a member of the new one; an old
+//!   voter's file is of no use there.
+//! - *Nobody uses what is given to somebody else.* All sessions that this file knows stand until the new leader has
+//!   counted them out, from its election on, so that their processes have stopped. Those that the lost voters have
+//!   opened since are not known. They are over when their time has passed since the last yes of the lost leader; that
+//!   is for who recovers to wait for, and a minute is more than enough with the default of 15 s.
+//! - *Numbers go on.* Sessions, voters and generations that the lost voters have given out since are not known, so all
+//!   three go on from beyond them, and fencing numbers with the generations; also those of resources that this file
+//!   does not know.
+
+use peerlock_base::PeerId;
+
+use crate::file::{self, Damage, Header, Record, Writer};
+use crate::form::{EntryKind, Hard, Snapshot};
+use crate::register::decode_batch;
+use crate::state::{State, Undecodable};
+use crate::{ClusterId, Versions, VoterId};
+
+/// The register as it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// To be written instead of the old file.
+    pub file: Vec<u8>,
+    /// What the cluster is called from now on.
+    pub cluster: ClusterId,
+    /// The only voter.
+    pub voter: VoterId,
+    /// Its host, on which this file has to lie.
+    pub host: PeerId,
+    /// How much it knew: of several files the one with the highest term, and of these the longest, is to be taken.
+    pub last: (u64, u64),
+}
+
+/// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it.
+pub fn recover(bytes: &[u8], versions: Versions) -> Result<Recovered, Damage> {
+    let contents = file::read(bytes)?;
+    let Record { snapshot, entries, hard } = contents.record;
+    let Some(snapshot) = snapshot else {
+        return Err(Damage::NoRegister("its voter has not learnt anything yet"));
+    };
+    let damage = |why| match why {
+        Undecodable::Version(version) => Damage::Version { version, ours: versions },
+        Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
+    };
+    let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
+    let mut last = (snapshot.term, snapshot.index);
+    // All of them: what was confirmed is among them, and whether the others were no longer matters.
+    for entry in &entries {
+        last = (entry.term, entry.index);
+        match entry.kind {
+            EntryKind::Commands if entry.data.is_empty() => {}
+            EntryKind::Commands => {
+                let commands = decode_batch(&entry.data, versions).map_err(damage)?.0;
+                commands.into_iter().for_each(|command| _ = state.apply(entry.term, command));
+            }
+            // Who votes is decided here.
+            EntryKind::Change => {}
+        }
+    }
+    let Some(host) = state.seats().get(&contents.header.voter).map(|seat| seat.host) else {
+        return Err(Damage::NoRegister("its voter has no seat in what it says"));
+    };
+    let voter = state.recover(host);
+    let term = last.0.max(hard.unwrap_or_default().term) + 1;
+    let index = last.1 + 1;
+    let snapshot = Some(Snapshot { index, term, state: state.encode() });
+    let record = Record { snapshot, entries: Vec::new(), hard: Some(Hard { term, vote: 0, commit: index }) };
+    let cluster = state.cluster();
+    let (_, file) = Writer::begin(Header { cluster, voter, file: 1 }, &record);
+    Ok(Recovered { file, cluster, voter, host, last })
+}

@@ -1,0 +1,27 @@
+//! Rules left out on purpose, one at a time, to see whether the tests notice. Without the feature `sabotage` none can be.
+
+/// One rule left out.
+#[cfg_attr(not(feature = "sabotage"), allow(dead_code, reason = "a session's are left out with the feature only"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A leader says yes without asking a majority.
+    YesWithoutRound,
+    /// A renewal is answered by a round that was under way when it came.
+    RoundBeforeRequest,
+    /// A round counts before everything up to it is applied.
+    YesBeforeApplied,
+    /// A new leader counts from the beginning of its clock instead of from its election.
+    EndsAtOnce,
+    /// What was decided in an earlier term is proposed, and applied, in a later one.
+    OldTermEnds,
+    /// The peer counts from the yes instead of from its renewal.
+    CountsFromAnswer,
+    /// What depends on a write is sent before it is done.
+    AckBeforeDisk,
+    /// A yes revives a session that was stopped.
+    NoLatch,
+    /// A leader tells each word once.
+    TellsOnce,
+    /// A look may be answered by who does not know what the asker was told.
+    LooksAnywhere,
+}
