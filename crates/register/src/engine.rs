@@ -118,9 +118,8 @@ impl Engine {
     /// elected alone would lead without having kept its vote.
     pub fn tick(&mut self, now: Time) {
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
-        if hangs && self.is_leader() {
-            let term = self.term();
-            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        if hangs {
+            self.step_down();
         }
         if self.is_leader() || self.is_kept() {
             if self.raw.raft.election_elapsed == 0 {
@@ -189,9 +188,22 @@ impl Engine {
         }
     }
 
-    /// A change of voters was decided: the configuration as it is now, unless the change is none.
+    /// A change of voters was decided: the configuration as it is now, unless the change is none. Who votes no more
+    /// leads no more, which the engine leaves to us and takes for granted: the end of a joint configuration may be
+    /// decided by a leader that is only in the old one.
     pub fn apply_change(&mut self, change: &ConfChangeV2) -> Option<Conf> {
-        self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))
+        let conf = self.raw.apply_conf_change(change).ok().map(|conf| Conf::from_raft(&conf))?;
+        if ![&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&VoterId::new(self.raw.raft.id))) {
+            self.step_down();
+        }
+        Some(conf)
+    }
+
+    fn step_down(&mut self) {
+        if self.is_leader() {
+            let term = self.term();
+            self.raw.raft.become_follower(term, raft::INVALID_ID);
+        }
     }
 
     /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.

@@ -391,7 +391,7 @@ impl Member {
                     }
                 }
             },
-            Letter::Enlist { voter, session } => self.on_enlist(voter, session, now),
+            Letter::Enlist { voter, session, alone } => self.on_enlist(voter, session, alone, now),
             Letter::Retired { voter } => self.on_retired(voter),
             Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
             Letter::Told { resource, session, generation, fact } if self.client.session() == Some(session) => {
@@ -408,8 +408,15 @@ impl Member {
 
     /// Only the process for whose session the number was given out begins the file, and only once: else a voter could
     /// have forgotten its votes.
-    fn on_enlist(&mut self, voter: VoterId, session: SessionId, now: Time) {
+    fn on_enlist(&mut self, voter: VoterId, session: SessionId, alone: bool, now: Time) {
         let is_new = self.been.is_none_or(|been| voter > been);
+        if let Some(been) = self.register.as_ref().map(Register::voter)
+            && self.client.session() == Some(session)
+            && is_new
+            && alone
+        {
+            self.on_retired(been);
+        }
         if self.register.is_none() && self.client.session() == Some(session) && is_new && self.identity.info.keeps {
             let rng = Rng::new(self.rng.bits());
             let versions = self.identity.info.versions;
@@ -420,6 +427,8 @@ impl Member {
 
     fn on_retired(&mut self, voter: VoterId) {
         if let Some(register) = self.register.take_if(|register| register.voter() == voter) {
+            // Who has founded the cluster may never have asked anybody else.
+            self.learn(register.state().voter_hosts());
             self.writes += register.writes() + 1;
             self.out.push(Doing::Write { number: self.writes, write: Write::Remove });
         }

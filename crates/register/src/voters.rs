@@ -28,7 +28,7 @@ pub enum Change {
     Leave,
     /// A learner that will not become a voter.
     Drop(VoterId),
-    /// The leader is not to vote any more, and another one is to see to that.
+    /// The leader is not to vote any more, and another one is to see to it.
     Resign,
 }
 
@@ -50,7 +50,8 @@ pub fn plan(
 ) -> Option<Change> {
     let conf = state.conf();
     if !conf.outgoing.is_empty() {
-        return Some(Change::Leave);
+        // Whoever is only in the old set would end its own office by that.
+        return Some(if conf.voters.contains(&leader) { Change::Leave } else { Change::Resign });
     }
     if let Some(learner) = conf.learners.iter().find(|learner| lost.contains(learner)) {
         return Some(Change::Drop(*learner));

@@ -31,6 +31,9 @@ pub enum Letter {
         voter: VoterId,
         /// For whom it was given out.
         session: SessionId,
+        /// Whether the host has no other seat: whatever voter it still is, it is none any more. A learner that was
+        /// dropped writes to nobody, and would not hear it.
+        alone: bool,
     },
     /// To a voter that is none any more, from one that knows.
     Retired {

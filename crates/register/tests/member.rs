@@ -54,7 +54,7 @@ fn opened(session: SessionId, keeps: bool) -> Member {
 #[test]
 fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
-    let enlist = |voter, session| Letter::Enlist { voter: VoterId::new(voter), session };
+    let enlist = |voter, session| Letter::Enlist { voter: VoterId::new(voter), session, alone: false };
     let mut member = opened(mine, true);
     // A letter for the process before this one, whose file is gone.
     assert_eq!(tell(&mut member, &enlist(5, others)), []);
@@ -73,7 +73,7 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
 #[test]
 fn who_has_no_data_folder_never_becomes_a_voter() {
     let mut member = opened(SessionId::new(3), false);
-    let enlist = Letter::Enlist { voter: VoterId::new(5), session: SessionId::new(3) };
+    let enlist = Letter::Enlist { voter: VoterId::new(5), session: SessionId::new(3), alone: false };
     assert_eq!(tell(&mut member, &enlist), []);
 }
 

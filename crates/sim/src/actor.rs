@@ -45,11 +45,23 @@ pub trait Actor: Sized {
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Takes what the peer wants done out of `buffers`, in the order it was asked for.
-    fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>>;
+    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for. This is no iterator,
+    /// so that a message is not moved through it on its way to the queue.
+    ///
+    /// # Errors
+    /// The first of `carry_out`; then nothing more is done.
+    fn effects<E>(buffers: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E>;
 
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
+
+    /// The peer has crashed while this was being written: nothing of it, all of it or something between is on the disk.
+    fn tear(_disk: &mut Self::Disk, _write: Self::Write, _rng: &mut Rng) {}
+
+    /// The disk is gone, and another is in its place.
+    fn lose(disk: &mut Self::Disk) {
+        *disk = Self::Disk::default();
+    }
 }
 
 /// What a step may know: who, when by the peer's own clock, and chance.
@@ -113,6 +125,14 @@ pub enum Effect<A: Actor> {
         ticket: Ticket,
         /// Which slot, and under which fencing number.
         grant: Grant,
+    },
+    /// This client, which is inside, is told that it may stay until then by its peer's clock, and no longer: also if
+    /// nothing is heard of the peer any more. A client that was told no end leaves when its peer crashes.
+    Until {
+        /// The client, as it was in [`Input::Request`].
+        ticket: Ticket,
+        /// By the clock of its peer.
+        until: Time,
     },
     /// This client was inside and is not any more.
     Lost {

@@ -12,6 +12,9 @@ pub(crate) use clock::Clock;
 /// Five mean round trips of the Sigma paper's networks.
 const CRASH_AFTER: Span = Span::from_secs(1);
 
+/// How long a write to a slow disk may take.
+const SLOWEST_WRITE: Span = Span::from_secs(3);
+
 /// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its
 /// own, but for the first four, which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,8 +42,19 @@ pub struct Faults {
     /// Now and then a peer crashes with all its clients. It restarts after this long on average, with what its disk has
     /// kept.
     pub crashes: Option<Spells>,
+    /// The share of crashes in which another peer crashes at the same moment.
+    pub both: f64,
     /// As `crashes`, but for good: the mean time between two.
     pub deaths: Option<Span>,
+    /// Now and then a peer crashes and its disk is lost; it restarts after this long on average.
+    pub disk_losses: Option<Spells>,
+    /// Now and then everybody crashes at once. Each restarts after this long on average.
+    pub outages: Option<Spells>,
+    /// Now and then a disk is slow: a write takes up to three seconds.
+    pub slow_disks: Option<Spells>,
+    /// Now and then a disk is full: the next write fails, and its peer crashes. It restarts after this long on average, and
+    /// there is room again.
+    pub full_disks: Option<Spells>,
     /// Now and then a peer is frozen: nothing is handled there, and then everything at once.
     pub freezes: Option<Spells>,
     /// Now and then some peers and others do not hear of each other.
@@ -111,6 +125,8 @@ pub(crate) struct Fate {
     partitions: Rng,
     cut_offs: Rng,
     withdrawals: Rng,
+    outages: Rng,
+    disks: Rng,
     clocks: u64,
     /// No partition, freeze, crash or reset begins any more.
     is_calm: bool,
@@ -130,6 +146,9 @@ struct Condition {
     life: u32,
     /// When its last write is done.
     writes_until: Time,
+    slow_until: Time,
+    /// The next write fails.
+    is_full: bool,
 }
 
 impl Fate {
@@ -146,6 +165,8 @@ impl Fate {
             partitions: Rng::stream(seed, 9),
             cut_offs: Rng::stream(seed, 10),
             withdrawals: Rng::stream(seed, 11),
+            outages: Rng::stream(seed, 14),
+            disks: Rng::stream(seed, 15),
             clocks: Rng::stream(seed, 12).bits(),
             is_calm: false,
             partition: (0, Time::ZERO),
@@ -159,11 +180,19 @@ impl Fate {
         self.is_rough
     }
 
-    /// No partition, freeze, crash of a peer or reset begins any more, and the partition is over. Messages go on
-    /// getting lost and coming twice.
+    /// No partition, freeze, crash of a peer or reset begins any more, the partition is over, and disks work. Messages go
+    /// on getting lost and coming twice.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
+        for condition in &mut self.conditions {
+            (condition.slow_until, condition.is_full) = (Time::ZERO, false);
+        }
+    }
+
+    /// From now on messages arrive once, and take as long as their links do.
+    pub fn deliver_all(&mut self) {
+        (self.faults.loss, self.faults.duplication, self.faults.delays) = (0.0, 0.0, None);
     }
 
     /// How many copies of a message arrive: none, one or two.
@@ -254,6 +283,41 @@ impl Fate {
         spell(self.faults.crashes.filter(|_| !self.is_calm)?, &mut self.crashes)
     }
 
+    /// Whether another one crashes at the same moment.
+    pub fn takes_another(&mut self) -> bool {
+        happens(self.faults.both, &mut self.crashes)
+    }
+
+    /// How long until a peer crashes and its disk is lost, and how long it will be down.
+    pub fn next_disk_loss(&mut self) -> Option<(Span, Span)> {
+        spell(self.faults.disk_losses.filter(|_| !self.is_calm)?, &mut self.disks)
+    }
+
+    /// How long until everybody crashes.
+    pub fn next_outage(&mut self) -> Option<Span> {
+        Some(self.outages.exponential(self.faults.outages.filter(|_| !self.is_calm)?.every))
+    }
+
+    /// How long one of those that everybody crashed with will be down.
+    pub fn outage_lasts(&mut self) -> Span {
+        self.faults.outages.map_or(Span::ZERO, |spells| self.outages.exponential(spells.last))
+    }
+
+    /// How long until a disk is slow, and for how long it will be.
+    pub fn next_slow_disk(&mut self) -> Option<(Span, Span)> {
+        spell(self.faults.slow_disks.filter(|_| !self.is_calm)?, &mut self.disks)
+    }
+
+    /// How long until a disk is full.
+    pub fn next_full_disk(&mut self) -> Option<Span> {
+        Some(self.disks.exponential(self.faults.full_disks.filter(|_| !self.is_calm)?.every))
+    }
+
+    /// How long a peer whose disk was full will be down.
+    pub fn full_disk_lasts(&mut self) -> Span {
+        self.faults.full_disks.map_or(Span::ZERO, |spells| self.disks.exponential(spells.last))
+    }
+
     /// How long until a peer crashes for good.
     pub fn next_death(&mut self) -> Option<Span> {
         Some(self.crashes.exponential(self.faults.deaths.filter(|_| !self.is_calm)?))
@@ -283,11 +347,12 @@ impl Fate {
         self.is_calm
     }
 
-    /// A peer has crashed: what it was about to write is lost.
-    pub fn crashed(&mut self, peer: PeerId) {
-        if self.faults.crashes.is_some() {
+    /// A peer has crashed: what comes for it was for another life. Visitors, who never restart, leave no trace.
+    pub fn crashed(&mut self, peer: PeerId, is_resident: bool) {
+        if is_resident {
             let condition = self.condition_mut(peer);
-            (condition.life, condition.writes_until) = (condition.life + 1, Time::ZERO);
+            *condition =
+                Condition { life: condition.life + 1, cut_off_until: condition.cut_off_until, ..Condition::default() };
         }
     }
 
@@ -296,11 +361,24 @@ impl Fate {
         self.condition(peer).life
     }
 
-    /// A peer writes something that takes this long; when it is done, and in which life.
-    pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32) {
+    /// A peer writes something that takes this long on a disk that is as it should be; when it is done, in which life, and
+    /// whether it fails then.
+    pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
+        let is_slow = now < self.condition(peer).slow_until;
+        let takes = if is_slow { self.disks.between(takes, SLOWEST_WRITE) } else { takes };
         let condition = self.condition_mut(peer);
         condition.writes_until = condition.writes_until.max(now) + takes;
-        (condition.writes_until, condition.life)
+        (condition.writes_until, condition.life, condition.is_full)
+    }
+
+    /// The disk of a peer is slow until then.
+    pub fn slow_down(&mut self, peer: PeerId, until: Time) {
+        self.condition_mut(peer).slow_until = until;
+    }
+
+    /// The disk of a peer is full.
+    pub fn fill_up(&mut self, peer: PeerId) {
+        self.condition_mut(peer).is_full = true;
     }
 
     /// A partition begins.
@@ -387,6 +465,8 @@ mod tests {
             (fate.next_crash(), fate.next_death(), fate.next_freeze(), fate.next_partition()),
             Default::default()
         );
+        assert_eq!((fate.next_disk_loss(), fate.next_outage(), fate.takes_another()), Default::default());
+        assert_eq!((fate.next_slow_disk(), fate.next_full_disk()), Default::default());
         fate.entered(Time::ZERO, one);
         assert!(fate.thaws(Time::ZERO, one).is_none() && fate.clock(one).is_none() && !fate.is_rough());
         assert_eq!(format!("{fate:?}"), before);

@@ -7,15 +7,20 @@ use peerlock_base::{PeerId, Rng};
 use crate::actor::Actor;
 
 /// All peers, and what is left of those that crashed.
-#[derive(Debug)]
 pub(crate) struct Hosts<A: Actor> {
     /// Peers 0, 1, 2 …; `None` while they are down.
     residents: Vec<Option<A>>,
-    disks: Vec<A::Disk>,
+    disks: Vec<Storage<A>>,
     /// Peers after them that come, ask once and go, from the oldest that is there to the newest. Those who have gone
     /// leave no trace but behind others who are there, so that memory is bounded by those.
     visitors: VecDeque<Option<A>>,
     gone: usize,
+}
+
+/// The disk of a resident, and what is being written to it, oldest first.
+struct Storage<A: Actor> {
+    disk: A::Disk,
+    under_way: VecDeque<A::Write>,
 }
 
 impl<A: Actor> Hosts<A> {
@@ -32,7 +37,7 @@ impl<A: Actor> Hosts<A> {
     pub fn add(&mut self, actor: A) {
         assert_eq!(self.gone + self.visitors.len(), 0, "residents have the first numbers");
         self.residents.push(Some(actor));
-        self.disks.push(A::Disk::default());
+        self.disks.push(Storage { disk: A::Disk::default(), under_way: VecDeque::new() });
     }
 
     /// The same for a peer that will go again and be forgotten.
@@ -72,14 +77,45 @@ impl<A: Actor> Hosts<A> {
     }
 
     /// What a resident keeps through crashes.
-    pub fn disk(&mut self, peer: PeerId) -> &mut A::Disk {
-        &mut self.disks[peer.index()]
+    pub fn disk(&self, peer: PeerId) -> &A::Disk {
+        &self.disks[peer.index()].disk
+    }
+
+    /// A resident begins to write.
+    pub fn begin_write(&mut self, peer: PeerId, write: A::Write) {
+        self.disks[peer.index()].under_way.push_back(write);
+    }
+
+    /// The oldest write under way is done.
+    pub fn finish_write(&mut self, peer: PeerId) {
+        let Storage { disk, under_way } = &mut self.disks[peer.index()];
+        A::write(disk, under_way.pop_front().expect("what is done was begun"));
+    }
+
+    /// A resident has crashed: of what it was writing, the first may be there, or some of it. Whether it was writing.
+    pub fn tear(&mut self, peer: PeerId, rng: &mut Rng) -> bool {
+        let Some(Storage { disk, under_way }) = self.disks.get_mut(peer.index()) else { return false };
+        let first = std::mem::take(under_way).pop_front();
+        let was_writing = first.is_some();
+        first.into_iter().for_each(|write| A::tear(disk, write, rng));
+        was_writing
+    }
+
+    /// The disk of a resident is gone.
+    pub fn lose_disk(&mut self, peer: PeerId) {
+        A::lose(&mut self.disks[peer.index()].disk);
     }
 
     /// A resident that was down is there again.
     pub fn put_back(&mut self, peer: PeerId, actor: A) {
         let before = self.residents[peer.index()].replace(actor);
         assert!(before.is_none(), "peer {peer} was not down");
+    }
+
+    /// All residents that are not down.
+    pub fn up(&self) -> impl Iterator<Item = PeerId> {
+        let is_up = |(number, resident): (usize, &Option<A>)| resident.is_some().then(|| PeerId::new(number as u64));
+        self.residents.iter().enumerate().filter_map(is_up)
     }
 
     /// How many residents there are, those that are down included.

@@ -31,9 +31,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// The ticket that will be given next.
+    pub(crate) fn next(&self) -> Ticket {
+        Ticket::new(self.gone + self.open.len() as u64 + 1)
+    }
+
     /// Notes a request and gives it the next ticket.
     pub(crate) fn ask(&mut self, peer: PeerId, resource: usize, asked: Time, is_doomed: bool) -> Client {
-        let ticket = Ticket::new(self.gone + self.open.len() as u64 + 1);
+        let ticket = self.next();
         let client = Client { peer, ticket, resource, asked, is_doomed };
         self.open.push_back(Some(client));
         self.waiting += 1;

@@ -1,17 +1,18 @@
-//! The product's own peers, whole: clients, leases, membership, founding and links, under faults.
+//! The product's own peers, whole: clients, sessions, tokens, register, disks and links, under faults.
 
 use std::cell::Cell;
 
 use peerlock_base::{PeerId, Span};
-use peerlock_node::{Guard, Routing};
+use peerlock_node::{Config, Ttl};
 
 use crate::actor::Whole;
+use crate::actor::whole::{Folder, NodeSetting, Role};
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Trace, Watch};
+use crate::watch::{Exclusion, Fencing, InLine, Standstill, Trace, Watch};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -21,14 +22,26 @@ const MOST_LINES: usize = 1_000_000;
 /// One setting of whole nodes, to be tried several times.
 #[derive(Clone, Debug)]
 pub struct Nodes {
-    /// How many peers at first.
-    pub peers: u64,
+    /// How many hosts with a data folder.
+    pub hosts: u64,
+    /// How many further ones without.
+    pub guests: u64,
+    /// A cluster is founded when all hosts have met that have a folder; else the first one founds it.
+    pub expect: bool,
     /// How many slots each resource has.
     pub slots: u32,
+    /// How long a session stands after a renewal.
+    pub session: Ttl,
+    /// How patient nodes are.
+    pub config: Config,
+    /// How long a write to the disk takes on average; exponential.
+    pub disk: Span,
     /// Which clients come when.
     pub visits: Visits,
     /// How long messages take. It must have a place for any number of peers.
     pub network: Network,
+    /// In the end, who asks this much later than another is let in after it; `None` where asking may take any time.
+    pub clearly: Option<Span>,
     /// What goes wrong. Lost messages break connections, and those that come twice are told apart there.
     pub faults: Faults,
     /// How many trials.
@@ -42,59 +55,68 @@ impl Nodes {
     ///
     /// # Errors
     /// A rule was broken.
-    pub fn run<P: Guard, O: Routing>(&self) -> Result<Report, Box<Failure>> {
-        trials::run(&Of::<P, O>(self, std::marker::PhantomData), self.trials, self.seed, |_| {})
+    pub fn run(&self) -> Result<Report, Box<Failure>> {
+        trials::run(self, self.trials, self.seed, |_| {})
     }
 
     /// Every event of the first trial, a line each, and how it ended. The same seed gives the same bytes.
-    pub fn trace<P: Guard, O: Routing>(&self) -> Vec<String> {
-        let setting = Of::<P, O>(self, std::marker::PhantomData);
-        let mut world = setting.world(trials::seed_of(0, self.seed), |rules, ()| (Trace::of_last(MOST_LINES), rules));
+    pub fn trace(&self) -> Vec<String> {
+        let seed = trials::seed_of(0, self.seed);
+        let mut world = self.world(seed, |rules, _| (Trace::of_last(MOST_LINES), rules));
         let end = world.run();
         let lines = world.watch.0.lines().map(String::from);
         lines.chain([format!("{end:?}")]).collect()
     }
+
+    fn role(&self, host: PeerId) -> Role {
+        match host.get() {
+            host if host >= self.hosts => Role::Guest,
+            0 if !self.expect => Role::Founder,
+            _ => Role::Joiner { expect: self.expect.then_some(self.hosts as usize) },
+        }
+    }
 }
 
-/// A setting with its protocol and overlay.
-struct Of<'a, P, O>(&'a Nodes, std::marker::PhantomData<fn() -> (P, O)>);
-
-impl<P: Guard, O: Routing> Setting for Of<'_, P, O> {
-    type Actor = Whole<P, O>;
+impl Setting for Nodes {
+    type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Exclusion, Fencing);
-    type Counts = ();
+    type Rules = (Exclusion, Fencing, InLine);
+    type Counts = (Standstill,);
 
-    fn world<W: Watch<Whole<P, O>>>(
+    fn world<W: Watch<Whole>>(
         &self,
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Whole<P, O>, InVisits, W> {
-        let &Nodes { peers, slots, visits, ref network, faults, .. } = self.0;
+    ) -> World<'_, Whole, InVisits, W> {
+        let &Self { slots, visits, faults, session, config, disk, .. } = self;
         let resources = visits.resources;
-        let rules = (Exclusion::new(resources, slots, false), Fencing::new(resources, slots, false));
+        let hosts = self.hosts + self.guests;
+        let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
+        let rules =
+            (Exclusion::new(resources, slots, false), Fencing::new(resources, slots, false), InLine::new(clearly));
         let lives = Cell::new(0);
-        let make = move |me: PeerId, (): &()| {
+        let make = move |me: PeerId, folder: &Folder| {
             lives.set(lives.get() + 1);
-            Whole::new(me, lives.get(), seed, slots)
+            Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots, session, config })
         };
         let setup = Setup {
-            latency: network.latency(peers as usize, seed),
+            latency: self.network.latency(hosts as usize, seed),
             links: Links::Ordered,
             faults,
             seed,
             is_lenient: true,
-            disk: Span::ZERO,
+            disk,
             make: Box::new(make),
         };
-        let mut world = World::new(setup, InVisits::new(visits, seed), watch(rules, ()));
-        for _ in 0..peers {
+        let mut world =
+            World::new(setup, InVisits::new(visits, seed), watch(rules, (Standstill::new(resources, slots),)));
+        for _ in 0..hosts {
             world.add_new();
         }
         world
     }
 
     fn resources(&self) -> usize {
-        self.0.visits.resources
+        self.visits.resources
     }
 }

@@ -11,11 +11,13 @@ mod costs;
 mod exclusion;
 mod fencing;
 mod idle;
+mod in_line;
 mod memory;
 mod messages;
 mod order;
 mod per_round;
 mod resets;
+mod standstill;
 mod structure;
 mod trace;
 mod waits;
@@ -25,11 +27,13 @@ pub use costs::{Cost, Costs};
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;
 pub use idle::Idle;
+pub use in_line::InLine;
 pub use memory::Memory;
 pub use messages::Messages;
 pub use order::Order;
 pub use per_round::{PerRound, Received, Round};
 pub use resets::Resets;
+pub use standstill::Standstill;
 pub use structure::Structure;
 pub use trace::Trace;
 pub use waits::{Flow, Waits};
@@ -111,6 +115,8 @@ pub enum Mark<'a> {
     Round(&'a [PeerId]),
     /// A client did not ask, since another client of its peer has the resource or waits for it.
     Skipped,
+    /// Nothing has gone wrong for a while, and nothing will any more.
+    Quiet,
     /// The last round is over, and everybody leaves. These peers took part.
     Drain(&'a [PeerId]),
 }
@@ -193,6 +199,7 @@ macro_rules! watch_together {
 #[allow(non_snake_case, reason = "the macro names each watcher after its type")]
 mod together {
     use super::{Actor, Broken, Client, Grant, Ledger, Mark, PeerId, Sheet, Time, Watch};
+    watch_together!(B);
     watch_together!(B C);
     watch_together!(B C D);
     watch_together!(B C D E);

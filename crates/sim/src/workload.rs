@@ -12,7 +12,7 @@ pub use closed::{Closed, ClosedLoop};
 pub use hold::{Hold, HoldError};
 pub use poisson::{OpenWorkload, Poisson};
 pub use rounds::{InRounds, Load, Plan};
-pub use visits::{Churn, InVisits, Visits};
+pub use visits::{InVisits, Visits};
 
 use crate::actor::Actor;
 use crate::ledger::Client;
@@ -47,6 +47,14 @@ pub trait Workload<A: Actor>: Sized {
 
     /// A peer has crashed, for good or to restart.
     fn on_down<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
+
+    /// Whether a peer may be lost for good, or its disk.
+    fn may_lose<W: Watch<A>>(_world: &World<'_, A, Self, W>, _peer: PeerId) -> bool {
+        true
+    }
+
+    /// A peer, or its disk, is about to be lost for good.
+    fn on_losing<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) {}
 
     /// A peer has crashed for good, by chance: another may come in its place.
     fn on_death<W: Watch<A>>(_world: &mut World<'_, A, Self, W>, _peer: PeerId) -> Result<(), Broken> {

@@ -22,7 +22,10 @@
 //! Random streams of a run: 0 workload, 1 network, 2 peers, 3 faults as they were first, 4 and 5 rounds, 6 to 12
 //! further faults, 13 disks. A fault that is off draws nothing, so a run without it keeps its numbers.
 
+mod trouble;
+
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,11 +62,14 @@ enum Event<A: Actor, E> {
         peer: PeerId,
         ticket: Ticket,
     },
+    /// The oldest write of this peer is done, or has failed.
     Written {
         peer: PeerId,
         life: u32,
-        write: A::Write,
+        fails: bool,
     },
+    /// What a client was last told of its end may have come.
+    End(Ticket),
     Workload(E),
     /// The peer of this client crashes, if it still waits or is inside.
     CrashOf {
@@ -81,6 +87,14 @@ enum Fault {
     Crash(Span),
     /// Somebody crashes for good.
     Death,
+    /// Somebody crashes, and is down for this long; the disk is lost.
+    DiskLoss(Span),
+    /// Everybody crashes.
+    Outage,
+    /// Somebody's disk is slow for this long.
+    SlowDisk(Span),
+    /// Somebody's disk is full.
+    FullDisk,
     /// Somebody is frozen for this long.
     Freeze(Span),
     /// A partition begins that lasts this long.
@@ -143,6 +157,10 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     queue: Queue<Event<A, L::Event>>,
     ledger: Ledger,
     inside: Vec<Client>,
+    /// What those were told who are inside and were told an end.
+    ends: BTreeMap<Ticket, End>,
+    /// There are such: they leave by themselves, and their peers may not know yet.
+    tells_ends: bool,
     timers: Timers<A::Timer>,
     now: Time,
     events: u64,
@@ -158,6 +176,15 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     has_come_to_rest: bool,
 }
 
+/// What a client that is inside was told.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// When it must be out, unless it is told a later end.
+    at: Time,
+    /// Its peer has crashed. Nobody can tell it anything any more, and it stays until its end.
+    is_orphan: bool,
+}
+
 /// What became of clients and peers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
@@ -169,6 +196,14 @@ struct Tally {
     restarted: u64,
     resets: u64,
     strange: u64,
+    frozen: u64,
+    parted: u64,
+    outages: u64,
+    disks_lost: u64,
+    disks_slow: u64,
+    disks_full: u64,
+    torn: u64,
+    orphans: u64,
 }
 
 impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
@@ -185,6 +220,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             queue: Queue::with_capacity(1024),
             ledger: Ledger::default(),
             inside: Vec::new(),
+            ends: BTreeMap::new(),
+            tells_ends: false,
             timers: Timers::new(),
             now: Time::ZERO,
             events: 0,
@@ -212,10 +249,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
 
     fn play(&mut self) -> Result<(), Broken> {
         L::start(self)?;
-        match self.fate.quiet() {
-            Span::ZERO => self.strike(Fault::First)?,
-            quiet => self.fault(quiet, Fault::First),
-        }
+        self.first_fault()?;
         let most = MOST_FOR_ALL + MOST_FOR_EACH * self.hosts.residents();
         while let Some((at, event)) = self.queue.pop() {
             if L::is_over(self, at) {
@@ -234,16 +268,24 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// What this run, with this many resources, leaves behind.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
-        let Tally { asked, lost, refused, withdrawn, crashed, restarted, resets, strange } = self.tally;
+        let tally = self.tally;
         for (name, count) in [
-            ("asked", asked),
-            ("lost", lost),
-            ("refused", refused),
-            ("withdrawn", withdrawn),
-            ("crashed", crashed),
-            ("restarted", restarted),
-            ("resets", resets),
-            ("strange", strange),
+            ("asked", tally.asked),
+            ("lost", tally.lost),
+            ("refused", tally.refused),
+            ("withdrawn", tally.withdrawn),
+            ("crashed", tally.crashed),
+            ("restarted", tally.restarted),
+            ("resets", tally.resets),
+            ("strange", tally.strange),
+            ("frozen", tally.frozen),
+            ("parted", tally.parted),
+            ("outages", tally.outages),
+            ("disks lost", tally.disks_lost),
+            ("disks slow", tally.disks_slow),
+            ("disks full", tally.disks_full),
+            ("writes torn", tally.torn),
+            ("orphans", tally.orphans),
         ] {
             sheet.numbers.sum(name, count);
         }
@@ -276,13 +318,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 None => Ok(()),
             },
             Event::Leave { ticket, .. } => self.leave(ticket),
-            Event::Written { peer, life, write } => {
-                if life != self.fate.life_of(peer) {
-                    return Ok(());
-                }
-                A::write(self.hosts.disk(peer), write);
+            Event::Written { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Written { peer, fails: true, .. } => self.write_fails(peer),
+            Event::Written { peer, .. } => {
+                self.hosts.finish_write(peer);
                 self.step(peer, Input::Written)
             }
+            Event::End(ticket) => self.end(ticket),
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
@@ -315,9 +357,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
         let mut buffers = take(&mut self.buffers);
         actor.step(input, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
-        for effect in A::effects(&mut buffers) {
-            self.carry_out(peer, effect)?;
-        }
+        A::effects(&mut buffers, |effect| match effect {
+            Effect::Send { to, message } => self.send(peer, to, message),
+            effect => self.carry_out(peer, effect),
+        })?;
         self.buffers = buffers;
         match self.hosts.get(peer) {
             Some(actor) => self.watch.after_step(self.now, peer, actor),
@@ -329,12 +372,17 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         match effect {
             Effect::Send { to, message } => self.send(peer, to, message),
             Effect::Grant { ticket, grant } => self.enter(peer, ticket, grant),
+            Effect::Until { ticket, until } => {
+                self.tell_end(peer, ticket, until);
+                Ok(())
+            }
             Effect::Lost { ticket } => match self.take_inside(ticket).filter(|client| client.peer == peer) {
                 Some(client) => {
                     self.tally.lost += 1;
                     self.watch.on_leave(self.now, &client)?;
                     L::on_over(self, &client, Over::Lost)
                 }
+                None if self.tells_ends => Ok(()),
                 None => Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not")),
             },
             Effect::Refused { ticket } => match self.ledger.strike(ticket).filter(|client| client.peer == peer) {
@@ -355,8 +403,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Effect::Write(write) => {
                 let takes = self.disk_rng.exponential(self.disk);
-                let (at, life) = self.fate.write(self.now, peer, takes);
-                self.queue.push(at, Event::Written { peer, life, write });
+                let (at, life, fails) = self.fate.write(self.now, peer, takes);
+                self.hosts.begin_write(peer, write);
+                self.queue.push(at, Event::Written { peer, life, fails });
                 Ok(())
             }
             Effect::Note(note) => {
@@ -371,18 +420,24 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
+    #[inline]
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.watch.on_send(self.now, from, to, &message)?;
-        let copies = self.fate.copies(self.now, from, to);
-        if copies == 2 {
-            self.carry(from, to, message.clone());
-        }
-        if copies > 0 {
-            self.carry(from, to, message);
+        match self.fate.copies(self.now, from, to) {
+            0 => {}
+            1 => self.carry(from, to, message),
+            _ => self.carry_twice(from, to, message),
         }
         Ok(())
     }
 
+    #[cold]
+    fn carry_twice(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        self.carry(from, to, message.clone());
+        self.carry(from, to, message);
+    }
+
+    #[inline]
     fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
         let delay = self.fate.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
@@ -405,6 +460,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     }
 
     fn take_inside(&mut self, ticket: Ticket) -> Option<Client> {
+        if !self.ends.is_empty() {
+            self.ends.remove(&ticket);
+        }
         let at = self.inside.iter().position(|client| client.ticket == ticket)?;
         Some(self.inside.swap_remove(at))
     }
@@ -421,90 +479,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.watch.on_reset(self.now, peer)?;
         let incarnation = self.fate.incarnation(self.now, peer, self.tally.resets);
         self.step(peer, Input::Reset { incarnation })
-    }
-
-    fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
-        match fault {
-            // It was in line when everything calmed down.
-            Fault::Crash(_) | Fault::Death | Fault::Freeze(_) | Fault::Partition(_) if self.fate.is_calm() => Ok(()),
-            Fault::First => {
-                self.next_crash();
-                self.next_death();
-                self.next_freeze();
-                self.next_partition();
-                Ok(())
-            }
-            Fault::Crash(down) => {
-                self.next_crash();
-                let Some(peer) = self.hosts.any(self.fate.victims()) else { return Ok(()) };
-                self.queue.push(self.now + down, Event::Restart(peer));
-                self.tally.crashed += 1;
-                self.crash(peer)
-            }
-            Fault::Death => {
-                self.next_death();
-                match self.hosts.any(self.fate.victims()) {
-                    Some(peer) => self.crash_by_chance(peer),
-                    None => Ok(()),
-                }
-            }
-            Fault::Freeze(last) => {
-                self.next_freeze();
-                if let Some(peer) = self.hosts.any(self.fate.victims()) {
-                    self.fate.freeze(self.now, peer, last);
-                }
-                Ok(())
-            }
-            Fault::Partition(last) => {
-                self.next_partition();
-                self.fate.part(self.now + last);
-                Ok(())
-            }
-        }
-    }
-
-    fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
-        self.tally.restarted += 1;
-        self.timers.forget(peer);
-        let actor = (self.make)(peer, self.hosts.disk(peer));
-        self.hosts.put_back(peer, actor);
-        L::on_restarted(self, peer)
-    }
-
-    /// A peer crashes for good, and the workload may put another in its place.
-    fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
-        self.tally.crashed += 1;
-        self.crash(peer)?;
-        L::on_death(self, peer)
-    }
-
-    fn fault(&mut self, after: Span, fault: Fault) {
-        self.faults_to_come += 1;
-        self.queue.push(self.now + after, Event::Fault(fault));
-    }
-
-    fn next_crash(&mut self) {
-        if let Some((after, down)) = self.fate.next_crash() {
-            self.fault(after, Fault::Crash(down));
-        }
-    }
-
-    fn next_death(&mut self) {
-        if let Some(after) = self.fate.next_death() {
-            self.fault(after, Fault::Death);
-        }
-    }
-
-    fn next_freeze(&mut self) {
-        if let Some((after, last)) = self.fate.next_freeze() {
-            self.fault(after, Fault::Freeze(last));
-        }
-    }
-
-    fn next_partition(&mut self) {
-        if let Some((after, last)) = self.fate.next_partition() {
-            self.fault(after, Fault::Partition(last));
-        }
     }
 }
 
@@ -595,6 +569,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.thaws(self.now, peer)
     }
 
+    /// The ticket of whoever asks next.
+    pub fn next_ticket(&self) -> Ticket {
+        self.ledger.next()
+    }
+
     /// A client of this peer asks for a resource.
     pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
         if self.hosts.get(peer).is_none() {
@@ -621,6 +600,9 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// A client leaves, or withdraws if it still waits. Nothing happens if it is neither inside nor waiting.
     pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
+        if self.ends.get(&ticket).is_some_and(|end| end.is_orphan) {
+            return Ok(());
+        }
         let (client, over) = if let Some(client) = self.take_inside(ticket) {
             self.watch.on_leave(self.now, &client)?;
             (client, Over::Left)
@@ -633,29 +615,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         };
         self.step(client.peer, Input::Release { resource: client.resource, ticket })?;
         L::on_over(self, &client, over)
-    }
-
-    /// A peer is never heard of again, nor are its clients; unless it restarts.
-    pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
-        if self.hosts.remove(peer).is_none() {
-            return Ok(());
-        }
-        self.fate.crashed(peer);
-        L::on_down(self, peer);
-        let is_here = |client: &&Client| client.peer == peer;
-        let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
-        for client in waiting {
-            self.ledger.strike(client.ticket);
-            self.watch.on_give_up(self.now, &client)?;
-            L::on_over(self, &client, Over::Crashed)?;
-        }
-        let inside: Vec<Client> = self.inside.iter().filter(is_here).copied().collect();
-        for client in inside {
-            self.take_inside(client.ticket);
-            self.watch.on_leave(self.now, &client)?;
-            L::on_over(self, &client, Over::Crashed)?;
-        }
-        self.watch.on_crash(self.now, peer)
     }
 
     /// Tells a peer something that only its kind of peer understands.
@@ -680,6 +639,16 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// Nobody crashes, freezes, forgets or is parted from others any more.
     pub fn calm_down(&mut self) {
         self.fate.calm_down();
+    }
+
+    /// From now on messages arrive once, and take as long as their links do.
+    pub fn deliver_all(&mut self) {
+        self.fate.deliver_all();
+    }
+
+    /// What a resident keeps through crashes.
+    pub fn disk(&self, peer: PeerId) -> &A::Disk {
+        self.hosts.disk(peer)
     }
 
     /// Whether anything can go wrong at random.

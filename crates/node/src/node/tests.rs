@@ -32,6 +32,8 @@ struct World {
     epochs: u64,
     dials: BTreeSet<(u64, u64)>,
     cut: BTreeSet<u64>,
+    /// Connections that were hung up; tried again when time passes.
+    hung_up: BTreeSet<(u64, u64)>,
     frozen: BTreeSet<u64>,
     queue: VecDeque<(u64, Input)>,
 }
@@ -39,7 +41,6 @@ struct World {
 fn address(number: u64) -> String {
     format!("host{number}:1")
 }
-
 
 impl World {
     fn new() -> Self {
@@ -50,6 +51,7 @@ impl World {
             epochs: 0,
             dials: BTreeSet::new(),
             cut: BTreeSet::new(),
+            hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             queue: VecDeque::new(),
         }
@@ -132,7 +134,13 @@ impl World {
             let pair = (from.min(to), from.max(to));
             let alive = |number: &u64| self.machines.get(number).is_some_and(|it| it.node.is_some());
             let apart = self.cut.contains(&from) != self.cut.contains(&to);
-            if from == to || self.up.contains_key(&pair) || !alive(&from) || !alive(&to) || apart {
+            if from == to
+                || self.up.contains_key(&pair)
+                || self.hung_up.contains(&pair)
+                || !alive(&from)
+                || !alive(&to)
+                || apart
+            {
                 continue;
             }
             self.epochs += 1;
@@ -171,7 +179,7 @@ impl World {
                 Effect::HangUp(to) => {
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if let Some(epoch) = self.up.remove(&pair) {
-                        self.dials.retain(|(from, dialled)| (*from.min(dialled), *from.max(dialled)) != pair);
+                        self.hung_up.insert(pair);
                         for (at, peer) in [(number, *to), (to.get(), PeerId::new(number))] {
                             let why = "hung up".to_owned();
                             self.queue.push_back((at, Input::Net(NetEvent::Down { peer, epoch, why })));
@@ -224,6 +232,7 @@ impl World {
 
     fn run(&mut self, span: Span) {
         let end = self.now + span;
+        self.hung_up.clear();
         loop {
             let awake = self.machines.iter().filter(|(number, _)| !self.frozen.contains(number));
             let next = awake.filter_map(|(number, it)| Some((it.node.as_ref()?.next_wake()?, *number))).min();
@@ -329,4 +338,346 @@ fn whoever_joins_shares_the_line() {
     let again = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, again) > last, "a minute later everybody still has its session");
     assert_eq!(world.node(1).counters().sessions_lost, 0);
+}
+
+#[test]
+fn two_clusters_refuse_each_other_with_both_ids() {
+    let mut world = World::new();
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.start(2, Origin::Founds(OTHER), &[1]);
+    (0..3).for_each(|_| world.run(Span::from_secs(2)));
+    for (number, ours, theirs) in [(1, CLUSTER, OTHER), (2, OTHER, CLUSTER)] {
+        let is_told = |effect: &&Effect| match effect {
+            Effect::Notice(Notice::OtherCluster { ours: a, theirs: b, .. }) => (*a, *b) == (ours, theirs),
+            _ => false,
+        };
+        assert_eq!(world.heard(number).iter().filter(is_told).count(), 1, "{number}: {:?}", world.heard(number));
+        assert!(world.node(number).trouble().is_none(), "each goes on for itself");
+    }
+    let both = [1, 2].map(|number| (number, world.acquire(number, wanted("r"))));
+    assert!(both.into_iter().all(|(number, ticket)| world.fencing(number, ticket).is_some()));
+}
+
+#[test]
+fn nobody_hears_of_a_cluster_whose_file_is_not_written() {
+    let mut world = World::new();
+    world.start(2, Origin::Seeks { expect: None }, &[1]);
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.kill(1);
+    let machine = world.machines.get_mut(&1).unwrap();
+    (machine.slow_disk, machine.file, machine.cluster) = (true, None, None);
+    world.kill(2);
+    world.start(2, Origin::Seeks { expect: None }, &[1]);
+    world.machines.get_mut(&2).unwrap().cluster = None;
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.run(Span::from_secs(11));
+    assert_eq!(world.machines[&2].cluster, None);
+    assert!(world.heard(2).contains(&Effect::NotJoined));
+    let number = world.machines.get_mut(&1).unwrap().unwritten.pop_front().expect("it writes its file");
+    world.machines.get_mut(&1).unwrap().slow_disk = false;
+    world.input(1, Input::Written(number));
+    world.run(Span::from_secs(3));
+    assert_eq!(world.machines[&2].cluster, Some(CLUSTER));
+    assert!(world.heard(2).contains(&Effect::Joined));
+}
+
+#[test]
+fn of_those_who_expect_each_other_one_founds_when_all_have_met() {
+    let mut world = World::new();
+    let seeks = |number: u128| Origin::Seeks { expect: Some((3, ClusterId::new(number))) };
+    world.start(2, seeks(2), &[1, 2, 3]);
+    world.start(3, seeks(3), &[1, 2, 3]);
+    world.run(Span::from_secs(60));
+    assert!(world.machines.values().all(|machine| machine.cluster.is_none()), "one is missing");
+    world.start(1, seeks(1), &[1, 2, 3]);
+    world.run(Span::from_secs(5));
+    for number in 1..=3 {
+        assert_eq!(world.machines[&number].cluster, Some(ClusterId::new(1)));
+        assert!(world.heard(number).contains(&Effect::Joined), "{number}");
+    }
+    // Who comes later finds it, and founds none.
+    world.start(4, seeks(4), &[2]);
+    world.run(Span::from_secs(5));
+    assert_eq!(world.machines[&4].cluster, Some(ClusterId::new(1)));
+}
+
+/// A2 of the faults that were found: it was a cluster of its own, and let a second one in.
+#[test]
+fn the_first_machine_starts_again_and_is_in_the_same_cluster() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, wanted("r"));
+    let before = world.fencing(2, holder).expect("nobody else wants it");
+    world.kill(1);
+    world.split(&[1]);
+    world.restart(1);
+    world.run(Span::from_secs(2));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(10));
+    assert_eq!(world.fencing(1, waits), None, "alone it grants nothing");
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    assert_eq!((world.fencing(1, waits), world.fencing(2, holder)), (None, Some(before)));
+    world.input(2, Input::Release { call: None, ticket: holder });
+    assert!(world.fencing(1, waits) > Some(before));
+}
+
+#[test]
+fn all_start_again_and_numbers_go_on() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, Wanted { slots: Some(2), ..wanted("r") });
+    let before = world.fencing(3, holder);
+    (1..=3).for_each(|number| world.kill(number));
+    world.run(Span::from_secs(1));
+    (1..=3).for_each(|number| world.restart(number));
+    world.run(Span::from_secs(5));
+    let waits = world.acquire(2, Wanted { slots: Some(2), ..wanted("r") });
+    assert_eq!(world.fencing(2, waits), None, "the former process's client may still be inside");
+    world.run(Span::from_secs(20));
+    assert!(world.fencing(2, waits) > before, "its session is over");
+    let wrong = world.acquire(1, Wanted { slots: Some(3), ..wanted("r") });
+    let mismatch = Error::SlotsMismatch { name: "r".parse().unwrap(), has: 2, asked: 3 };
+    assert_eq!(world.ended(1, wrong), Some(&mismatch));
+}
+
+#[test]
+fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, wanted("r"));
+    let waits = world.acquire(1, wanted("r"));
+    let (before, until) = world.node(3).grant(holder).map(|(grant, until)| (grant.fencing, until)).unwrap();
+    world.frozen.insert(3);
+    world.run(Span::from_secs(14));
+    assert!(world.now < until || world.fencing(1, waits).is_none(), "its end has not come");
+    world.run(Span::from_secs(6));
+    assert!(world.fencing(1, waits) > Some(before), "the register has ended the session");
+    assert!(world.now >= until, "and not before the end that its client was told");
+    world.frozen.clear();
+    world.settle();
+    world.run(Span::from_secs(5));
+    assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
+    let heard: Vec<&Effect> = world
+        .heard(3)
+        .iter()
+        .filter(|it| matches!(it, Effect::Lost(_) | Effect::Ended(..) | Effect::Notice(_)))
+        .collect();
+    assert!(
+        matches!(heard[..], [Effect::Lost(_), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
+        "{heard:?}"
+    );
+    // It goes on under the next session.
+    let again = world.acquire(3, wanted("r"));
+    world.input(1, Input::Release { call: None, ticket: waits });
+    assert!(world.fencing(3, again).is_some());
+}
+
+#[test]
+fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_again() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, wanted("r"));
+    let waits = world.acquire(3, wanted("r"));
+    let elsewhere = world.acquire(2, wanted("r"));
+    world.split(&[3]);
+    let until = world.node(3).grant(holder).unwrap().1;
+    let mut lost = None;
+    for _ in 0..200 {
+        world.run(Span::from_millis(100));
+        if lost.is_none() && world.heard(3).contains(&Effect::Lost(holder)) {
+            lost = Some(world.now);
+        }
+        if world.fencing(2, elsewhere).is_some() {
+            break;
+        }
+    }
+    assert!(world.fencing(2, elsewhere).is_some());
+    let lost = lost.expect("it was told to stop");
+    assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace before the end");
+    assert!(world.now >= until, "and the next one is inside only after that end");
+    assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
+    assert_eq!(world.ended(3, waits), None);
+    let Some(Error::NoMajority { missing, .. }) = world.node(3).trouble() else { panic!("there is no session") };
+    let names: Vec<&str> = missing.iter().map(|it| &it.name[..]).collect();
+    assert_eq!(names, ["host1", "host2"]);
+    world.split(&[]);
+    world.run(Span::from_secs(3));
+    world.input(2, Input::Release { call: None, ticket: elsewhere });
+    assert!(world.fencing(3, waits).is_some());
+}
+
+#[test]
+fn what_waits_for_a_majority_in_vain_is_told_who_is_missing() {
+    let mut world = World::of(3);
+    world.kill(1);
+    world.kill(2);
+    world.run(Span::from_secs(20));
+    let waits = world.acquire(3, wanted("r"));
+    let tries = world.acquire(3, Wanted { wait: Wait::Try, ..wanted("r") });
+    world.run(Span::from_secs(6));
+    assert!(matches!(world.ended(3, tries), Some(Error::NoMajority { missing, .. }) if missing.len() == 2));
+    assert_eq!(world.ended(3, waits), None);
+    world.run(Span::from_secs(30));
+    assert!(matches!(world.ended(3, waits), Some(Error::NoMajority { .. })));
+    assert!(world.heard(3).iter().any(|it| matches!(it, Effect::Notice(Notice::NoMajority { .. }))));
+}
+
+#[test]
+fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
+    for dies in 1..=3 {
+        let mut world = World::of(3);
+        let holder = world.acquire(dies, wanted("r"));
+        let before = world.fencing(dies, holder);
+        let others: Vec<_> = (1..=3).filter(|it| *it != dies).map(|it| (it, world.acquire(it, wanted("r")))).collect();
+        let until = world.node(dies).grant(holder).unwrap().1;
+        world.run(Span::from_secs(1));
+        world.kill(dies);
+        while world.now < until {
+            assert!(others.iter().all(|(number, ticket)| world.fencing(*number, *ticket).is_none()));
+            world.run(Span::from_millis(100));
+        }
+        // A new leader counts from its own election.
+        world.run(Span::from_secs(5));
+        for (number, ticket) in others {
+            assert!(world.fencing(number, ticket) > before, "{number} after {dies}");
+            world.input(number, Input::Release { call: None, ticket });
+        }
+    }
+}
+
+#[test]
+fn who_leaves_in_good_order_is_not_waited_for() {
+    for leaves in 1..=3 {
+        let mut world = World::of(3);
+        let holder = world.acquire(leaves, wanted("r"));
+        let others: Vec<_> =
+            (1..=3).filter(|it| *it != leaves).map(|it| (it, world.acquire(it, wanted("r")))).collect();
+        world.input(leaves, Input::Drain);
+        assert!(world.heard(leaves).contains(&Effect::Lost(holder)));
+        assert!(!world.heard(leaves).contains(&Effect::Drained));
+        world.input(leaves, Input::Release { call: None, ticket: holder });
+        assert!(world.heard(leaves).contains(&Effect::Drained));
+        assert!(world.fencing(others[0].0, others[0].1).is_some());
+        world.input(leaves, Input::Leave);
+        world.run(Span::from_millis(400));
+        assert!(world.heard(leaves).contains(&Effect::Left), "{leaves}");
+        world.kill(leaves);
+        world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
+        world.run(Span::from_secs(3));
+        assert!(world.fencing(others[1].0, others[1].1).is_some(), "{leaves} has left, and took nothing with it");
+    }
+}
+
+fn detached(name: &str) -> Wanted {
+    Wanted { detached: Some("grant-7".into()), kept: false, ttl: Span::from_secs(60), ..wanted(name) }
+}
+
+#[test]
+fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_next() {
+    for releases in [false, true] {
+        let mut world = World::of(3);
+        let holder = world.acquire(3, detached("r"));
+        let before = world.fencing(3, holder).expect("it was free");
+        world.kill(3);
+        let waits = world.acquire(1, wanted("r"));
+        world.run(Span::from_secs(30));
+        assert_eq!(world.fencing(1, waits), None, "it has an end of its own");
+        world.restart(3);
+        world.run(Span::from_secs(3));
+        let returned = world.heard(3).iter().find_map(|effect| match effect {
+            Effect::Returned { ticket, note, grant, .. } if note == "grant-7" => Some((*ticket, grant.fencing)),
+            _ => None,
+        });
+        let (ticket, fencing) = returned.expect("the register knows it");
+        assert_eq!(fencing, before);
+        world.input(3, Input::Renew { call: 5, ticket });
+        let Some(Ok(Answer::Renewed(until))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+        let until = *until;
+        assert_eq!(until, world.now + Span::from_secs(60));
+        if releases {
+            world.input(3, Input::Release { call: Some(6), ticket });
+            assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+            world.run(Span::from_secs(1));
+        } else {
+            while world.now + Span::from_millis(100) < until {
+                assert_eq!(world.fencing(1, waits), None, "it was renewed");
+                world.run(Span::from_millis(100));
+            }
+            world.run(Span::from_secs(10));
+        }
+        assert!(world.fencing(1, waits) > Some(before), "releases: {releases}");
+    }
+}
+
+#[test]
+fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.run(Span::from_secs(20));
+    assert!(world.fencing(3, holder).is_some() && world.node(3).trouble().is_some());
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Err(Error::NoMajority { .. }))));
+    world.split(&[]);
+    world.run(Span::from_secs(3));
+    world.input(3, Input::Renew { call: 6, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))));
+    let waits = world.acquire(1, wanted("r"));
+    world.input(3, Input::Drain);
+    assert!(world.heard(3).contains(&Effect::Drained), "it need not go");
+    world.input(3, Input::Leave);
+    world.run(Span::from_secs(30));
+    assert_eq!(world.fencing(1, waits), None);
+    world.run(Span::from_secs(40));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+#[test]
+fn what_people_see() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, Wanted { label: "backup".into(), ..wanted("r") });
+    world.acquire(3, Wanted { label: "waits".into(), ..wanted("r") });
+    world.input(1, Input::Show { call: 5, name: "r".parse().unwrap() });
+    let Some(Ok(Answer::Shown(details))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
+    assert_eq!((details.slots, details.holders.len(), details.queue.len()), (1, 1, 1));
+    assert_eq!((&details.holders[0].host[..], details.holders[0].free), ("host2", false));
+    let client = details.holders[0].client.as_ref().expect("its peer has told");
+    assert_eq!((&client.label[..], client.fencing), ("backup", world.fencing(2, holder)));
+    assert!(client.ends.is_some_and(|ends| ends <= std::time::Duration::from_secs(15)));
+    assert_eq!(details.queue[0].client.as_ref().unwrap().label, "waits");
+    world.input(1, Input::Show { call: 5, name: "s".parse().unwrap() });
+    assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
+    world.input(3, Input::List { call: 6, after: None });
+    let Some(Ok(Answer::Listed(all))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert_eq!(
+        all.iter().map(|it| (it.name.as_str(), it.slots, it.waiting_here)).collect::<Vec<_>>(),
+        [("r", Some(1), 1)]
+    );
+    world.input(3, Input::Look { call: 7 });
+    let Some(Ok(Answer::Seen(seen))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert_eq!(seen.cluster, CLUSTER.to_string());
+    let mut names: Vec<_> = seen.peers.iter().map(|it| (&it.name[..], it.up, it.session.is_some())).collect();
+    names.sort_unstable();
+    assert_eq!(names, [("host1", true, true), ("host2", true, true), ("host3", true, true)]);
+    assert_eq!(seen.peers.iter().filter(|it| it.voter == crate::Voter::Leads).count(), 1);
+    assert_eq!(world.machines[&3].members, [address(1), address(2)]);
+}
+
+#[test]
+fn slots_are_changed_and_holders_are_forced_out() {
+    let mut world = World::of(2);
+    let holder = world.acquire(2, wanted("r"));
+    let waits = world.acquire(1, wanted("r"));
+    let third = world.acquire(1, wanted("r"));
+    world.input(1, Input::Resize { call: 5, name: "r".parse().unwrap(), slots: 2 });
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Resized)));
+    assert!(world.fencing(1, waits).is_some() && world.fencing(1, third).is_none());
+    world.input(1, Input::Resize { call: 6, name: "r".parse().unwrap(), slots: 1 });
+    let fencing = world.fencing(1, waits);
+    world.input(1, Input::Release { call: None, ticket: waits });
+    assert_eq!(world.fencing(1, third), None, "there is only one slot again");
+    world.input(1, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(2) });
+    world.run(Span::from_secs(1));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Expelled)));
+    assert!(matches!(world.ended(2, holder), Some(Error::Revoked { .. })));
+    assert!(world.fencing(1, third) > fencing);
+    world.input(1, Input::Expel { call: 8, name: "s".parse().unwrap(), peer: PeerId::new(2) });
+    assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
 }

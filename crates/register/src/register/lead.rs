@@ -366,7 +366,8 @@ impl Register {
         let seats = learners.filter_map(|voter| self.state.seats().get(voter).map(|seat| (*voter, *seat)));
         for (voter, seat) in seats.collect::<Vec<_>>() {
             if let Some(session) = seat.session {
-                self.send(seat.host, Letter::Enlist { voter, session });
+                let alone = self.state.seats().values().filter(|it| it.host == seat.host).count() == 1;
+                self.send(seat.host, Letter::Enlist { voter, session, alone });
             }
         }
     }

@@ -131,7 +131,9 @@ impl Resource {
     /// number.
     pub fn detached_before(&self) -> Vec<(u32, u64)> {
         let before = self.detached.iter().filter(|(_, grant)| grant.generation < self.generation);
-        before.map(|(&fencing, grant)| (grant.slot, fencing)).chain(self.expired().map(|(f, s)| (s, f))).collect()
+        let before = before.map(|(&fencing, grant)| (grant.slot, fencing));
+        let all: BTreeSet<(u32, u64)> = before.chain(self.expired().map(|(fencing, slot)| (slot, fencing))).collect();
+        all.into_iter().collect()
     }
 
     /// Those of them that are over: fencing number and slot.

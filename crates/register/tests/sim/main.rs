@@ -6,6 +6,7 @@
 mod disk;
 mod setting;
 mod watch;
+mod words;
 mod world;
 
 use peerlock_register::Sabotage;
@@ -66,7 +67,9 @@ fn every_rule_that_is_left_out_is_missed() {
     // Who has forgotten what it had confirmed contradicts what was decided, or itself.
     let forgotten: fn(&Violation) -> bool =
         |violation| matches!(violation, Violation::Disagree(..) | Violation::Lost(_) | Violation::Strange(..));
-    let table: [Case; 7] = [
+    let untold: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Untold(_));
+    let unseen: fn(&Violation) -> bool = |violation| matches!(violation, Violation::Unseen(..));
+    let table: [Case; 9] = [
         (Sabotage::YesWithoutRound, 64, ended),
         (Sabotage::RoundBeforeRequest, 299, ended),
         (Sabotage::EndsAtOnce, 0, ended),
@@ -74,9 +77,11 @@ fn every_rule_that_is_left_out_is_missed() {
         (Sabotage::CountsFromAnswer, 14, ended),
         (Sabotage::AckBeforeDisk, 20, forgotten),
         (Sabotage::NoLatch, 1, ended),
+        (Sabotage::TellsOnce, 0, untold),
+        (Sabotage::LooksAnywhere, 0, unseen),
     ];
     for (sabotage, named, is_right) in table {
-        let found = std::iter::once(named).chain(0..1000).find_map(|seed| {
+        let found = std::iter::once(named).chain(0..number("RUNS").unwrap_or(1000)).find_map(|seed| {
             let (_, result) = run(Setting { sabotage: Some(sabotage), ..Setting::draw(seed) });
             result.err().map(|violation| (seed, violation))
         });

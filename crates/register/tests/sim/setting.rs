@@ -22,6 +22,12 @@ pub struct Setting {
     pub is_cut: bool,
     /// Who starts again does so as the next version.
     pub upgrades: bool,
+    /// Who votes is chosen by hand now and then; no voter is lost then.
+    pub chooses: bool,
+    /// Processes end in good order, too.
+    pub stops: bool,
+    /// All voters but one are lost, and somebody goes on with that.
+    pub recovers: bool,
     pub sabotage: Option<Sabotage>,
 }
 
@@ -44,8 +50,14 @@ impl Setting {
             trouble_every: rng.between(Span::from_millis(400), Span::from_secs(4)),
             is_cut,
             upgrades: rng.chance(0.3),
+            chooses: rng.chance(0.25),
+            stops: rng.chance(0.3),
+            recovers: false,
             sabotage: None,
         };
+        if keepers >= 3 && !is_cut && rng.chance(0.15) {
+            return Self { recovers: true, chooses: false, ..setting };
+        }
         if is_cut {
             let late_by = rng.between(Span::from_secs(1), Span::from_secs(4));
             let trouble_every = rng.between(Span::from_millis(300), Span::from_secs(5));

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use peerlock_base::{Key, PeerId, Time};
-use peerlock_register::{Command, Member, Outcome, Register, SessionId, VoterId, file};
+use peerlock_register::{
+    ClusterId, Command, Fact, Label, Member, Outcome, Page, Register, SessionId, State, View, VoterId, file,
+};
+
+use crate::words::Words;
 
 /// What was promised and not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,18 @@ pub enum Violation {
     Refused(PeerId, String),
     /// Nobody troubles anybody, and this peer is still without a session.
     NoSession(PeerId),
+    /// A session is told something else than before, or of a generation that was closed long ago.
+    Mistold(PeerId, String),
+    /// Something that a session must know was not told.
+    Untold(String),
+    /// A grant that was over is there again.
+    Revived(String),
+    /// A generation was used before a recovery and is used again.
+    Reused(String),
+    /// A process does not see what it was told.
+    Unseen(PeerId, String),
+    /// Others vote than those that were chosen.
+    Seats(String),
     /// A letter that made no sense.
     Strange(PeerId, String),
 }
@@ -37,13 +53,15 @@ pub struct Watch {
     /// Of these, those that any voter has ever seen ended.
     ended: BTreeSet<SessionId>,
     /// What the state is after each entry.
-    digests: BTreeMap<u64, Key>,
+    digests: BTreeMap<(ClusterId, u64), Key>,
+    pub words: Words,
     /// The last entry that each voter was seen at.
     applied: BTreeMap<PeerId, u64>,
     /// Voters whose first file was begun.
     begun: BTreeSet<VoterId>,
     /// What peers were told.
     confirmed: Vec<(Command, Outcome)>,
+    recovered: bool,
     pub counts: Counts,
 }
 
@@ -67,6 +85,17 @@ pub struct Counts {
     pub compactions: u64,
     /// Clusters that have gone on to the next version.
     pub raised: u64,
+    /// Words that were told, and ends of grants among them.
+    pub told: u64,
+    pub expired: u64,
+    pub expelled: u64,
+    /// Grants that were given back by a later session than the one that gave them.
+    pub given_back: u64,
+    /// Processes that ended in good order, and those that led before.
+    pub stops: u64,
+    pub resigned: u64,
+    pub recovered: u64,
+    pub chosen: u64,
 }
 
 impl Counts {
@@ -86,15 +115,27 @@ impl Counts {
         self.freezes += run.freezes;
         self.compactions += run.compactions;
         self.raised += run.raised;
+        self.told += run.told;
+        self.expired += run.expired;
+        self.expelled += run.expelled;
+        self.given_back += run.given_back;
+        self.stops += run.stops;
+        self.resigned += run.resigned;
+        self.recovered += run.recovered;
+        self.chosen += run.chosen;
     }
 
     /// Many runs in which nothing happens would say nothing.
     pub fn check(&self) {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
-        let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full];
+        let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
+        let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
         // Not all can be: some hosts are gone with nobody to take their place, or went just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
-        assert!(all.iter().chain(&more).all(|count| *count > 10) && self.most_voters == 5, "too little: {self}");
+        assert!(
+            all.iter().chain(&more).chain(&late).all(|count| *count > 10) && self.most_voters == 5,
+            "too little: {self}"
+        );
     }
 }
 
@@ -102,11 +143,14 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
+        let Self { told, expired, expelled, given_back, stops, resigned, recovered, chosen, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
              voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits, {full} of full disks), \
-             {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; no violation"
+             {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; {told} words \
+             ({expired} ends of grants, {expelled} forced out), {given_back} grants given back later, {stops} stops \
+             ({resigned} leaders), {chosen} choices of voters, {recovered} recoveries; no violation"
         )
     }
 }
@@ -114,7 +158,13 @@ impl fmt::Display for Counts {
 impl Watch {
     /// A peer's part has changed; `beliefs` are all sessions that peers believe in at this moment, each by its own
     /// clock, and which process of the peer does.
-    pub fn look(&mut self, at: PeerId, member: &Member, beliefs: &[(PeerId, u64, SessionId)]) -> Result<(), Violation> {
+    pub fn look(
+        &mut self,
+        now: Time,
+        at: PeerId,
+        member: &Member,
+        beliefs: &[(PeerId, u64, SessionId)],
+    ) -> Result<(), Violation> {
         for &(peer, process, session) in beliefs {
             if *self.believed.entry(session).or_insert((peer, process)) != (peer, process) {
                 return Err(Violation::Shared(peer, session));
@@ -123,7 +173,7 @@ impl Watch {
         if let Some(register) = member.register()
             && self.applied.insert(at, register.applied()) != Some(register.applied())
         {
-            self.look_at_state(at, register)?;
+            self.look_at_state(now, at, register)?;
         }
         match beliefs.iter().find(|(_, _, session)| self.ended.contains(session)) {
             Some(&(peer, _, session)) => Err(Violation::TwoMayUse(peer, session)),
@@ -135,11 +185,15 @@ impl Watch {
         }
     }
 
-    fn look_at_state(&mut self, at: PeerId, register: &Register) -> Result<(), Violation> {
+    fn look_at_state(&mut self, now: Time, at: PeerId, register: &Register) -> Result<(), Violation> {
         let (state, index) = (register.state(), register.applied());
         let digest = Key::of(&state.encode());
-        if index > 0 && *self.digests.entry(index).or_insert(digest) != digest {
+        let is_newest = self.digests.keys().next_back().is_none_or(|newest| *newest < (state.cluster(), index));
+        if index > 0 && *self.digests.entry((state.cluster(), index)).or_insert(digest) != digest {
             return Err(Violation::Disagree(at, index));
+        }
+        if is_newest {
+            self.words.look(now, state)?;
         }
         for &session in self.believed.keys() {
             if state.is_over(session) && self.ended.insert(session) {
@@ -162,15 +216,59 @@ impl Watch {
     }
 
     /// A peer was told that this is so.
-    pub fn on_answer(&mut self, command: Command, outcome: Outcome) {
+    pub fn on_answer(&mut self, now: Time, by: PeerId, command: Command, outcome: Outcome) {
         self.counts.answers += 1;
+        self.words.on_answer(now, by, &command, &outcome, &mut self.counts);
         self.confirmed.push((command, outcome));
+    }
+
+    /// Somebody has decided that a majority is lost.
+    pub fn on_recovered(&mut self) {
+        self.counts.recovered += 1;
+        self.recovered = true;
+    }
+
+    /// A session is told something. Whether it is the first time.
+    pub fn on_told(
+        &mut self,
+        now: Time,
+        at: PeerId,
+        resource: &Label,
+        session: SessionId,
+        generation: u64,
+        fact: &Fact,
+    ) -> Result<bool, Violation> {
+        let is_new = self.words.on_told(now, at, (resource, session, generation), fact)?;
+        self.counts.told += u64::from(is_new);
+        self.counts.expired += u64::from(is_new && matches!(fact, Fact::Expired { .. }));
+        self.counts.expelled += u64::from(is_new && *fact == Fact::Expelled);
+        Ok(is_new)
+    }
+
+    /// A process sees who there is. Its own session is among them, unless it is over.
+    pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
+        let is_there = |session: &SessionId| view.sessions.contains(&(*session, at)) || self.ended.contains(session);
+        match asked_as.filter(|session| !is_there(session)) {
+            Some(session) => Err(Violation::Unseen(at, session.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// A process sees which grants its host has given.
+    pub fn on_grants(&self, at: PeerId, asked: Time, page: &Page) -> Result<(), Violation> {
+        if self.recovered { Ok(()) } else { self.words.on_grants(at, asked, page) }
+    }
+
+    /// All is quiet: everybody who is there knows what it must.
+    pub fn look_for_untold(&self, now: Time, state: &State, there: &BTreeSet<SessionId>) -> Result<(), Violation> {
+        self.words.look_for_untold(now, state, there)
     }
 
     /// All is quiet: what was confirmed must be in every voter's state.
     pub fn look_for_confirmed(&self, register: &Register) -> Result<(), Violation> {
         let state = register.state();
-        for (command, outcome) in &self.confirmed {
+        // What the lost voters had confirmed last is lost with them.
+        for (command, outcome) in self.confirmed.iter().filter(|_| !self.recovered) {
             let is_there = match (command, outcome) {
                 (_, Outcome::Opened { session, .. }) => {
                     state.sessions().contains_key(session) || state.is_over(*session)
@@ -178,6 +276,9 @@ impl Watch {
                 (_, Outcome::Ended { sessions, .. }) => sessions.iter().all(|session| state.is_over(*session)),
                 (Command::Join { resource, .. }, Outcome::Joined { generation, .. }) => {
                     state.resources().get(resource).is_some_and(|it| it.generation() >= *generation)
+                }
+                (Command::Attach { resource, fencing, .. }, Outcome::Done) => {
+                    state.resources().get(resource).is_none_or(|it| !it.detached().contains_key(fencing))
                 }
                 (_, Outcome::Advanced(opening)) => {
                     state.resources().get(&opening.resource).is_some_and(|it| it.generation() >= opening.generation)
@@ -188,7 +289,7 @@ impl Watch {
                 return Err(Violation::Lost(format!("{command:?}: {outcome:?}")));
             }
         }
-        let newest = self.digests.keys().next_back().copied().unwrap_or(0);
+        let newest = self.digests.keys().next_back().map_or(0, |(_, index)| *index);
         if register.applied() < newest {
             return Err(Violation::Lost(format!("entries up to {newest}, at {}", register.applied())));
         }

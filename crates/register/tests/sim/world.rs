@@ -1,5 +1,7 @@
 //! Hosts, their clocks, their disks, the network between them, and what goes wrong: all from one seed.
 
+mod clients;
+mod disaster;
 mod trouble;
 
 use std::cmp::Reverse;
@@ -8,11 +10,13 @@ use std::fmt::Write as _;
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk as _, Write};
+use peerlock_register::wire::Malformed;
 use peerlock_register::{
     ClusterId, Command, Conf, Doing, Identity, Info, Label, Member, Refusal, SessionId, Versions, VoterId,
-    election_time,
+    election_time, file,
 };
 
+use self::clients::{Count, Grant};
 use crate::disk::FakeDisk;
 use crate::setting::Setting;
 use crate::watch::{Violation, Watch, stamp};
@@ -20,6 +24,10 @@ use crate::watch::{Violation, Watch, stamp};
 /// When trouble begins, when it is over, and when everybody must have a session again: after three elections' time.
 const TROUBLE: Span = Span::from_secs(4);
 const QUIET: Span = Span::from_secs(24);
+/// Nothing is asked in this time before the end, so that everything can be told.
+const JUDGEMENT_CALM: Span = Span::from_secs(1);
+/// How long a process has to end in good order.
+const STOP: Span = Span::from_secs(1);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,8 +40,16 @@ enum Event {
     },
     Written(usize, u64, u64),
     Start(usize),
-    /// The process ends in good order and starts again as the next version.
-    Upgrade(usize),
+    /// The process ends in good order and starts again, perhaps as the next version.
+    Stop(usize),
+    /// Whether it has come to that end or not.
+    Off(usize, u64),
+    /// A coordinator has counted.
+    Counted(usize, u64, Count),
+    /// See `disaster.rs`.
+    CutOff,
+    Disaster,
+    Recover,
     Thaw(usize),
     /// A write has failed: the process ends.
     Fail(usize, u64),
@@ -59,7 +75,19 @@ struct Host {
     disk_busy: Time,
     is_full: bool,
     gone: bool,
+    /// The cluster that its folder names.
+    cluster: ClusterId,
     asked: BTreeMap<u64, Command>,
+    /// What it looks at: since when, and as which session.
+    looks: BTreeMap<u64, (Time, Option<SessionId>)>,
+    /// The session as which it has looked for its grants.
+    looked_as: Option<SessionId>,
+    grants: BTreeSet<Grant>,
+    /// What it has last heard of resources and sessions.
+    generations: BTreeMap<Label, u64>,
+    sessions: Vec<SessionId>,
+    /// Whether it led when it began to stop.
+    stopping: Option<bool>,
     /// A restart must refuse its file.
     is_flipped: bool,
     wakes_at: Time,
@@ -77,6 +105,10 @@ pub struct World {
     /// Voters whose files were lost or damaged, or whose hosts are gone.
     wounded: BTreeSet<VoterId>,
     quiet: bool,
+    /// The last fencing number that was given.
+    fencing: u64,
+    /// Who is to be left when the other voters are lost; nobody hears it meanwhile, and it hears nobody.
+    survivor: Option<usize>,
     network: Rng,
     trouble: Rng,
     load: Rng,
@@ -107,7 +139,14 @@ impl World {
                 disk_busy: Time::ZERO,
                 is_full: false,
                 gone: false,
+                cluster: CLUSTER,
                 asked: BTreeMap::new(),
+                looks: BTreeMap::new(),
+                looked_as: None,
+                grants: BTreeSet::new(),
+                generations: BTreeMap::new(),
+                sessions: Vec::new(),
+                stopping: None,
                 is_flipped: false,
                 wakes_at: Time::END,
             })
@@ -122,6 +161,8 @@ impl World {
             held: (0, Time::ZERO, Span::ZERO),
             wounded: BTreeSet::new(),
             quiet: false,
+            fencing: 0,
+            survivor: None,
             network: Rng::stream(setting.seed, 3),
             trouble: Rng::stream(setting.seed, 4),
             load: Rng::stream(setting.seed, 5),
@@ -135,15 +176,21 @@ impl World {
             world.schedule(at, Event::Start(host));
             world.schedule(at + Span::from_millis(500), Event::Load(host));
         }
-        for host in (0..count).filter(|_| setting.upgrades) {
+        for host in (0..count).filter(|_| setting.upgrades || setting.stops) {
             let at = Time::ZERO + rng.between(TROUBLE, QUIET);
-            world.schedule(at, Event::Upgrade(host));
+            world.schedule(at, Event::Stop(host));
+        }
+        if setting.recovers {
+            world.plan_disaster();
         }
         world.schedule(Time::ZERO + TROUBLE, Event::Trouble);
         world.schedule(Time::ZERO + QUIET, Event::Quiet);
-        let judgement = Time::ZERO + QUIET + election_time(&setting.config()) * 3;
-        world.schedule(judgement, Event::Judgement);
+        world.schedule(world.judgement(), Event::Judgement);
         world
+    }
+
+    fn judgement(&self) -> Time {
+        Time::ZERO + QUIET + election_time(&self.setting.config()) * 3
     }
 
     /// Runs to the end.
@@ -189,7 +236,11 @@ impl World {
 
     fn handle(&mut self, event: Event) -> Result<(), Violation> {
         let concerns = match &event {
-            Event::Wake(host, process) | Event::Written(host, process, _) | Event::Fail(host, process) => {
+            Event::Wake(host, process)
+            | Event::Written(host, process, _)
+            | Event::Fail(host, process)
+            | Event::Off(host, process)
+            | Event::Counted(host, process, _) => {
                 if self.hosts[*host].process != *process {
                     return Ok(());
                 }
@@ -198,7 +249,10 @@ impl World {
             Event::Bytes { to, .. } => Some(*to),
             Event::Load(host) => Some(*host),
             Event::Start(_)
-            | Event::Upgrade(_)
+            | Event::Stop(_)
+            | Event::CutOff
+            | Event::Disaster
+            | Event::Recover
             | Event::Thaw(_)
             | Event::Trouble
             | Event::Part(_)
@@ -212,10 +266,12 @@ impl World {
         match event {
             Event::Start(host) => self.start(host)?,
             Event::Fail(host, _) => self.crash(host),
-            Event::Upgrade(host) => {
-                self.stop(host);
-                self.schedule(self.now + Span::from_millis(200), Event::Start(host));
-            }
+            Event::Stop(host) => return self.begin_stop(host),
+            Event::Off(host, _) => self.end_stop(host),
+            Event::Counted(host, _, count) => return self.on_counted(host, count),
+            Event::CutOff => self.cut_off(),
+            Event::Disaster => self.lose_majority(),
+            Event::Recover => return self.recover(),
             Event::Trouble => self.begin_trouble(),
             Event::Part(with_it) if !self.quiet => self.part(|host| with_it[host]),
             Event::Part(_) => {}
@@ -237,7 +293,13 @@ impl World {
             Event::Bytes { from, to, bytes } => {
                 let now = self.local(to);
                 if let Some(member) = &mut self.hosts[to].member {
-                    _ = member.on_bytes(peer(from), &bytes, now);
+                    let heard = member.on_bytes(peer(from), &bytes, now);
+                    if let Err(Malformed::Recovered { theirs, .. }) = heard {
+                        self.note(|| format!("{to} hears that the cluster was recovered"));
+                        self.stop(to);
+                        self.hosts[to].cluster = theirs;
+                        return self.start(to);
+                    }
                     return self.settle(to);
                 }
             }
@@ -275,16 +337,20 @@ impl World {
                     }
                     self.write(host, number, write);
                 }
-                Doing::Seen(..) | Doing::Told { .. } => {}
-                Doing::Answered(number, outcome) => {
-                    self.note(|| format!("{host} hears {outcome:?}"));
-                    if let Some(command) = self.hosts[host].asked.remove(&number) {
-                        self.watch.on_answer(command, outcome);
-                    }
+                Doing::Seen(number, seen) => self.on_seen(host, number, seen)?,
+                Doing::Told { resource, session, generation, fact } => {
+                    self.on_told(host, resource, session, generation, &fact)?;
                 }
+                Doing::Answered(number, outcome) => self.on_answered(host, number, outcome),
             }
         }
         self.look(host)?;
+        self.look_for_grants(host)?;
+        if self.hosts[host].stopping.is_some() && self.hosts[host].member.as_ref().is_some_and(Member::has_stopped) {
+            self.watch.counts.stops += 1;
+            self.watch.counts.resigned += u64::from(self.hosts[host].stopping == Some(true));
+            self.end_stop(host);
+        }
         let Some(member) = &self.hosts[host].member else { return Ok(()) };
         let at = self.real(host, member.next());
         if at < self.hosts[host].wakes_at {
@@ -318,7 +384,7 @@ impl World {
                 }
             }
         }
-        self.watch.look(peer(host), member, &beliefs)
+        self.watch.look(self.now, peer(host), member, &beliefs)
     }
 
     fn send(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
@@ -333,7 +399,8 @@ impl World {
             if to == held && self.now < until {
                 delay += late_by;
             }
-            if !is_lost && !self.cut.contains(&(from, to)) {
+            let is_alone = self.survivor.is_some_and(|it| it == from || it == to);
+            if !is_lost && !is_alone && !self.cut.contains(&(from, to)) {
                 self.note(|| format!("{from} → {to}  {} bytes", bytes.len()));
                 self.schedule(self.now + delay, Event::Bytes { from, to, bytes: bytes.clone() });
             }
@@ -366,12 +433,12 @@ impl World {
         let now = self.local(host);
         let rng = Rng::stream(self.setting.seed, 1000 + host as u64 * 1000 + process);
         let identity = Identity {
-            cluster: CLUSTER,
+            cluster: self.hosts[host].cluster,
             host: peer(host),
             info: Info {
                 name: Label::new(format!("host-{host}")).expect("a short name"),
                 addresses: Vec::new(),
-                versions: Versions { min: 1, max: if self.setting.upgrades && process > 1 { 2 } else { 1 } },
+                versions: self.versions(host),
                 keeps: host < self.setting.keepers,
             },
             ttl: self.setting.ttl(),
@@ -380,6 +447,9 @@ impl World {
         // As a member's file of addresses would say: everybody with a data folder.
         let contacts: Vec<PeerId> = (0..self.setting.keepers).filter(|it| *it != host).map(peer).collect();
         let file = self.hosts[host].disk.load().expect("a fake disk can be read");
+        // A voter's file of a cluster that was recovered since is of no use.
+        let is_old = |file: &Vec<u8>| file::cluster_of(file).is_ok_and(|it| self.hosts[host].cluster.follows(it));
+        let file = file.filter(|file| !is_old(file));
         let is_founder = host == 0 && process == 1;
         let member = match file {
             _ if is_founder => Member::found(identity, config, rng, now),
@@ -401,9 +471,34 @@ impl World {
         self.hosts[host].is_flipped = false;
         self.note(|| format!("{host} starts, process {process}"));
         self.hosts[host].member = Some(member);
-        self.hosts[host].asked.clear();
+        let it = &mut self.hosts[host];
+        it.asked.clear();
+        it.looks.clear();
+        it.grants.clear();
+        (it.looked_as, it.stopping) = (None, None);
         self.hosts[host].wakes_at = Time::END;
         self.settle(host)
+    }
+
+    fn versions(&self, host: usize) -> Versions {
+        Versions { min: 1, max: if self.setting.upgrades && self.hosts[host].process > 1 { 2 } else { 1 } }
+    }
+
+    fn begin_stop(&mut self, host: usize) -> Result<(), Violation> {
+        let now = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let leads = member.register().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
+        member.stop(now);
+        self.note(|| format!("{host} stops"));
+        self.hosts[host].stopping = Some(leads);
+        self.schedule(self.now + STOP, Event::Off(host, self.hosts[host].process));
+        self.settle(host)
+    }
+
+    fn end_stop(&mut self, host: usize) {
+        self.note(|| format!("{host} has stopped"));
+        self.stop(host);
+        self.schedule(self.now + Span::from_millis(200), Event::Start(host));
     }
 
     /// From now on nobody is troubled.
@@ -421,39 +516,6 @@ impl World {
         }
     }
 
-    /// What a peer's clients might want.
-    fn make_load(&mut self, host: usize) -> Result<(), Violation> {
-        let pause = self.load.exponential(Span::from_millis(700));
-        self.schedule(self.now + pause, Event::Load(host));
-        let draw = self.load.below(100);
-        let fencing = self.load.below(5);
-        let resource = Label::new(["a", "b", "c"][self.load.below(3) as usize]).expect("a short name");
-        let slots = 1 + self.load.below(3) as u32;
-        let now = self.local(host);
-        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
-        let Some(session) = member.client().stands(now) else { return Ok(()) };
-        let generation = 1 + fencing;
-        let command = match draw {
-            0..40 => Command::Join { session, resource, slots },
-            40..60 => {
-                let (ttl, note) = (self.setting.ttl(), resource.clone());
-                Command::Detach { session, resource, slot: 0, fencing, ttl, note }
-            }
-            60..70 => Command::Attach { session, resource, fencing },
-            70..75 => Command::Resize { resource, slots },
-            75..80 => Command::Renumber { resource, generation },
-            80..85 => Command::Close { session, resource, generation, keep: Vec::new() },
-            85..87 if !self.quiet => {
-                member.leave(now);
-                return self.settle(host);
-            }
-            _ => return Ok(()),
-        };
-        let number = member.ask(command.clone(), now);
-        self.hosts[host].asked.insert(number, command);
-        self.settle(host)
-    }
-
     /// Three elections' time after the last trouble.
     fn judge(&mut self) -> Result<(), Violation> {
         for host in (0..self.hosts.len()).filter(|host| !self.hosts[*host].gone) {
@@ -464,6 +526,16 @@ impl World {
         }
         let leader = self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).find(|it| it.is_leader());
         let Some(leader) = leader else { return Ok(()) };
+        let beliefs =
+            self.hosts.iter().enumerate().filter_map(|(host, it)| {
+                it.member.as_ref().and_then(|member| member.client().stands(self.local(host)))
+            });
+        self.watch.look_for_untold(self.now, leader.state(), &beliefs.collect())?;
+        if let Some(chosen) = leader.state().chosen()
+            && *chosen != leader.state().voter_hosts().into_iter().collect()
+        {
+            return Err(Violation::Seats(format!("{chosen:?}: {:?}", leader.state().seats())));
+        }
         let is_healed = |voter: &&VoterId| !leader.state().seats().contains_key(voter);
         self.watch.counts.wounds = self.wounded.len() as u64;
         self.watch.counts.healed = self.wounded.iter().filter(is_healed).count() as u64;

@@ -36,18 +36,21 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     }
 
     #[inline]
-    fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>> {
-        buffers.drain(..).map(|effect| match effect {
-            mutex::Effect::Send { to, message } => Effect::Send { to, message },
-            mutex::Effect::Grant { ticket, grant } => Effect::Grant { ticket, grant },
-            mutex::Effect::Lost { ticket } => Effect::Lost { ticket },
-            mutex::Effect::Refused { ticket } => Effect::Refused { ticket },
-            mutex::Effect::SetTimer { timer, after } => Effect::SetTimer { timer, after },
-            mutex::Effect::CancelTimer { timer } => Effect::CancelTimer { timer },
-            mutex::Effect::Wish(_) => Effect::Impossible { what: "asks a register that there is not" },
-            mutex::Effect::Strange { why } => Effect::Strange { why },
+    fn effects<E>(
+        buffers: &mut Self::Buffers,
+        mut carry_out: impl FnMut(Effect<Self>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        buffers.drain(..).try_for_each(|effect| match effect {
+            mutex::Effect::Send { to, message } => carry_out(Effect::Send { to, message }),
+            mutex::Effect::Grant { ticket, grant } => carry_out(Effect::Grant { ticket, grant }),
+            mutex::Effect::Lost { ticket } => carry_out(Effect::Lost { ticket }),
+            mutex::Effect::Refused { ticket } => carry_out(Effect::Refused { ticket }),
+            mutex::Effect::SetTimer { timer, after } => carry_out(Effect::SetTimer { timer, after }),
+            mutex::Effect::CancelTimer { timer } => carry_out(Effect::CancelTimer { timer }),
+            mutex::Effect::Wish(_) => carry_out(Effect::Impossible { what: "asks a register that there is not" }),
+            mutex::Effect::Strange { why } => carry_out(Effect::Strange { why }),
             mutex::Effect::Route { .. } | mutex::Effect::Forward { .. } => {
-                Effect::Impossible { what: "routes a message, and there is no overlay in this run" }
+                carry_out(Effect::Impossible { what: "routes a message, and there is no overlay in this run" })
             }
         })
     }

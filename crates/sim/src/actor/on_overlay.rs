@@ -83,8 +83,8 @@ where
         self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, proximity: UNKNOWN, room });
     }
 
-    fn effects(room: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>> {
-        room.effects.drain(..).map(|effect| match effect {
+    fn effects<E>(room: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
+        let mut effects = room.effects.drain(..).map(|effect| match effect {
             peer::Effect::Send { to, wire } => Effect::Send { to, message: wire },
             peer::Effect::Client { ticket, event: Event::Granted(grant), .. } => Effect::Grant { ticket, grant },
             peer::Effect::Client { ticket, event: Event::Lost, .. } => Effect::Lost { ticket },
@@ -94,7 +94,8 @@ where
             peer::Effect::Owns(range) => Effect::Note(OverlayNote::Owns(range)),
             peer::Effect::Undelivered { key, .. } => Effect::Note(OverlayNote::Undelivered(key)),
             peer::Effect::Strange { why } => Effect::Strange { why },
-        })
+        });
+        effects.try_for_each(carry_out)
     }
 }
 

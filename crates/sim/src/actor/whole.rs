@@ -1,26 +1,28 @@
-//! The product's own peer as an actor: a whole node, on connections made of single messages.
+//! The product's own peer as an actor: a whole node with its clients, its data folder and its connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::marker::PhantomData;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::Never;
-use peerlock_node::{self as node, Answer, Birth, Error, Guard, Node, Notice, SessionId, TicketId, Wait, Wanted};
+use peerlock_node::{
+    self as node, Answer, Birth, ClusterId, Error, Node, Notice, Origin, SessionId, TicketId, Ttl, Wait, Wanted,
+};
 
 use self::links::{BEAT, Connections, Part};
 use super::{Actor, Cx, Effect, Input};
 
+mod folder;
 mod links;
 
+pub use folder::{Folder, Write};
 pub use links::address;
 
 /// The product's own peer, with its clients and its connections.
 ///
 /// Clients differ, as real ones do: most have their lease renewed by the peer, some renew it themselves, a few forget
-/// to; most wait as long as it takes, some for a while, some not at all.
-pub struct Whole<P: Guard, O: node::Routing> {
-    node: Node<P, O>,
+/// to, some are detached; most wait as long as it takes, some for a while, some not at all.
+pub struct Whole {
+    node: Node,
     connections: Connections,
     visits: BTreeMap<Ticket, Visit>,
     tickets: BTreeMap<TicketId, Ticket>,
@@ -29,6 +31,8 @@ pub struct Whole<P: Guard, O: node::Routing> {
     is_patient: bool,
     /// When the node was last told to be woken.
     wake: Option<Time>,
+    /// What is being written, oldest first: how it is answered.
+    under_way: VecDeque<Option<node::Input>>,
 }
 
 /// One request of a client, from when it asks until it is out again.
@@ -43,10 +47,10 @@ struct Visit {
 /// What a node may be told beside requests and releases.
 #[derive(Debug)]
 pub enum Command {
-    /// Join these peers, or begin alone if there are none.
-    Start(Vec<PeerId>),
-    /// Hand over what it has, and go.
-    Leave,
+    /// Begin, and look for peers at these hosts and at those in the folder.
+    Start(Vec<PeerId>, Folder),
+    /// Take no more clients, and have those go who are here.
+    Drain,
     /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
     /// or they differ again.
     Patience(bool),
@@ -57,12 +61,16 @@ pub enum Command {
 pub enum Note {
     /// It is in the cluster.
     Joined,
-    /// It found nobody to join.
-    NotJoined,
-    /// It has left in good order.
+    /// It has stopped in good order.
     Left,
     /// A client was told this, and holds and waits for nothing any more.
     Told(Ticket, Error),
+    /// A client whose process has ended is known to this one.
+    Returned(Ticket),
+    /// It has met a host of another cluster.
+    OtherCluster(ClusterId, ClusterId),
+    /// For its log.
+    Notice(Notice),
 }
 
 /// The names of the timers.
@@ -76,46 +84,83 @@ pub enum Timer {
     Renew(Ticket),
 }
 
-impl<P: Guard, O: node::Routing> Whole<P, O> {
-    /// A peer in its nth life, for resources with `slots` slots. Everything that is random about it is in `seed`.
-    pub fn new(me: PeerId, life: u64, seed: u64, slots: u32) -> Self {
-        let birth = Birth { process: life, micros: 0, rng: Rng::stream(seed, life) };
+/// How a host begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It founds the cluster if its folder is empty.
+    Founder,
+    /// It joins one; `expect` is how many must have met for one to be founded.
+    Joiner {
+        /// As the command line's `--expect`.
+        expect: Option<usize>,
+    },
+    /// It joins one, and has no folder.
+    Guest,
+}
+
+impl Whole {
+    /// A host's process, the nth of all in this run, for resources with `slots` slots. Everything that is random about it
+    /// is in `seed`.
+    ///
+    /// # Panics
+    /// If the folder's file is damaged: no crash does that.
+    pub fn new(me: PeerId, role: Role, folder: &Folder, life: u64, seed: u64, setting: NodeSetting) -> Self {
+        let mut rng = Rng::stream(seed, 1000 + life);
+        let fresh = ClusterId::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()));
+        let origin = match (role, folder.cluster, &folder.register) {
+            (Role::Guest, ..) => Origin::Seeks { expect: None },
+            (_, Some(_), Some(file)) => Origin::Votes(file.clone()),
+            (_, Some(cluster), None) => Origin::Belongs(cluster),
+            (Role::Founder, None, _) if !folder.was_lost => Origin::Founds(fresh),
+            (Role::Founder, None, _) => Origin::Seeks { expect: None },
+            (Role::Joiner { expect }, None, _) => Origin::Seeks { expect: expect.map(|hosts| (hosts, fresh)) },
+        };
+        let NodeSetting { slots, session, config } = setting;
+        let (name, keeps) = (format!("host-{me}"), role != Role::Guest);
+        let birth = Birth { process: life, rng, name, keeps, session, origin };
+        let node = Node::new(me, vec![address(me)], birth, config);
         Self {
-            node: Node::new(me, vec![address(me)], birth, node::Config::default()),
+            node: node.unwrap_or_else(|damage| panic!("host {me} cannot read its file: {damage}")),
             connections: Connections::default(),
             visits: BTreeMap::new(),
             tickets: BTreeMap::new(),
             slots,
-            is_patient: true,
+            is_patient: false,
             wake: None,
+            under_way: VecDeque::new(),
         }
     }
 
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
-            return (self.wish(resource, ticket, Span::from_secs(30), Wait::Forever, true), None);
+            return (self.wish(resource, ticket, Span::from_secs(5), Wait::Forever, true), None);
         }
-        let ttl = Span::from_secs([5, 12, 30][rng.below(3) as usize]);
+        let ttl = Span::from_millis([1000, 3000, 8000][rng.below(3) as usize]);
         let wait = match rng.below(10) {
             0 => Wait::Try,
-            1 | 2 => Wait::For(rng.between(Span::from_secs(1), Span::from_secs(20))),
+            1 | 2 => Wait::For(rng.between(Span::from_millis(300), Span::from_secs(8))),
             _ => Wait::Forever,
         };
-        let kept = rng.chance(0.7);
+        let detached = rng.chance(0.15).then(|| ticket.get().to_string());
+        let kept = detached.is_none() && rng.chance(0.7);
         let renews = (!kept && rng.chance(0.7)).then_some(ttl / 3);
-        (self.wish(resource, ticket, ttl, wait, kept), renews)
+        (Wanted { detached, ..self.wish(resource, ticket, ttl, wait, kept) }, renews)
     }
 
     fn wish(&self, resource: usize, ticket: Ticket, ttl: Span, wait: Wait, kept: bool) -> Wanted {
-        let name = format!("r{resource}").parse().expect("a name");
-        let (grace, session, slots) = (ttl / 5, SessionId(ticket.get()), Some(self.slots));
-        Wanted { name, slots, ttl, grace, kept, wait, label: String::new(), session, request: None }
-    }
-
-    fn ask(&mut self, ticket: Ticket, wanted: Wanted, renews: Option<Span>) -> node::Input {
-        self.visits.insert(ticket, Visit { ticket: None, is_inside: false, renews });
-        node::Input::Acquire { call: ticket.get(), wanted }
+        Wanted {
+            name: format!("r{resource}").parse().expect("a name"),
+            slots: Some(self.slots),
+            ttl,
+            grace: ttl / 5,
+            kept,
+            detached: None,
+            wait,
+            label: String::new(),
+            session: SessionId(ticket.get()),
+            request: None,
+        }
     }
 
     /// A client is done, whatever comes of it: its node's ticket.
@@ -138,7 +183,7 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
             inputs.extend(self.connections.events.drain(..).rev().map(node::Input::Net));
         }
         for (to, packet) in self.connections.packets.drain(..) {
-            out.push(Effect::Send { to, message: Packet(packet, PhantomData) });
+            out.push(Effect::Send { to, message: Packet(packet) });
         }
         let wake = self.node.next_wake();
         if let Some(at) = wake.filter(|_| wake != self.wake) {
@@ -158,25 +203,28 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes),
             node::Effect::HangUp(peer) => self.connections.hang_up(peer, "we hang up"),
             node::Effect::Dial(address) => self.connections.dial(&address, cx.me, cx.now),
+            node::Effect::Write { number, write } => {
+                self.write(Write::Register(number, write), Some(node::Input::Written(number)), out);
+            }
+            node::Effect::Belongs(cluster) => self.write(Write::Cluster(cluster), Some(node::Input::Kept), out),
+            node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
-            node::Effect::NotJoined => out.push(Effect::Note(Note::NotJoined)),
+            node::Effect::Drained => inputs.push(node::Input::Leave),
             node::Effect::Left => out.push(Effect::Note(Note::Left)),
             node::Effect::Answer { call, answer } => self.on_answer(Ticket::new(call), answer, out),
-            node::Effect::Granted { ticket: id, .. } => {
-                let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
-                let visit = self.visits.get_mut(&ticket).expect("a ticket is a client's");
-                visit.is_inside = true;
-                if let Some(after) = visit.renews {
-                    out.push(Effect::SetTimer { timer: Timer::Renew(ticket), after });
+            node::Effect::Granted { ticket, until } => self.on_granted(ticket, until, out),
+            node::Effect::Renewed { ticket, until } => {
+                if let Some(&ticket) = self.tickets.get(&ticket) {
+                    out.push(Effect::Until { ticket, until });
                 }
-                out.push(Effect::Grant { ticket, grant });
             }
             node::Effect::Lost(id) => {
-                let Some(ticket) = self.tickets.get(&id).copied() else { return };
-                self.forget(ticket);
-                out.push(Effect::Lost { ticket });
-                // Half of them say so, the others leave it to the end of the lease.
-                if cx.rng.chance(0.5) {
+                // Half of them go at once and say so; the others use the time that they have left.
+                if cx.rng.chance(0.5)
+                    && let Some(&ticket) = self.tickets.get(&id)
+                {
+                    self.forget(ticket);
+                    out.push(Effect::Lost { ticket });
                     inputs.push(node::Input::Release { call: None, ticket: id });
                 }
             }
@@ -187,16 +235,35 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
                 out.push(Effect::Note(Note::Told(ticket, error)));
                 out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
             }
-            node::Effect::Notice(Notice::FoundedTwice { .. }) => {
-                out.push(Effect::Impossible { what: "hears of a resource that was founded twice" });
+            node::Effect::Returned { ticket: id, note, .. } => {
+                let ticket = Ticket::new(note.parse().expect("it was written here"));
+                self.tickets.insert(id, ticket);
+                self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
+                out.push(Effect::Note(Note::Returned(ticket)));
+            }
+            node::Effect::Notice(Notice::OtherCluster { ours, theirs, .. }) => {
+                out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
             node::Effect::Notice(Notice::Strange(why)) => out.push(Effect::Strange { why }),
-            node::Effect::Notice(_)
-            | node::Effect::Renewed { .. }
-            | node::Effect::Progress(..)
-            | node::Effect::Event(_)
-            | node::Effect::Drained => {}
+            node::Effect::NotJoined | node::Effect::Notice(_) | node::Effect::Progress(..) | node::Effect::Event(_) => {
+            }
         }
+    }
+
+    fn write(&mut self, write: Write, answer: Option<node::Input>, out: &mut Vec<Effect<Self>>) {
+        self.under_way.push_back(answer);
+        out.push(Effect::Write(write));
+    }
+
+    fn on_granted(&mut self, id: TicketId, until: Time, out: &mut Vec<Effect<Self>>) {
+        let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
+        let visit = self.visits.get_mut(&ticket).expect("a ticket is a client's");
+        visit.is_inside = true;
+        if let Some(after) = visit.renews {
+            out.push(Effect::SetTimer { timer: Timer::Renew(ticket), after });
+        }
+        out.push(Effect::Grant { ticket, grant });
+        out.push(Effect::Until { ticket, until });
     }
 
     fn on_answer(&mut self, ticket: Ticket, answer: Result<Answer, Error>, out: &mut Vec<Effect<Self>>) {
@@ -205,6 +272,8 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
                 self.tickets.insert(id, ticket);
                 self.visits.get_mut(&ticket).expect("it has just asked").ticket = Some(id);
             }
+            Ok(Answer::Renewed(until)) => out.push(Effect::Until { ticket, until }),
+            Ok(_) => {}
             Err(error) => {
                 let waited = self.visits.get(&ticket).is_some_and(|visit| visit.ticket.is_none());
                 if waited {
@@ -213,46 +282,42 @@ impl<P: Guard, O: node::Routing> Whole<P, O> {
                     out.push(Effect::Refused { ticket });
                 }
             }
-            Ok(Answer::Released | Answer::Renewed(_) | Answer::Shown(_)) => {}
         }
     }
 }
 
-/// A message between nodes.
-pub struct Packet<P, O>(links::Packet, PhantomData<fn() -> (P, O)>);
-
-impl<P, O> Clone for Packet<P, O> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone(), PhantomData)
-    }
+/// What all nodes of a run have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSetting {
+    /// How many slots each resource has.
+    pub slots: u32,
+    /// How long a session stands after a renewal.
+    pub session: Ttl,
+    /// How patient nodes are.
+    pub config: node::Config,
 }
 
-impl<P: Guard, O: node::Routing> fmt::Debug for Packet<P, O> {
+/// A message between nodes.
+#[derive(Clone)]
+pub struct Packet(links::Packet);
+
+impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0.part {
-            Part::Data(number, bytes) => write!(f, "#{number}: {}", node::describe::<P, O>(bytes)),
+            Part::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
             part => write!(f, "{part:?}"),
         }
     }
 }
 
-/// What a node wants done, in order.
-pub struct Buffers<A: Actor>(Vec<Effect<A>>);
-
-impl<A: Actor> Default for Buffers<A> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
-    type Message = Packet<P, O>;
+impl Actor for Whole {
+    type Message = Packet;
     type Timer = Timer;
     type Command = Command;
     type Note = Note;
-    type Disk = ();
-    type Write = Never;
-    type Buffers = Buffers<Self>;
+    type Disk = Folder;
+    type Write = Write;
+    type Buffers = Vec<Effect<Self>>;
 
     const KINDS: &'static [&'static str] = &["data"];
 
@@ -261,12 +326,13 @@ impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
         matches!(message.0.part, Part::Data(..)).then_some(0)
     }
 
-    fn step(&mut self, input: Input<Self>, mut cx: Cx<'_>, Buffers(out): &mut Self::Buffers) {
+    fn step(&mut self, input: Input<Self>, mut cx: Cx<'_>, out: &mut Self::Buffers) {
         let now = cx.now;
         let input = match input {
             Input::Request { resource, ticket } => {
                 let (wanted, renews) = self.wanted(resource, ticket, cx.rng);
-                self.ask(ticket, wanted, renews)
+                self.visits.insert(ticket, Visit { ticket: None, is_inside: false, renews });
+                node::Input::Acquire { call: ticket.get(), wanted }
             }
             Input::Release { ticket, .. } => {
                 let Some(ticket) = self.forget(ticket) else { return };
@@ -293,12 +359,16 @@ impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
                 node::Input::Renew { call: ticket.get(), ticket: id }
             }
             Input::Reset { .. } => return,
-            Input::Written => unreachable!("a node writes nothing yet"),
-            Input::Command(Command::Start(via)) => {
+            Input::Written => match self.under_way.pop_front().expect("what is done was begun") {
+                Some(answer) => answer,
+                None => return,
+            },
+            Input::Command(Command::Start(via, folder)) => {
                 out.push(Effect::SetTimer { timer: Timer::Beat, after: cx.rng.between(Span::ZERO, BEAT) });
-                node::Input::Start { join: via.into_iter().map(address).collect() }
+                let join = via.into_iter().map(address).chain(folder.members).collect();
+                node::Input::Start { join }
             }
-            Input::Command(Command::Leave) => node::Input::Leave,
+            Input::Command(Command::Drain) => node::Input::Drain,
             Input::Command(Command::Patience(is_patient)) => {
                 self.is_patient = is_patient;
                 return;
@@ -307,7 +377,19 @@ impl<P: Guard, O: node::Routing> Actor for Whole<P, O> {
         self.settle(Some(input), &mut cx, out);
     }
 
-    fn effects(Buffers(out): &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>> {
-        out.drain(..)
+    fn effects<E>(out: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
+        out.drain(..).try_for_each(carry_out)
+    }
+
+    fn write(folder: &mut Folder, write: Write) {
+        folder.write(write);
+    }
+
+    fn tear(folder: &mut Folder, write: Write, rng: &mut Rng) {
+        folder.tear(write, rng);
+    }
+
+    fn lose(folder: &mut Folder) {
+        *folder = Folder { was_lost: true, ..Folder::default() };
     }
 }

@@ -26,4 +26,27 @@ impl Clock {
     pub fn true_length(self, span: Span) -> Span {
         Span::from_nanos((u128::from(span.as_nanos()) * u128::from(TRUE)).div_ceil(u128::from(self.rate)) as u64)
     }
+
+    /// The first moment at which it shows this.
+    pub fn when(self, shows: Time) -> Time {
+        let nanos = u128::from(shows.since(Time::ZERO + self.offset).as_nanos()) * u128::from(TRUE);
+        Time::from_nanos(nanos.div_ceil(u128::from(self.rate)) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_the_first_at_which_the_clock_shows_it() {
+        let rng = &mut Rng::new(1);
+        for _ in 0..1000 {
+            let clock = Clock::drawn(rng, Span::from_secs(1), 10_000);
+            let shows = Time::ZERO + rng.between(Span::from_secs(2), Span::from_secs(100));
+            let when = clock.when(shows);
+            assert!(clock.read(when) >= shows);
+            assert!(clock.read(Time::from_nanos(when.as_nanos() - 1)) < shows);
+        }
+    }
 }

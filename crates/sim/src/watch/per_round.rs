@@ -62,6 +62,7 @@ impl<A: Routing> Watch<A> for PerRound {
                 self.rounds.push(Round::default());
             }
             Mark::Skipped => self.rounds.last_mut().into_iter().for_each(|round| round.skipped += 1),
+            Mark::Quiet => {}
             Mark::Drain(peers) => {
                 self.end_round(peers);
                 self.is_over = true;

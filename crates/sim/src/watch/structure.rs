@@ -13,12 +13,12 @@ use crate::ledger::Ledger;
 /// All three; or none, in a run in which messages get lost, come twice or peers crash: tokens are lost there, and that
 /// is no fault of the protocol's.
 #[derive(Debug)]
-pub struct Structure(Option<(Tokens, OneCoordinator, Acyclic)>);
+pub struct Structure(Option<Whole>);
 
 impl Structure {
     /// For these peers, before the first event.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
-        Self(Some((Tokens::of(peers), OneCoordinator::of(peers), Acyclic::of(peers))))
+        Self(Some(Whole { counted: Counted::of(peers), trees: Tree::of(peers) }))
     }
 
     /// Makes no checks.
@@ -28,127 +28,131 @@ impl Structure {
 }
 
 impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Structure {
-    fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::on_send(all, now, from, to, message))
-    }
-
-    fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::on_deliver(all, now, from, to, message))
-    }
-
-    fn after_step(&mut self, now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
-        self.0.as_mut().map_or(Ok(()), |all| all.after_step(now, peer, actor))
-    }
-
-    fn at_end(&mut self, now: Time, ledger: &Ledger) -> Result<(), Broken> {
-        self.0.as_mut().map_or(Ok(()), |all| Watch::<Bare<P>>::at_end(all, now, ledger))
-    }
-}
-
-/// Exactly k tokens, held or under way.
-#[derive(Debug)]
-struct Tokens {
-    /// How many there must be; `None` for protocols without tokens.
-    expected: Option<usize>,
-    held: Vec<usize>,
-    held_in_all: usize,
-    under_way: usize,
-}
-
-impl Tokens {
-    /// For these peers, before the first event.
-    pub fn of<P: Observe>(peers: &[P]) -> Self {
-        let held: Vec<usize> = peers.iter().map(P::tokens).collect();
-        let expected = peers.first().and_then(P::tokens_in_all);
-        Self { expected, held_in_all: held.iter().sum(), held, under_way: 0 }
-    }
-}
-
-impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Tokens {
+    #[inline]
     fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.under_way += P::tokens_in(message);
+        if let Some(Whole { counted, .. }) = &mut self.0 {
+            counted.tokens_under_way += P::tokens_in(message);
+            counted.coordinators_under_way += usize::from(P::carries_coordinator(message));
+        }
         Ok(())
     }
 
+    #[inline]
     fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.under_way -= P::tokens_in(message);
+        if let Some(Whole { counted, .. }) = &mut self.0 {
+            counted.tokens_under_way -= P::tokens_in(message);
+            counted.coordinators_under_way -= usize::from(P::carries_coordinator(message));
+        }
         Ok(())
     }
 
-    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
-        let Some(expected) = self.expected else { return Ok(()) };
-        let (before, now) = (&mut self.held[peer.index()], actor.0.tokens());
-        self.held_in_all = self.held_in_all - *before + now;
-        *before = now;
-        if self.held_in_all + self.under_way == expected {
-            return Ok(());
+    #[inline]
+    fn after_step(&mut self, _now: Time, peer: PeerId, Bare(actor): &Bare<P>) -> Result<(), Broken> {
+        let Some(Whole { counted, trees }) = &mut self.0 else { return Ok(()) };
+        counted.note(peer, Has::of(actor));
+        if counted.is_broken(P::HAS_COORDINATOR) {
+            return Err(counted.broken(peer));
         }
-        Err(format!(
-            "there are {} tokens after peer {peer}'s step, {} held and {} under way, instead of {expected}",
-            self.held_in_all + self.under_way,
-            self.held_in_all,
-            self.under_way,
-        ))
+        for (number, tree) in trees.iter_mut().enumerate() {
+            tree.turn(peer, actor.parent_in(number))?;
+        }
+        Ok(())
+    }
+
+    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
+        self.0.iter_mut().flat_map(|all| &mut all.trees).try_for_each(Tree::look_over)
     }
 }
 
-/// Exactly one coordinator, or one message that makes somebody coordinator.
 #[derive(Debug)]
-struct OneCoordinator {
-    is: Vec<bool>,
-    in_all: usize,
-    under_way: usize,
-}
-
-impl OneCoordinator {
-    /// For these peers, before the first event.
-    pub fn of<P: Observe>(peers: &[P]) -> Self {
-        let is: Vec<bool> = peers.iter().map(P::is_coordinator).collect();
-        Self { in_all: is.iter().filter(|&&is| is).count(), is, under_way: 0 }
-    }
-}
-
-impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for OneCoordinator {
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.under_way += usize::from(P::carries_coordinator(message));
-        Ok(())
-    }
-
-    fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &P::Message) -> Result<(), Broken> {
-        self.under_way -= usize::from(P::carries_coordinator(message));
-        Ok(())
-    }
-
-    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
-        if !P::HAS_COORDINATOR {
-            return Ok(());
-        }
-        let (before, now) = (&mut self.is[peer.index()], actor.0.is_coordinator());
-        self.in_all = self.in_all - usize::from(*before) + usize::from(now);
-        *before = now;
-        if self.in_all + self.under_way == 1 {
-            return Ok(());
-        }
-        Err(format!(
-            "after peer {peer}'s step there are {} coordinators and {} messages that make one, instead of one in all",
-            self.in_all, self.under_way
-        ))
-    }
-}
-
-/// Parent pointers form no cycle, in any of a protocol's trees.
-///
-/// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
-/// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
-/// many moves as there are peers, and at the end.
-#[derive(Debug)]
-struct Acyclic {
+struct Whole {
+    counted: Counted,
     trees: Vec<Tree>,
+}
+
+/// What a peer has that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Has {
+    tokens: usize,
+    is_coordinator: bool,
+}
+
+impl Has {
+    #[inline]
+    fn of<P: Observe>(peer: &P) -> Self {
+        Self { tokens: peer.tokens(), is_coordinator: peer.is_coordinator() }
+    }
+}
+
+/// Exactly k tokens, held or under way; and exactly one coordinator, or one message that makes somebody coordinator.
+#[derive(Debug)]
+struct Counted {
+    /// How many tokens there must be; `None` for protocols without tokens.
+    expected: Option<usize>,
+    peers: Vec<Has>,
+    tokens: usize,
+    tokens_under_way: usize,
+    coordinators: usize,
+    coordinators_under_way: usize,
+}
+
+impl Counted {
+    fn of<P: Observe>(peers: &[P]) -> Self {
+        let expected = peers.first().and_then(P::tokens_in_all);
+        let peers: Vec<Has> = peers.iter().map(Has::of).collect();
+        Self {
+            expected,
+            tokens: peers.iter().map(|has| has.tokens).sum(),
+            tokens_under_way: 0,
+            coordinators: peers.iter().filter(|has| has.is_coordinator).count(),
+            coordinators_under_way: 0,
+            peers,
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, peer: PeerId, has: Has) {
+        let before = &mut self.peers[peer.index()];
+        if *before != has {
+            self.tokens = self.tokens - before.tokens + has.tokens;
+            self.coordinators =
+                self.coordinators - usize::from(before.is_coordinator) + usize::from(has.is_coordinator);
+            *before = has;
+        }
+    }
+
+    #[inline]
+    fn is_broken(&self, has_coordinator: bool) -> bool {
+        self.expected.is_some_and(|expected| self.tokens + self.tokens_under_way != expected)
+            || (has_coordinator && self.coordinators + self.coordinators_under_way != 1)
+    }
+
+    // Apart, so that a step that breaks no rule makes no room for words.
+    #[cold]
+    fn broken(&self, peer: PeerId) -> Broken {
+        let &Self { tokens, tokens_under_way, coordinators, coordinators_under_way, .. } = self;
+        match self.expected {
+            Some(expected) if tokens + tokens_under_way != expected => format!(
+                "there are {} tokens after peer {peer}'s step, {tokens} held and {tokens_under_way} under way, instead \
+                 of {expected}",
+                tokens + tokens_under_way,
+            ),
+            _ => format!(
+                "after peer {peer}'s step there are {coordinators} coordinators and {coordinators_under_way} messages \
+                 that make one, instead of one in all",
+            ),
+        }
+    }
 }
 
 /// How far a moved pointer is followed at once.
 const FOLLOWED: usize = 128;
 
+/// Parent pointers form no cycle, in one of a protocol's trees.
+///
+/// A pointer that moves is followed upwards, since any new cycle goes through it. Under load the trees are as deep as
+/// the queue is long, so beyond `FOLLOWED` peers the walk stops, and the whole tree is looked over once for every as
+/// many moves as there are peers, and at the end.
 #[derive(Debug)]
 struct Tree {
     parents: Vec<Option<PeerId>>,
@@ -156,33 +160,20 @@ struct Tree {
     moved: usize,
 }
 
-impl Acyclic {
-    /// For these peers, before the first event.
-    pub fn of<P: Observe>(peers: &[P]) -> Self {
+impl Tree {
+    /// All trees of these peers, before the first event.
+    fn of<P: Observe>(peers: &[P]) -> Vec<Self> {
         let trees = peers.first().map_or(0, P::trees);
         let parents = |tree| peers.iter().map(|peer| peer.parent_in(tree)).collect();
-        Self { trees: (0..trees).map(|tree| Tree { parents: parents(tree), moved: 0 }).collect() }
-    }
-}
-
-impl<P: Observe<Timer: Hash>> Watch<Bare<P>> for Acyclic {
-    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Bare<P>) -> Result<(), Broken> {
-        for (number, tree) in self.trees.iter_mut().enumerate() {
-            tree.turn(peer, actor.0.parent_in(number))?;
-        }
-        Ok(())
+        (0..trees).map(|tree| Self { parents: parents(tree), moved: 0 }).collect()
     }
 
-    fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
-        self.trees.iter_mut().try_for_each(Tree::look_over)
-    }
-}
-
-impl Tree {
+    #[inline]
     fn turn(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
-        if self.parents[peer.index()] == parent {
-            return Ok(());
-        }
+        if self.parents[peer.index()] == parent { Ok(()) } else { self.follow(peer, parent) }
+    }
+
+    fn follow(&mut self, peer: PeerId, parent: Option<PeerId>) -> Result<(), Broken> {
         self.parents[peer.index()] = parent;
         self.moved += 1;
         let mut above = parent;
@@ -215,6 +206,7 @@ impl Tree {
     }
 }
 
+#[cold]
 fn lead_back(peer: PeerId) -> Broken {
     format!("the parent pointers of peer {peer} lead back to it")
 }

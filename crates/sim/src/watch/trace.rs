@@ -61,6 +61,10 @@ impl<A: Actor> Watch<A> for Trace {
         self.note(now, format_args!("{peer:>6}           crashes"))
     }
 
+    fn on_note(&mut self, now: Time, peer: PeerId, note: &A::Note) -> Result<(), Broken> {
+        self.note(now, format_args!("{peer:>6}           says {note:?}"))
+    }
+
     fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
         match A::kind(message) {
             Some(_) => self.note(now, format_args!("{from:>6} → {to:<6}  sends {message:?}")),

@@ -1,16 +1,19 @@
+use std::collections::BTreeSet;
+
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_node::{Error, Guard, Routing};
+use peerlock_node::Error;
+use peerlock_register::{Config, Register, Versions, VoterId};
 
 use super::{Over, Workload};
 use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
 use crate::ledger::Client;
 use crate::report::Sheet;
-use crate::watch::{Broken, Watch};
+use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
-/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, and at every
-/// peer one more client asks for each resource.
+/// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, everybody who
+/// asked is to be served, and at every peer one more client asks for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
     /// How many resources there are.
@@ -19,44 +22,47 @@ pub struct Visits {
     pub gap: Span,
     /// How long a client stays inside on average; exponential.
     pub stay: Span,
-    /// When a client at every peer asks for each resource. Peers have found each other by then.
+    /// Hosts start one after another, this long apart; at once if it is nothing.
+    pub apart: Span,
+    /// At first they know where the first host is, and nobody else.
+    pub know_first: bool,
+    /// Clients come from then on.
     pub begin: Span,
-    /// From then on clients come at random. Resources are founded by then, and known to everybody.
-    pub founded: Span,
     /// Nobody comes any more, and nothing goes wrong any more.
     pub end: Span,
-    /// Who comes and goes beside clients.
-    pub churn: Churn,
-    /// At the end everything still works: whoever asks last is let in.
-    pub all_works: bool,
+    /// Now and then a host is stopped in good order, and started again: the mean time between two.
+    pub stops: Option<Span>,
 }
 
-/// Peers that come and go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Churn {
-    /// Membership does not change.
-    None,
-    /// Now and then one leaves in good order and another comes: the mean time between two.
-    Guests(Span),
-}
-
-/// How long after the end whoever still waits may take to hear of something: longer than the longest lease, and than
-/// anybody is willing to wait.
-const PATIENCE: Span = Span::from_secs(100);
-/// How long after the end the last clients come: whoever was cut off or frozen is back by then.
-const SETTLE: Span = Span::from_secs(60);
+/// How long after the end the last clients come: all sessions and leases of before are over by then, and everybody has
+/// another session.
+const SETTLE: Span = Span::from_secs(20);
+/// The last clients come this long apart, so that there is no doubt in which order they ask.
+const APART: Span = Span::from_millis(1200);
+/// How long each of them stays: longer than that, so that a line forms.
+const STAY: Span = Span::from_millis(1500);
+/// How long after the last clients everybody is to have been served.
+const PATIENCE: Span = Span::from_secs(60);
+/// How long a host that was stopped is off, at most.
+const OFF: Span = Span::from_secs(3);
 
 /// [`Visits`] at work.
 #[derive(Debug)]
 pub struct InVisits {
     visits: Visits,
     rng: Rng,
-    /// Who is in the cluster.
-    joined: Vec<PeerId>,
-    /// Who is on the way in.
-    starting: Vec<PeerId>,
-    /// Who is about to leave.
-    leaving: Vec<PeerId>,
+    /// Whose process has begun.
+    started: Vec<PeerId>,
+    /// Who is about to stop.
+    stopping: Vec<PeerId>,
+    /// Who has asked since nothing goes wrong any more.
+    patient: BTreeSet<Ticket>,
+    /// When the last clients have asked.
+    last: Time,
+    /// Who is off for good.
+    gone: Vec<PeerId>,
+    /// Voters whose files were lost, or whose hosts are gone.
+    wounded: Vec<VoterId>,
     phase: Phase,
     counts: Counts,
 }
@@ -65,236 +71,270 @@ pub struct InVisits {
 enum Phase {
     Rough,
     Settling,
-    /// The last clients have asked.
+    /// The last clients ask.
     Last,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    stalled: u64,
+    told: u64,
     not_acquired: u64,
-    stopped: u64,
+    stops: u64,
+    deaths: u64,
+    returned: u64,
     served_last: u64,
 }
 
 /// What comes next.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
-    /// This peer joins.
-    Join(PeerId),
-    /// A client asks for this resource at this peer.
-    First(PeerId, usize),
-    /// From now on clients differ.
-    Founded,
+    /// This host starts for the first time.
+    Start(PeerId),
     /// A client asks somewhere for something.
     Visit,
-    /// A peer leaves, and another comes.
-    Guest,
+    /// A host stops in good order.
+    Stop,
     /// Nothing goes wrong any more.
     Calm,
-    /// The last clients come.
-    Last,
+    /// At the host with this number the last clients come.
+    Last(u64),
 }
 
 impl InVisits {
     /// Of each seed others.
     pub fn new(visits: Visits, seed: u64) -> Self {
         let rng = Rng::stream(seed, 0);
-        let (joined, starting, leaving) = (Vec::new(), Vec::new(), Vec::new());
-        Self { visits, rng, joined, starting, leaving, phase: Phase::Rough, counts: Counts::default() }
-    }
-
-    fn any(&mut self, peers: &[PeerId]) -> Option<PeerId> {
-        let number = self.rng.below(peers.len().max(1) as u64) as usize;
-        peers.get(number).copied()
-    }
-
-    /// Those who are in and stay.
-    fn staying(&self) -> Vec<PeerId> {
-        self.joined.iter().copied().filter(|peer| !self.leaving.contains(peer)).collect()
+        let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let patient = BTreeSet::new();
+        let last = Time::END;
+        Self {
+            visits,
+            rng,
+            started,
+            stopping,
+            patient,
+            last,
+            gone,
+            wounded,
+            phase: Phase::Rough,
+            counts: Counts::default(),
+        }
     }
 }
 
-type On<'a, P, O, W> = World<'a, Whole<P, O>, InVisits, W>;
+type On<'a, W> = World<'a, Whole, InVisits, W>;
 
-/// Joins a peer that is in, as whoever operates a cluster does; if there is none and nobody else is about to join one,
-/// a new cluster begins.
-fn join<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
-    let staying = world.load.staying();
-    let via = world.load.any(&staying);
-    if via.is_none() && world.load.starting.iter().any(|other| *other != peer) {
-        world.schedule(world.now() + Span::from_secs(1), Event::Join(peer));
-        return Ok(());
-    }
-    world.load.starting.push(peer);
-    world.command(peer, Command::Start(via.into_iter().collect()))
+/// A process begins. It looks for hosts where it was told to, and at the addresses in its folder.
+fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+    let is_patient = world.load.phase > Phase::Rough;
+    let via = if world.load.visits.know_first { 1 } else { world.residents() as u64 };
+    let via = (0..via).map(PeerId::new).filter(|other| *other != peer).collect();
+    let folder = world.disk(peer).clone();
+    world.load.started.push(peer);
+    world.command(peer, Command::Start(via, folder))?;
+    world.command(peer, Command::Patience(is_patient))
 }
 
-fn patience<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
-    world: &mut On<'_, P, O, W>,
-    is_patient: bool,
-) -> Result<(), Broken> {
-    let mut joined = world.load.joined.clone().into_iter();
-    joined.try_for_each(|peer| world.command(peer, Command::Patience(is_patient)))
+/// The voters as the newest file knows them, if they are not just being changed; and the voter whose file this host has.
+fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Vec<VoterId>, Option<VoterId>) {
+    let read = |file: &Vec<u8>| {
+        let versions = Versions { min: 1, max: 1 };
+        Register::restart(Config::default(), versions, file, Rng::new(1), Time::ZERO).ok()
+    };
+    let files = (0..world.residents() as u64).filter_map(|host| world.disk(PeerId::new(host)).register.as_ref());
+    let newest = files.filter_map(read).max_by_key(Register::applied);
+    let settled = newest.filter(|register| register.state().conf().outgoing.is_empty());
+    let voters = settled.map(|register| register.state().conf().voters.iter().copied().collect());
+    let own = world.disk(peer).register.as_ref().and_then(read).map(|register| register.voter());
+    (voters.unwrap_or_default(), own)
 }
 
-/// A peer that is gone, or will not come, is restarted.
-fn start_again<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>) {
-    let newcomer = world.add_new();
-    world.schedule(world.now(), Event::Join(newcomer));
-}
-
-impl<P: Guard, O: Routing> Workload<Whole<P, O>> for InVisits {
+impl Workload<Whole> for InVisits {
     type Event = Event;
     const SERVES_ALL: bool = true;
 
-    fn start<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>) -> Result<(), Broken> {
-        let Visits { begin, founded, end, resources, churn, .. } = world.load.visits;
-        let peers = world.residents() as u64;
-        for peer in (0..peers).map(PeerId::new) {
-            let at = Time::ZERO + Span::from_millis(100) * peer.get();
-            world.schedule(at, Event::Join(peer));
+    fn start<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
+        let Visits { begin, end, stops, apart, .. } = world.load.visits;
+        let hosts = world.residents() as u64;
+        for host in 0..hosts {
+            world.schedule(Time::ZERO + apart * host, Event::Start(PeerId::new(host)));
         }
-        for (peer, resource) in (0..peers).flat_map(|peer| (0..resources).map(move |resource| (peer, resource))) {
-            world.schedule(Time::ZERO + begin, Event::First(PeerId::new(peer), resource));
-        }
-        world.schedule(Time::ZERO + founded, Event::Founded);
-        world.schedule(Time::ZERO + founded, Event::Visit);
-        if churn != Churn::None {
-            world.schedule(Time::ZERO + founded, Event::Guest);
+        world.schedule(Time::ZERO + begin, Event::Visit);
+        if let Some(every) = stops {
+            let first = world.load.rng.exponential(every);
+            world.schedule(Time::ZERO + begin + first, Event::Stop);
         }
         world.schedule(Time::ZERO + end, Event::Calm);
-        world.schedule(Time::ZERO + end + SETTLE, Event::Last);
         Ok(())
     }
 
-    fn happen<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, event: Event) -> Result<(), Broken> {
-        let Visits { gap, end, resources, churn, .. } = world.load.visits;
+    fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, event: Event) -> Result<(), Broken> {
+        let Visits { gap, end, resources, stops, .. } = world.load.visits;
         match event {
-            Event::Join(peer) => join(world, peer),
-            Event::First(peer, resource) => world.ask(peer, resource),
-            Event::Founded => patience(world, false),
+            // It may have crashed before, and restarted.
+            Event::Start(peer) if world.is_there(peer) && !world.load.started.contains(&peer) => start(world, peer),
+            Event::Start(_) => Ok(()),
             Event::Visit => {
                 let next = world.now() + world.load.rng.exponential(gap);
                 if next < Time::ZERO + end {
                     world.schedule(next, Event::Visit);
                 }
-                let staying = world.load.staying();
+                let hosts = world.residents() as u64;
+                let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
-                match world.load.any(&staying) {
-                    // Clients of a frozen peer cannot ask.
-                    Some(peer) if world.thaws(peer).is_none() => world.ask(peer, resource),
-                    Some(_) | None => Ok(()),
-                }
+                // Clients of a frozen peer cannot ask.
+                let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none();
+                if asks { world.ask(peer, resource) } else { Ok(()) }
             }
-            Event::Guest => {
-                let Churn::Guests(every) = churn else { return Ok(()) };
-                let next = world.now() + world.load.rng.exponential(every);
+            Event::Stop => {
+                let next = world.now() + stops.map_or(end, |every| world.load.rng.exponential(every));
                 if next < Time::ZERO + end {
-                    world.schedule(next, Event::Guest);
+                    world.schedule(next, Event::Stop);
                 }
-                let staying = world.load.staying();
-                // One at a time, and never the last two.
-                if staying.len() < 3 || !world.load.leaving.is_empty() {
+                let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
+                let Some(&peer) = world.load.started.get(number) else { return Ok(()) };
+                if world.load.stopping.contains(&peer) || world.thaws(peer).is_some() {
                     return Ok(());
                 }
-                let Some(peer) = world.load.any(&staying) else { return Ok(()) };
-                world.load.leaving.push(peer);
-                start_again(world);
-                world.command(peer, Command::Leave)
+                world.load.stopping.push(peer);
+                world.load.counts.stops += 1;
+                world.command(peer, Command::Drain)
             }
             Event::Calm => {
                 world.calm_down();
+                world.deliver_all();
                 world.load.phase = Phase::Settling;
-                patience(world, true)
-            }
-            Event::Last => {
-                world.load.phase = Phase::Last;
-                for peer in world.load.staying() {
-                    for resource in 0..resources {
-                        world.ask(peer, resource)?;
-                    }
+                for peer in world.load.started.clone() {
+                    world.command(peer, Command::Patience(true))?;
                 }
+                let hosts = (0..world.residents() as u64).map(PeerId::new);
+                let down: Vec<PeerId> =
+                    hosts.clone().filter(|peer| !world.is_there(*peer) && !world.load.gone.contains(peer)).collect();
+                for peer in down {
+                    let off = world.load.rng.between(Span::ZERO, OFF);
+                    world.restart_at(world.now() + off, peer);
+                }
+                let thawed = hosts.filter_map(|peer| world.thaws(peer)).fold(world.now(), Time::max);
+                let last = thawed + SETTLE;
+                for host in 0..world.residents() as u64 {
+                    world.schedule(last + APART * host, Event::Last(host));
+                }
+                world.load.last = last + APART * world.residents() as u64;
                 Ok(())
+            }
+            Event::Last(host) => {
+                if world.load.phase < Phase::Last {
+                    world.load.phase = Phase::Last;
+                    world.mark(Mark::Quiet)?;
+                }
+                let peer = PeerId::new(host);
+                if world.load.gone.contains(&peer) {
+                    return Ok(());
+                }
+                if !world.is_there(peer) {
+                    return Err(format!("host {peer} has not come back"));
+                }
+                (0..resources).try_for_each(|resource| {
+                    let next = world.next_ticket();
+                    world.load.patient.insert(next);
+                    world.ask(peer, resource)
+                })
             }
         }
     }
 
-    fn on_entered<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, client: &Client) {
+    fn on_entered<W: Watch<Whole>>(world: &mut On<'_, W>, client: &Client) {
+        let is_last = world.load.phase == Phase::Last;
         let mean = world.load.visits.stay;
-        let stay = world.load.rng.exponential(mean);
-        world.load.counts.served_last += u64::from(world.load.phase == Phase::Last);
+        let stay = if is_last { STAY } else { world.load.rng.exponential(mean) };
+        world.load.counts.served_last += u64::from(is_last);
         world.leave_at(world.now() + stay, client);
     }
 
-    fn on_over<W: Watch<Whole<P, O>>>(_: &mut On<'_, P, O, W>, _: &Client, _: Over) -> Result<(), Broken> {
+    fn on_over<W: Watch<Whole>>(_: &mut On<'_, W>, _: &Client, _: Over) -> Result<(), Broken> {
         Ok(())
     }
 
     /// Everybody has been served or told, or it took too long: then the watchers say who was forgotten.
-    fn is_over<W: Watch<Whole<P, O>>>(world: &On<'_, P, O, W>, at: Time) -> bool {
-        let last = Time::ZERO + world.load.visits.end + SETTLE;
+    fn is_over<W: Watch<Whole>>(world: &On<'_, W>, at: Time) -> bool {
+        let last = world.load.last;
         let done = world.ledger().waiting() == 0 && world.inside().is_empty();
-        world.load.phase == Phase::Last && (done || at > last + PATIENCE)
+        (at > last && done) || at > last + PATIENCE
     }
 
-    fn on_down<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) {
-        world.load.joined.retain(|joined| *joined != peer);
-        world.load.starting.retain(|starting| *starting != peer);
-        world.load.leaving.retain(|leaving| *leaving != peer);
+    fn on_down<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {
+        world.load.started.retain(|started| *started != peer);
+        world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    fn on_restarted<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId) -> Result<(), Broken> {
-        join(world, peer)
+    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change.
+    fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
+        let (voters, own) = voters(world, peer);
+        own.is_none() || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
     }
 
-    fn on_note<W: Watch<Whole<P, O>>>(world: &mut On<'_, P, O, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
-        match note {
-            Note::Joined => {
-                world.load.joined.push(peer);
-                world.load.starting.retain(|starting| *starting != peer);
-                let is_rough =
-                    world.load.phase == Phase::Rough && world.now() >= Time::ZERO + world.load.visits.founded;
-                world.command(peer, Command::Patience(!is_rough))?;
-            }
-            // Whom it should join has gone meanwhile.
-            Note::NotJoined => {
-                world.crash(peer)?;
-                start_again(world);
-            }
-            Note::Left => world.crash(peer)?,
-            Note::Told(ticket, error) => return on_told(world, peer, ticket, &error),
-        }
+    fn on_losing<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {
+        let (_, own) = voters(world, peer);
+        world.load.wounded.extend(own);
+    }
+
+    fn on_death<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+        world.load.counts.deaths += 1;
+        world.load.gone.push(peer);
         Ok(())
     }
 
+    fn on_restarted<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+        start(world, peer)
+    }
+
+    fn on_note<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
+        match note {
+            Note::Joined | Note::Notice(_) => Ok(()),
+            Note::Left => {
+                world.crash(peer)?;
+                let off = world.load.rng.between(Span::ZERO, OFF);
+                world.restart_at(world.now() + off, peer);
+                Ok(())
+            }
+            Note::Told(ticket, error) => on_told(world, peer, ticket, &error),
+            Note::Returned(ticket) => {
+                world.load.counts.returned += 1;
+                world.adopt(ticket);
+                // Half of them release it some time, the others leave it to its end.
+                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                let leaves = world.load.rng.chance(0.5);
+                let stay = world.load.rng.exponential(world.load.visits.stay);
+                if let Some(client) = client.filter(|_| leaves) {
+                    world.leave_at(world.now() + stay, &client);
+                }
+                Ok(())
+            }
+            Note::OtherCluster(ours, theirs) => {
+                Err(format!("host {peer} of cluster {ours} has met one of {theirs}: it was founded twice"))
+            }
+        }
+    }
+
     fn tell(&self, sheet: &mut Sheet) {
-        let Counts { stalled, not_acquired, stopped, served_last } = self.counts;
-        sheet.numbers.sum("stalled", stalled);
+        let Counts { told, not_acquired, stops, deaths, returned, served_last } = self.counts;
+        sheet.numbers.sum("told", told);
         sheet.numbers.sum("not acquired", not_acquired);
-        sheet.numbers.sum("stopped", stopped);
+        sheet.numbers.sum("stops", stops);
+        sheet.numbers.sum("deaths", deaths);
+        sheet.numbers.sum("returned", returned);
         sheet.numbers.sum("served last", served_last);
     }
 }
 
 /// A client was told why it is not let in, or not inside any more.
-fn on_told<P: Guard, O: Routing, W: Watch<Whole<P, O>>>(
-    world: &mut On<'_, P, O, W>,
-    peer: PeerId,
-    ticket: Ticket,
-    error: &Error,
-) -> Result<(), Broken> {
-    let last = Time::ZERO + world.load.visits.end + SETTLE;
-    let is_last = world.ledger().get(ticket).is_some_and(|client| client.asked >= last);
-    let load = &mut world.load;
-    if load.visits.all_works && is_last {
-        return Err(format!("peer {peer} sends {ticket:?} away, who was to be served: {error}"));
+fn on_told<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
+    if world.load.patient.contains(&ticket) {
+        return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}"));
     }
     match error {
-        Error::Stalled { .. } => load.counts.stalled += 1,
-        Error::NotAcquired { .. } => load.counts.not_acquired += 1,
-        Error::Stopped => load.counts.stopped += 1,
-        _ => {}
+        Error::NotAcquired { .. } => world.load.counts.not_acquired += 1,
+        _ => world.load.counts.told += 1,
     }
     Ok(())
 }

@@ -110,7 +110,7 @@ impl World {
     /// The process is gone, and what it was about to write is not written.
     pub(super) fn stop(&mut self, host: usize) {
         let it = &mut self.hosts[host];
-        (it.member, it.frozen, it.disk_busy) = (None, false, Time::ZERO);
+        (it.member, it.frozen, it.disk_busy, it.stopping) = (None, false, Time::ZERO, None);
         it.process += 1;
         it.missed.clear();
         it.disk.crash(Crash::Lost, &mut self.trouble);
@@ -131,13 +131,14 @@ impl World {
         self.watch.counts.torn += u64::from(matches!(crash, Crash::Torn | Crash::Holes));
         let it = &mut self.hosts[host];
         it.process += 1;
-        it.frozen = false;
+        (it.frozen, it.stopping) = (false, None);
         it.missed.clear();
         it.disk_busy = Time::ZERO;
         it.disk.crash(crash, &mut self.trouble);
         let what = self.trouble.below(10);
         let has_file = self.hosts[host].disk.has_file();
-        if what < 3 && (!has_file || self.may_wound()) {
+        let may_wound = !self.setting.chooses && !self.setting.recovers;
+        if what < 3 && may_wound && (!has_file || self.may_wound()) {
             self.wounded.extend(member.register().map(Register::voter));
             match what {
                 0 if has_file => {

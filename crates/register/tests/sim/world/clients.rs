@@ -1,0 +1,172 @@
+//! What processes do with the register: what their clients want, and what they do with what they are told.
+
+use peerlock_base::Span;
+use peerlock_register::{Command, Fact, Label, Look, MOST_ON_PAGE, Outcome, Seen, SessionId, Ttl};
+
+use super::{Event, JUDGEMENT_CALM, World, peer};
+use crate::watch::Violation;
+
+/// What a coordinator asks when it has counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Count {
+    resource: Label,
+    session: SessionId,
+    generation: u64,
+    keep: Vec<SessionId>,
+}
+
+/// A grant that outlives its session, as its host remembers it.
+pub(super) type Grant = (Label, u32, u64);
+
+impl World {
+    /// What a peer's clients might want.
+    pub(super) fn make_load(&mut self, host: usize) -> Result<(), Violation> {
+        let pause = self.load.exponential(Span::from_millis(700));
+        self.schedule(self.now + pause, Event::Load(host));
+        let now = self.local(host);
+        let draw = self.load.below(100);
+        let resource = Label::new(["a", "b", "c"][self.load.below(3) as usize]).expect("a short name");
+        let slots = 1 + self.load.below(3) as u32;
+        let pick = self.load.bits();
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let Some(session) = member.client().stands(now) else { return Ok(()) };
+        let it = &self.hosts[host];
+        let generation = it.generations.get(&resource).copied().unwrap_or(1);
+        let grants = it.grants.len().max(1) as u64;
+        let grant = it.grants.iter().nth((pick % grants) as usize).cloned();
+        let ttl = Ttl::from_millis(1000 + pick % 9000).expect("some seconds are a time to live");
+        let note = resource.clone();
+        let command = match (draw, grant) {
+            (0..35, _) => Command::Join { session, resource, slots },
+            (35..50, _) => {
+                self.fencing += 1;
+                Command::Detach { session, resource, slot: (pick % 2) as u32, fencing: self.fencing, ttl, note }
+            }
+            (50..58, Some((resource, slot, fencing))) => {
+                Command::Detach { session, resource, slot, fencing, ttl, note }
+            }
+            (58..68, Some((resource, _, fencing))) => Command::Attach { session, resource, fencing },
+            (68..72, _) => Command::Resize { resource, slots },
+            (72..75, _) => Command::Renumber { resource, generation },
+            (75..78, _) => Command::Close { session, resource, generation, keep: Vec::new() },
+            (78..81, _) => {
+                let Some(&session) = it.sessions.get((pick % it.sessions.len().max(1) as u64) as usize) else {
+                    return self.look_at(host, Look::Cluster);
+                };
+                Command::Expel { resource, session }
+            }
+            (81..85, _) => return self.look_at(host, Look::Cluster),
+            (85..87, _) if !self.quiet => {
+                let member = self.hosts[host].member.as_mut().expect("it was there");
+                member.leave(now);
+                return self.settle(host);
+            }
+            (87..92, _) if !self.quiet && self.setting.chooses => {
+                let keepers = self.setting.keepers as u64;
+                let chosen = (0..1 + pick % 3).map(|turn| peer(((pick >> 8) + turn).rem_euclid(keepers) as usize));
+                Command::Seats((pick & 128 == 0).then(|| chosen.collect()))
+            }
+            _ => return Ok(()),
+        };
+        self.ask(host, command)
+    }
+
+    fn ask(&mut self, host: usize, command: Command) -> Result<(), Violation> {
+        // What happens just before the end has no time to be told.
+        if self.now + JUDGEMENT_CALM >= self.judgement() {
+            return Ok(());
+        }
+        let now = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let number = member.ask(command.clone(), now);
+        self.hosts[host].asked.insert(number, command);
+        self.settle(host)
+    }
+
+    fn look_at(&mut self, host: usize, look: Look) -> Result<(), Violation> {
+        let now = self.local(host);
+        let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
+        let session = member.client().stands(now);
+        let number = member.look(look, now);
+        self.hosts[host].looks.insert(number, (self.now, session));
+        self.settle(host)
+    }
+
+    /// A process with a new session looks for what its host has given before.
+    pub(super) fn look_for_grants(&mut self, host: usize) -> Result<(), Violation> {
+        let session = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
+        if session.is_none() || self.hosts[host].looked_as == session {
+            return Ok(());
+        }
+        self.hosts[host].looked_as = session;
+        self.look_at(host, Look::Resources { after: None, most: MOST_ON_PAGE, granted_by: Some(peer(host)) })
+    }
+
+    pub(super) fn on_seen(&mut self, host: usize, number: u64, seen: Seen) -> Result<(), Violation> {
+        let Some((asked, asked_as)) = self.hosts[host].looks.remove(&number) else { return Ok(()) };
+        match seen {
+            Seen::Cluster(view) => {
+                self.hosts[host].sessions = view.sessions.iter().map(|(session, _)| *session).collect();
+                self.watch.on_view(peer(host), asked_as, &view)
+            }
+            Seen::Resources(page) => {
+                let grants = page.resources.iter().flat_map(|it| it.detached.iter().map(|grant| (&it.name, grant)));
+                let own = grants.filter(|(_, grant)| grant.host == peer(host));
+                self.hosts[host].grants = own.map(|(name, grant)| (name.clone(), grant.slot, grant.fencing)).collect();
+                self.watch.on_grants(peer(host), asked, &page)
+            }
+        }
+    }
+
+    /// A session is told something. A coordinator counts for a while, and sometimes for ever.
+    pub(super) fn on_told(
+        &mut self,
+        host: usize,
+        resource: Label,
+        session: SessionId,
+        generation: u64,
+        fact: &Fact,
+    ) -> Result<(), Violation> {
+        self.note(|| format!("{host} is told of {resource}, generation {generation}: {fact:?}"));
+        let is_new = self.watch.on_told(self.now, peer(host), &resource, session, generation, fact)?;
+        self.hosts[host].generations.insert(resource.clone(), generation);
+        if let Fact::Opened { asked, .. } = fact
+            && is_new
+            && self.load.chance(0.8)
+        {
+            let keep = asked.iter().map(|(session, _)| *session).filter(|_| self.load.chance(0.5)).collect();
+            let count = Count { resource, session, generation, keep };
+            let at = self.now + self.load.exponential(Span::from_millis(300));
+            self.schedule(at, Event::Counted(host, self.hosts[host].process, count));
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_counted(&mut self, host: usize, count: Count) -> Result<(), Violation> {
+        let Count { resource, session, generation, keep } = count;
+        let stands = self.hosts[host].member.as_ref().and_then(|it| it.client().stands(self.local(host)));
+        if stands != Some(session) {
+            return Ok(());
+        }
+        self.ask(host, Command::Close { session, resource, generation, keep })
+    }
+
+    pub(super) fn on_answered(&mut self, host: usize, number: u64, outcome: Outcome) {
+        self.note(|| format!("{host} hears {outcome:?}"));
+        let Some(command) = self.hosts[host].asked.remove(&number) else { return };
+        let it = &mut self.hosts[host];
+        match (&command, &outcome) {
+            (Command::Join { resource, .. }, Outcome::Joined { generation, .. }) => {
+                it.generations.insert(resource.clone(), *generation);
+            }
+            (Command::Detach { resource, slot, fencing, .. }, Outcome::Done) => {
+                it.grants.insert((resource.clone(), *slot, *fencing));
+            }
+            (Command::Attach { resource, fencing, .. }, Outcome::Done) => {
+                it.grants.retain(|(name, _, number)| (name, number) != (resource, fencing));
+            }
+            _ => {}
+        }
+        self.watch.on_answer(self.now, peer(host), command, outcome);
+    }
+}

@@ -1,0 +1,60 @@
+//! What cannot be borne: a majority of the voters is lost, and somebody decides to go on with what is left.
+
+use peerlock_base::{Span, Time};
+use peerlock_register::disk::{Disk as _, Write};
+use peerlock_register::{Register, recover};
+
+use super::{Event, World};
+use crate::watch::Violation;
+
+/// When one voter is cut off, so that it does not know everything; when the others are lost; and when somebody has
+/// waited for longer than any session lasts.
+const CUT_OFF: Span = Span::from_secs(12);
+const LOST: Span = Span::from_secs(14);
+const DECIDED: Span = Span::from_secs(20);
+
+impl World {
+    pub(super) fn plan_disaster(&mut self) {
+        for (at, event) in [(CUT_OFF, Event::CutOff), (LOST, Event::Disaster), (DECIDED, Event::Recover)] {
+            self.schedule(Time::ZERO + at, event);
+        }
+    }
+
+    pub(super) fn cut_off(&mut self) {
+        let votes = |host: &usize| self.hosts[*host].member.as_ref().is_some_and(|it| it.register().is_some());
+        let voters: Vec<usize> = (0..self.hosts.len()).filter(votes).collect();
+        if voters.len() > 1 {
+            let survivor = voters[self.trouble.below(voters.len() as u64) as usize];
+            self.note(|| format!("{survivor} is cut off"));
+            self.survivor = Some(survivor);
+        }
+    }
+
+    pub(super) fn lose_majority(&mut self) {
+        let Some(survivor) = self.survivor else { return };
+        for host in (0..self.hosts.len()).filter(|host| *host != survivor) {
+            if self.hosts[host].disk.has_file() {
+                self.note(|| format!("{host} is lost"));
+                self.stop(host);
+                self.hosts[host].gone = true;
+            }
+        }
+    }
+
+    pub(super) fn recover(&mut self) -> Result<(), Violation> {
+        let Some(survivor) = self.survivor.take() else { return Ok(()) };
+        let applied = self.hosts[survivor].member.as_ref().and_then(|it| it.register()).map(Register::applied);
+        self.stop(survivor);
+        let file = self.hosts[survivor].disk.load().expect("a fake disk can be read");
+        let recovered = recover(&file.expect("nobody has told it to remove its file"), self.versions(survivor))
+            .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
+        self.note(|| format!("{survivor} is recovered: {}", recovered.cluster));
+        assert!(applied <= Some(recovered.last.1), "it had applied more than its file says");
+        assert_eq!(recovered.host, super::peer(survivor));
+        self.watch.on_recovered();
+        self.hosts[survivor].cluster = recovered.cluster;
+        self.hosts[survivor].disk.begin(Write::Replace(recovered.file));
+        self.hosts[survivor].disk.finish();
+        self.start(survivor)
+    }
+}

@@ -1,0 +1,263 @@
+//! What goes wrong with peers: crashes and what they leave, freezes, partitions, disks.
+
+use peerlock_base::{PeerId, Span, Ticket, Time};
+
+use super::{End, Event, Fault, World};
+use crate::actor::Actor;
+use crate::ledger::Client;
+use crate::watch::{Broken, Watch};
+use crate::workload::{Over, Workload};
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    pub(super) fn strike(&mut self, fault: Fault) -> Result<(), Broken> {
+        // What was in line when everything calmed down.
+        if self.fate.is_calm() && !matches!(fault, Fault::First) {
+            return Ok(());
+        }
+        match fault {
+            Fault::First => {
+                self.next_crash();
+                self.next_death();
+                self.next_freeze();
+                self.next_partition();
+                self.next_disk_loss();
+                self.next_outage();
+                self.next_slow_disk();
+                self.next_full_disk();
+                Ok(())
+            }
+            Fault::Crash(down) => {
+                self.next_crash();
+                if self.fate.takes_another() {
+                    self.crash_any(down)?;
+                }
+                self.crash_any(down)
+            }
+            Fault::Death => {
+                self.next_death();
+                let victim = self.hosts.any(self.fate.victims());
+                let Some(peer) = victim.filter(|peer| L::may_lose(self, *peer)) else { return Ok(()) };
+                L::on_losing(self, peer);
+                self.crash_by_chance(peer)
+            }
+            Fault::DiskLoss(down) => {
+                self.next_disk_loss();
+                let victim = self.hosts.any(self.fate.victims());
+                let Some(peer) = victim.filter(|peer| L::may_lose(self, *peer)) else { return Ok(()) };
+                L::on_losing(self, peer);
+                self.tally.disks_lost += 1;
+                self.go_down(peer, down)?;
+                self.hosts.lose_disk(peer);
+                Ok(())
+            }
+            Fault::Outage => {
+                self.next_outage();
+                self.tally.outages += 1;
+                let everybody: Vec<PeerId> = self.hosts.up().collect();
+                for peer in everybody {
+                    let down = self.fate.outage_lasts();
+                    self.go_down(peer, down)?;
+                }
+                Ok(())
+            }
+            Fault::Freeze(last) => {
+                self.next_freeze();
+                if let Some(peer) = self.hosts.any(self.fate.victims()) {
+                    self.tally.frozen += 1;
+                    self.fate.freeze(self.now, peer, last);
+                }
+                Ok(())
+            }
+            Fault::Partition(last) => {
+                self.next_partition();
+                self.tally.parted += 1;
+                self.fate.part(self.now + last);
+                Ok(())
+            }
+            Fault::SlowDisk(last) => {
+                self.next_slow_disk();
+                if let Some(peer) = self.hosts.any(self.fate.victims()) {
+                    self.tally.disks_slow += 1;
+                    self.fate.slow_down(peer, self.now + last);
+                }
+                Ok(())
+            }
+            Fault::FullDisk => {
+                self.next_full_disk();
+                if let Some(peer) = self.hosts.any(self.fate.victims()) {
+                    self.fate.fill_up(peer);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn crash_any(&mut self, down: Span) -> Result<(), Broken> {
+        match self.hosts.any(self.fate.victims()) {
+            Some(peer) => self.go_down(peer, down),
+            None => Ok(()),
+        }
+    }
+
+    /// A peer crashes, and restarts after a while.
+    fn go_down(&mut self, peer: PeerId, down: Span) -> Result<(), Broken> {
+        self.restart_at(self.now + down, peer);
+        self.tally.crashed += 1;
+        self.crash(peer)
+    }
+
+    /// A peer could not write, and ends.
+    pub(super) fn write_fails(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.disks_full += 1;
+        let down = self.fate.full_disk_lasts();
+        self.go_down(peer, down)
+    }
+
+    pub(super) fn restart(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.get(peer).is_some() {
+            return Ok(()); // Somebody was faster.
+        }
+        self.tally.restarted += 1;
+        self.timers.forget(peer);
+        let actor = (self.make)(peer, self.hosts.disk(peer));
+        self.hosts.put_back(peer, actor);
+        L::on_restarted(self, peer)
+    }
+
+    /// A peer crashes for good, and the workload may put another in its place.
+    pub(super) fn crash_by_chance(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.crashed += 1;
+        self.crash(peer)?;
+        L::on_death(self, peer)
+    }
+
+    /// A client is told when it must be out, by its peer's clock.
+    pub(super) fn tell_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
+        if self.inside.iter().all(|client| client.ticket != ticket) {
+            return; // It has left at an earlier end, and its peer does not know yet.
+        }
+        let at = self.fate.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
+        self.tells_ends = true;
+        self.ends.insert(ticket, End { at, is_orphan: false });
+        self.queue.push(at, Event::End(ticket));
+    }
+
+    /// A client leaves by itself if this is the end that it was last told.
+    pub(super) fn end(&mut self, ticket: Ticket) -> Result<(), Broken> {
+        if self.ends.get(&ticket).is_none_or(|end| end.at > self.now) {
+            return Ok(());
+        }
+        let Some(client) = self.take_inside(ticket) else { return Ok(()) };
+        self.tally.lost += 1;
+        self.watch.on_leave(self.now, &client)?;
+        L::on_over(self, &client, Over::Lost)
+    }
+
+    fn fault(&mut self, after: Span, fault: Fault) {
+        self.faults_to_come += 1;
+        self.queue.push(self.now + after, Event::Fault(fault));
+    }
+
+    pub(super) fn first_fault(&mut self) -> Result<(), Broken> {
+        match self.fate.quiet() {
+            Span::ZERO => self.strike(Fault::First),
+            quiet => {
+                self.fault(quiet, Fault::First);
+                Ok(())
+            }
+        }
+    }
+
+    fn next_crash(&mut self) {
+        if let Some((after, down)) = self.fate.next_crash() {
+            self.fault(after, Fault::Crash(down));
+        }
+    }
+
+    fn next_death(&mut self) {
+        if let Some(after) = self.fate.next_death() {
+            self.fault(after, Fault::Death);
+        }
+    }
+
+    fn next_freeze(&mut self) {
+        if let Some((after, last)) = self.fate.next_freeze() {
+            self.fault(after, Fault::Freeze(last));
+        }
+    }
+
+    fn next_partition(&mut self) {
+        if let Some((after, last)) = self.fate.next_partition() {
+            self.fault(after, Fault::Partition(last));
+        }
+    }
+
+    fn next_disk_loss(&mut self) {
+        if let Some((after, down)) = self.fate.next_disk_loss() {
+            self.fault(after, Fault::DiskLoss(down));
+        }
+    }
+
+    fn next_outage(&mut self) {
+        if let Some(after) = self.fate.next_outage() {
+            self.fault(after, Fault::Outage);
+        }
+    }
+
+    fn next_slow_disk(&mut self) {
+        if let Some((after, last)) = self.fate.next_slow_disk() {
+            self.fault(after, Fault::SlowDisk(last));
+        }
+    }
+
+    fn next_full_disk(&mut self) {
+        if let Some(after) = self.fate.next_full_disk() {
+            self.fault(after, Fault::FullDisk);
+        }
+    }
+}
+
+/// What a workload may do.
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// A peer is never heard of again, unless it restarts; nor are its clients, but for those inside that were told an
+    /// end: they stay until then.
+    pub fn crash(&mut self, peer: PeerId) -> Result<(), Broken> {
+        if self.hosts.remove(peer).is_none() {
+            return Ok(());
+        }
+        self.fate.crashed(peer, peer.index() < self.hosts.residents());
+        self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
+        L::on_down(self, peer);
+        let is_here = |client: &&Client| client.peer == peer;
+        let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
+        for client in waiting {
+            self.ledger.strike(client.ticket);
+            self.watch.on_give_up(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        let inside: Vec<Client> = self.inside.iter().filter(is_here).copied().collect();
+        for client in inside {
+            if let Some(end) = self.ends.get_mut(&client.ticket) {
+                self.tally.orphans += u64::from(!end.is_orphan);
+                end.is_orphan = true;
+                continue;
+            }
+            self.take_inside(client.ticket);
+            self.watch.on_leave(self.now, &client)?;
+            L::on_over(self, &client, Over::Crashed)?;
+        }
+        self.watch.on_crash(self.now, peer)
+    }
+
+    /// A peer that has crashed restarts then.
+    pub fn restart_at(&mut self, at: Time, peer: PeerId) {
+        self.queue.push(at, Event::Restart(peer));
+    }
+
+    /// A client whose peer has crashed is with the next process of its host now.
+    pub fn adopt(&mut self, ticket: Ticket) {
+        if let Some(end) = self.ends.get_mut(&ticket) {
+            end.is_orphan = false;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What happened in many runs, for people: a run in which nothing went wrong shows nothing.
+
+use std::fmt;
+
+use peerlock_sim::Report;
+
+/// What is counted, by its name in a [`Report`]: faults, and what became of clients.
+const FAULTS: [&str; 11] = [
+    "crashed",
+    "outages",
+    "deaths",
+    "disks lost",
+    "disks slow",
+    "disks full",
+    "writes torn",
+    "frozen",
+    "parted",
+    "stops",
+    "withdrawn",
+];
+const CLIENTS: [&str; 6] = ["asked", "lost", "orphans", "returned", "not acquired", "told"];
+
+/// Counts of many runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    faults: [u64; FAULTS.len()],
+    clients: [u64; CLIENTS.len()],
+    entries: u64,
+    events: u64,
+    /// In milliseconds, and the seed.
+    standstill: (u64, u64),
+}
+
+impl Summary {
+    /// Of one run.
+    pub fn of(seed: u64, report: &Report) -> Self {
+        Self {
+            faults: FAULTS.map(|name| report.numbers.count(name)),
+            clients: CLIENTS.map(|name| report.numbers.count(name)),
+            entries: report.entries,
+            events: report.events,
+            standstill: (report.numbers.count("longest standstill, ms"), seed),
+        }
+    }
+
+    /// Both together.
+    pub fn plus(mut self, other: Self) -> Self {
+        self.faults.iter_mut().zip(other.faults).for_each(|(mine, more)| *mine += more);
+        self.clients.iter_mut().zip(other.clients).for_each(|(mine, more)| *mine += more);
+        self.entries += other.entries;
+        self.events += other.events;
+        self.standstill = self.standstill.max(other.standstill);
+        self
+    }
+
+    /// How many faults of all kinds.
+    pub fn faults(&self) -> u64 {
+        self.faults.iter().sum()
+    }
+
+    /// Each kind of fault has happened, and each thing that can become of a client.
+    #[allow(dead_code, reason = "who plays few runs does not see everything")]
+    pub fn check(&self) {
+        for (name, count) in FAULTS.iter().zip(self.faults).chain(CLIENTS.iter().zip(self.clients)) {
+            assert!(count > 0, "nothing was {name} in any of these runs");
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { entries, events, standstill: (standstill, seed), .. } = self;
+        write!(f, "{entries} entries, {events} events, {} faults (", self.faults())?;
+        let mut comma = "";
+        for (name, count) in FAULTS.iter().zip(self.faults) {
+            write!(f, "{comma}{name} {count}")?;
+            comma = ", ";
+        }
+        write!(f, "); clients: ")?;
+        let mut comma = "";
+        for (name, count) in CLIENTS.iter().zip(self.clients) {
+            write!(f, "{comma}{name} {count}")?;
+            comma = ", ";
+        }
+        write!(f, "; longest standstill {:.1} s (seed {seed})", *standstill as f64 / 1000.0)
+    }
+}
