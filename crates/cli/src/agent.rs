@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use nix::unistd::{close, setsid};
+use peerlock::store::Store;
 use peerlock::{Endpoint, Identity, Peer, StartError, places};
 use peerlock_http::{App, Listener, serve};
 use peerlock_supervise::Signals;
@@ -20,7 +21,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
-use crate::here::PeerArgs;
+use crate::here::{Kind, PeerArgs};
 use crate::{Error, Result, duration};
 use notify::{READY, STOPPING, notify};
 
@@ -55,6 +56,14 @@ pub struct Options {
     /// A file with the bearer token that clients at HOST:PORT must know
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// How long its session stands without a majority of the voters: after that long others may have what it held
+    /// [default: 15s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    session: Option<Duration>,
+    /// Found a cluster when this many agents that know none have met, this one included: for machines that all start at
+    /// once, each with --join of the others
+    #[arg(long, value_name = "HOSTS")]
+    expect: Option<usize>,
     /// End when there has been no client for this long, and nobody holds anything here [default: stay]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle: Option<Duration>,
@@ -84,12 +93,23 @@ async fn go(options: &Options) -> Result<ExitCode> {
         folder = DataFolder::take(&data_dir, patience, &me) => folder?,
     };
     let identity = Identity::load_or_create(&places::identity(&data_dir)).map_err(StartError::from)?;
+    let (store, known) = Store::folder(&data_dir).map_err(StartError::from)?;
+    if let Some(cluster) = known.cluster {
+        tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
+    }
+    let kind = Kind {
+        identity: Some(identity),
+        any_port: options.idle.is_some(),
+        folder: Some((store, known)),
+        expect: options.expect,
+        session: options.session,
+    };
     // First of all, because it is the part that another agent can be in the way of.
     let listeners = options.listeners().await?;
     let here = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        here = options.peer.start(Some(identity), options.idle.is_some()) => here?,
+        here = options.peer.start_as(kind) => here?,
     };
     tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
     let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();

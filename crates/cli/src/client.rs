@@ -134,11 +134,21 @@ pub struct Renew {
     held: Held,
 }
 
-/// Give a slot back that was acquired
+/// Give a slot back that was acquired, or take one away by force
 #[derive(Args)]
+#[command(after_help = "\
+With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever is
+inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
+protects what it does. `peerlock show NAME` has who holds what, and until when.")]
 pub struct Release {
     #[command(flatten)]
     held: Held,
+    /// Take away this slot, whoever holds it
+    #[arg(long, requires = "force", conflicts_with = "grant")]
+    slot: Option<u32>,
+    /// Do not ask the holder, and do not wait for its end
+    #[arg(long, conflicts_with = "grant")]
+    force: bool,
 }
 
 /// A slot that was acquired before.
@@ -194,7 +204,28 @@ pub async fn renew(options: &Renew) -> Result<ExitCode> {
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
-    held.agent.agent().await?.release(&held.name, &held.grant()?).await?;
+    if options.force {
+        return revoke(held, options.slot).await;
+    }
+    let grant = held.grant()?;
+    held.agent.agent().await?.release(&held.name, &grant).await?;
+    held.done(&Released {})
+}
+
+/// Takes a slot away from whoever holds it.
+async fn revoke(held: &Held, slot: Option<u32>) -> Result<ExitCode> {
+    let client = held.agent.agent().await?;
+    let details = client.show(&held.name).await?;
+    let mut holders =
+        details.holders.iter().filter(|holder| !holder.free && slot.is_none_or(|slot| holder.slot == slot));
+    let (holder, more) = (holders.next(), holders.next());
+    let Some(holder) = holder else {
+        return Err(Error::Usage(format!("nobody holds such a slot of {}: see `peerlock show`", held.name)));
+    };
+    if more.is_some() {
+        return Err(Error::Usage(format!("several slots of {} are held: say which with --slot", held.name)));
+    }
+    client.expel(&held.name, holder.peer).await?;
     held.done(&Released {})
 }
 

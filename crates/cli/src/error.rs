@@ -87,10 +87,10 @@ pub enum Error {
         /// Its exit code.
         code: u8,
     },
-    /// The agent of this data folder was stopped, and others may be in its cluster.
+    /// A person has started the agent of this data folder, and it was never in a cluster.
     #[error(
-        "the agent of this machine does not run, and a new one would not know the others of its cluster: start it again \
-         as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
+        "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know it: \
+         start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
     )]
     AgentStopped {
         /// The agent's data folder.
@@ -192,6 +192,7 @@ pub mod exit {
                 | NetworkError::SecretTooShort { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,
+            StartError::Folder(_) => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,

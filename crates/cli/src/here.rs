@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use peerlock::{Identity, PORT, Peer, Secret, StartError, places};
+use peerlock::store::{Known, Store};
+use peerlock::{Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
 use peerlock_net as net;
 use tokio::time::timeout;
 
@@ -41,6 +42,21 @@ pub struct PeerArgs {
     data_dir: Option<PathBuf>,
 }
 
+/// What an agent has, and a peer that only runs a command has not.
+#[derive(Default)]
+pub struct Kind {
+    /// Who it is, if it is always the same.
+    pub identity: Option<Identity>,
+    /// Rather on any port than not at all.
+    pub any_port: bool,
+    /// What it keeps, and what those before it have kept.
+    pub folder: Option<(Store, Known)>,
+    /// How many have to meet before one of them founds a cluster.
+    pub expect: Option<usize>,
+    /// How long its session stands.
+    pub session: Option<Duration>,
+}
+
 /// A peer that has started.
 pub struct LocalPeer {
     pub peer: Peer,
@@ -63,21 +79,33 @@ impl PeerArgs {
         }
     }
 
-    /// Starts the peer. `any_port`: rather on any port than not at all.
-    pub async fn start(&self, identity: Option<Identity>, any_port: bool) -> Result<LocalPeer> {
-        let (path, secret) = self.secret(&self.data_dir()?)?;
-        let builder = Peer::builder().listen(self.address(any_port)?).secret(secret);
-        let builder = builder.identity(identity.unwrap_or_else(Identity::generate));
+    /// Starts a peer that keeps nothing.
+    pub async fn start(&self) -> Result<LocalPeer> {
+        self.start_as(Kind { any_port: true, ..Kind::default() }).await
+    }
+
+    /// Starts the peer.
+    pub async fn start_as(&self, kind: Kind) -> Result<LocalPeer> {
+        let knows = kind.folder.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.register.is_some());
+        let (path, secret) = self.secret(&self.data_dir()?, knows)?;
+        let builder = Peer::builder().listen(self.address(kind.any_port)?).secret(secret);
+        let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
+        let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
+        let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
+        let builder = match kind.folder {
+            Some((store, known)) => builder.folder(store, known),
+            None => builder,
+        };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
         let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
         Ok(LocalPeer { peer: builder.start().await?, secret: path, is_first: self.join.is_empty() })
     }
 
     /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.
-    fn secret(&self, data_dir: &Path) -> Result<(PathBuf, Secret)> {
+    fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
-        if self.secret_file.is_none() && !self.join.is_empty() && !path.exists() {
+        if self.secret_file.is_none() && (knows_cluster || !self.join.is_empty()) && !path.exists() {
             return Err(Error::NoSecret { path });
         }
         let secret = match self.secret_file {

@@ -198,7 +198,7 @@ impl Options {
             let meant = "without an agent and without --join this would be a cluster of its own, and exclude nobody";
             return Err(Error::Usage(format!("{meant}: give --join, or --alone if that is what you want")));
         }
-        let here = self.peer.start(None, true).await?;
+        let here = self.peer.start().await?;
         show.listening(&here, &self.name);
         Ok((here.peer.client(), Some(Box::new(here))))
     }

@@ -103,7 +103,8 @@ fn turn(socket: &Path) -> std::io::Result<Option<Flock<File>>> {
 /// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
 async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endpoint>) -> Result<Endpoint> {
     let last = folder::last(data_dir);
-    if last.is_some_and(|last| !last.ends_by_itself) && !folder::is_taken(data_dir) {
+    let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
+    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !folder::is_taken(data_dir) {
         return Err(Error::AgentStopped { folder: data_dir.to_owned() });
     }
     let unusable = |source| Error::Folder { path: data_dir.to_owned(), source };

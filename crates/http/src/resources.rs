@@ -43,7 +43,7 @@ async fn acquire(
     let asked = app.service().now();
     let grant = tokio::select! {
         biased;
-        grant = app.service().acquire(named(name, "acquire", request)) => grant?,
+        grant = app.service().acquire_detached(named(name, "acquire", request)) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
     let granted = granted(&app, &grant, asked);
@@ -83,7 +83,7 @@ async fn renew(
     Input(which): Input<Which>,
 ) -> Result<Json<Renewed>, Failure> {
     let got = app.service().now();
-    let deadline = app.service().renew(app.grant(&name, &which.grant)?).await?;
+    let deadline = app.service().renew(&app.grant(&name, &which.grant)?).await?;
     Ok(Json(Renewed { ttl: deadline.since(got) }))
 }
 
@@ -100,7 +100,7 @@ async fn release(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
-    app.service().release(app.grant(&name, &which.grant)?).await?;
+    app.service().release(&app.grant(&name, &which.grant)?).await?;
     Ok(Json(Released {}))
 }
 

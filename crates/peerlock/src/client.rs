@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use peerlock_http::Line;
 use peerlock_http::client::Events as AgentEvents;
 use peerlock_service::{
-    Acquire, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerView, Progress, Request, ResourceDetails,
-    ResourceView,
+    Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerId, PeerView, Progress,
+    Request, ResourceDetails, ResourceView,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
@@ -132,7 +132,7 @@ impl Client {
         match self {
             Self::Peer(peer) => {
                 let asked = peer.service.now();
-                let grant = peer.service.acquire(request).await?;
+                let grant = peer.service.acquire_detached(request).await?;
                 let granted = grant.granted(grant.id().to_string(), asked);
                 grant.detach();
                 Ok(granted)
@@ -149,7 +149,7 @@ impl Client {
         match self {
             Self::Peer(peer) => {
                 let asked = peer.service.now();
-                Ok(peer.service.renew(grant.parse()?).await?.since(asked))
+                Ok(peer.service.renew(&grant.parse()?).await?.since(asked))
             }
             Self::Agent(Agent(agent)) => agent.renew(name, grant).await,
         }
@@ -161,7 +161,7 @@ impl Client {
     /// [`Error::Lost`] if it did not stand any more.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         match self {
-            Self::Peer(peer) => peer.service.release(grant.parse()?).await,
+            Self::Peer(peer) => peer.service.release(&grant.parse()?).await,
             Self::Agent(Agent(agent)) => agent.release(name, grant).await,
         }
     }
@@ -169,7 +169,7 @@ impl Client {
     /// Who is inside a resource and who waits, in the whole cluster.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`], or [`Error::Stalled`] if who keeps the line does not answer.
+    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
     pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
         match self {
             Self::Peer(peer) => peer.service.show(name).await,
@@ -196,6 +196,51 @@ impl Client {
         match self {
             Self::Peer(peer) => peer.service.peers().await,
             Self::Agent(Agent(agent)) => agent.peers().await,
+        }
+    }
+
+    /// The cluster as a voter knows it: its members, who votes and who has a session.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster(&self) -> Result<ClusterView, Error> {
+        match self {
+            Self::Peer(peer) => peer.service.cluster().await,
+            Self::Agent(Agent(agent)) => agent.cluster().await,
+        }
+    }
+
+    /// Gives a resource another number of slots. Those that are too many go when they are left.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchResource`], and see [`Error`].
+    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.resize(name, slots).await,
+            Self::Agent(Agent(agent)) => agent.resize(name, slots).await,
+        }
+    }
+
+    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still
+    /// be inside. Only the fencing number protects what they do then.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
+        match self {
+            Self::Peer(me) => me.service.expel(name, peer).await,
+            Self::Agent(Agent(agent)) => agent.expel(name, peer).await,
+        }
+    }
+
+    /// Says which hosts vote; `None` leaves it to the cluster.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.seats(hosts).await,
+            Self::Agent(Agent(agent)) => agent.seats(hosts).await,
         }
     }
 
