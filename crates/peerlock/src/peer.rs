@@ -52,6 +52,7 @@ pub struct PeerBuilder {
     folder: Option<(Store, Known)>,
     expect: Option<usize>,
     session: Option<Duration>,
+    votes_from_memory: bool,
 }
 
 /// Why there is no peer or agent to ask. Nothing runs, and nothing is listened on.
@@ -99,6 +100,7 @@ impl Peer {
             folder: None,
             expect: None,
             session: None,
+            votes_from_memory: false,
         }
     }
 
@@ -190,6 +192,13 @@ impl PeerBuilder {
         self
     }
 
+    /// May vote, with a file in memory: for clusters whose members all live in one process.
+    #[doc(hidden)]
+    pub fn votes_from_memory(mut self) -> Self {
+        self.votes_from_memory = true;
+        self
+    }
+
     /// Begins a new cluster when so many hosts, this one included, have met that know none.
     #[doc(hidden)]
     pub fn expect(mut self, hosts: usize) -> Self {
@@ -225,6 +234,7 @@ impl PeerBuilder {
         let builder = self.expect.into_iter().fold(builder, service::Builder::expect);
         let builder = match self.folder {
             Some((store, known)) => builder.folder(store, known),
+            None if self.votes_from_memory => builder.votes_from_memory(),
             None => builder,
         };
         let service = builder.start(RealNetwork::new(net)).await?;

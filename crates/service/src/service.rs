@@ -73,6 +73,7 @@ pub struct Builder {
     expect: Option<usize>,
     session: Option<Duration>,
     name: Option<String>,
+    votes_from_memory: bool,
 }
 
 impl Builder {
@@ -93,6 +94,13 @@ impl Builder {
     /// folder may vote, and always comes back to the same cluster.
     pub fn folder(mut self, store: Store, known: Known) -> Self {
         self.folder = Some((store, known));
+        self
+    }
+
+    /// May vote although it keeps nothing: its voter's file is in memory, and gone with it, as a host would be that has
+    /// lost its disk. For clusters whose members all live in one process.
+    pub fn votes_from_memory(mut self) -> Self {
+        self.votes_from_memory = true;
         self
     }
 
@@ -139,7 +147,7 @@ impl Builder {
         let bad = |message: String| Error::Refused { class: Class::BadRequest, message };
         let session = u64::try_from(session).map_err(|_| "it is too long").and_then(Ttl::from_millis);
         let session = session.map_err(|why| bad(format!("a session cannot stand so long: {why}")))?;
-        let keeps = self.folder.is_some();
+        let keeps = self.folder.is_some() || self.votes_from_memory;
         let (store, known) = self.folder.unwrap_or_else(|| (Store::memory(), Known::default()));
         let new_cluster = || match self.process {
             Some(process) => ClusterId::new(process.into()),

@@ -15,13 +15,13 @@ async fn who_wakes_up_has_lost_what_it_held() {
     let cluster = Cluster::of(2, 31).await;
     let peer = cluster.peer(1);
     let kept = peer.acquire(Request::new("kept").ttl(30 * SECOND)).await.unwrap();
-    let detached = peer.acquire(Request::new("detached").ttl(30 * SECOND)).await.unwrap().detach();
+    let detached = peer.acquire_detached(Request::new("detached").ttl(30 * SECOND)).await.unwrap().detach();
     sleep(5 * SECOND).await;
     let (deadline, woke) = (kept.deadline(), Instant::now());
     cluster.clocks[&1].suspend(60 * SECOND);
     timeout(2 * SECOND, kept.lost()).await.expect("it looks at the clock although no timer has expired");
     assert_eq!(kept.deadline(), deadline, "a lease that has ended is not renewed, not even by who keeps it");
-    assert_eq!(peer.renew(detached).await.unwrap_err(), Error::Lost);
+    assert_eq!(peer.renew(&detached).await.unwrap_err(), Error::Lost);
     assert!(woke.elapsed() < 2 * SECOND);
 }
 

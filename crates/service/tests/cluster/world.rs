@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Clock, Error, Grant, PeerId, Service};
+use peerlock_service::{Clock, Error, Grant, PeerId, PeerView, Service, Voter};
 
 /// A network and the peers on it, numbered from 1.
 pub struct Cluster {
@@ -33,6 +33,7 @@ impl Cluster {
             cluster.start(number, 1).await.expect("it starts");
         }
         cluster.settle().await;
+        cluster.voters(if peers < 3 { 1 } else if peers < 5 { 3 } else { 5 }).await;
         cluster
     }
 
@@ -41,11 +42,25 @@ impl Cluster {
         self.started += 1;
         let clock = Clock::pausable();
         self.clocks.insert(number, clock.clone());
-        let builder = Service::builder().process_number(self.started).clock(clock);
+        let builder = Service::builder().process_number(self.started).clock(clock).votes_from_memory();
         let builder = if number == via { builder } else { builder.join(Network::address(id(via))) };
         let service = builder.start(self.network.endpoint(id(number))).await?;
         self.peers.insert(number, service);
         Ok(())
+    }
+
+    /// Waits until so many vote that one may die.
+    pub async fn voters(&self, many: usize) {
+        for _ in 0..600 {
+            let Some(peer) = self.peers.values().next() else { break };
+            let cluster = peer.cluster().await.expect("it runs");
+            let votes = |peer: &&PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+            if cluster.peers.iter().filter(votes).count() == many {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("there are not {many} voters");
     }
 
     /// Waits until everybody knows everybody.
