@@ -6,7 +6,6 @@ use core::panic::PanicInfo;
 
 use peerlock_base as _;
 use peerlock_mutex as _;
-use peerlock_node as _;
 use peerlock_overlay as _;
 use peerlock_peer as _;
 

@@ -166,6 +166,12 @@ pub struct Clients {
 }
 
 impl Clients {
+    /// Nobody yet. Claims are counted from after this one, which is another for each process: an earlier process of this
+    /// host may still be in somebody's line.
+    pub fn after(last_claim: u64) -> Self {
+        Self { last_claim, ..Self::default() }
+    }
+
     /// How many tickets there are.
     pub fn len(&self) -> usize {
         self.tickets.len()

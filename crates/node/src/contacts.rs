@@ -44,9 +44,13 @@ impl Contact {
 pub enum News {
     /// A host is connected and has said hello.
     Met(PeerId),
-    /// These messages to a host got lost, or may have been acted on by a process that has ended: nobody will say them
-    /// again.
-    Lost(PeerId, Vec<Vec<u8>>),
+    /// These messages to a host got lost, and nobody will say them again.
+    Lost {
+        /// What was to be said.
+        bodies: Vec<Vec<u8>>,
+        /// The process that they were meant for goes on without them. Otherwise it has ended, and its session will.
+        goes_on: bool,
+    },
     /// A host says this.
     Said(PeerId, Vec<u8>),
     /// A host belongs to another cluster.
@@ -155,10 +159,10 @@ impl Contacts {
             Heard::Nothing => {}
             Heard::Body(body) => news.push(News::Said(host, body)),
             Heard::Hello => news.push(News::Met(host)),
-            Heard::NewLife { lost } => {
+            Heard::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
                     news.push(News::Notice(Notice::Lost { host, messages: lost.len() }));
-                    news.push(News::Lost(host, lost));
+                    news.push(News::Lost { bodies: lost, goes_on: is_same });
                 }
                 news.push(News::Met(host));
             }
@@ -187,7 +191,7 @@ impl Contacts {
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
             news.push(News::Notice(Notice::Unmet(to)));
-            news.push(News::Lost(to, vec![body]));
+            news.push(News::Lost { bodies: vec![body], goes_on: true });
             return true;
         }
         let contact = self.entry(to, now);
@@ -197,11 +201,19 @@ impl Contacts {
             (Ok(_), _) => {}
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                news.push(News::Lost(to, broken.lost));
+                news.push(News::Lost { bodies: broken.lost, goes_on: true });
                 self.out.push(Effect::HangUp(to));
             }
         }
         epoch.is_some()
+    }
+
+    /// A link breaks, as it does when too much is unconfirmed.
+    #[cfg(test)]
+    pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
+        let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
+        news.push(News::Lost { bodies, goes_on });
+        self.out.push(Effect::HangUp(host));
     }
 
     /// Sends what may get lost, and does if the host is not connected.
@@ -230,9 +242,13 @@ impl Contacts {
         }
     }
 
-    /// Forgets who is no member and has not been connected for this long. Should it come back it is as one never met.
-    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
-        self.hosts
-            .retain(|host, contact| contact.epoch.is_some() || is_member(*host) || now.since(contact.since) < long);
+    /// Forgets who is no member and has not been connected for this long; where they were reached. Should one come back
+    /// it is as never met.
+    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) -> Vec<String> {
+        let is_gone = |(host, contact): &(PeerId, &Contact)| {
+            contact.epoch.is_none() && !is_member(*host) && now.since(contact.since) >= long
+        };
+        let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
+        gone.into_iter().filter_map(|host| self.hosts.remove(&host)).map(|contact| contact.address).collect()
     }
 }

@@ -1,9 +1,47 @@
 //! One peer with all its clients, without I/O: what happened goes in with the time, what is to be done comes out.
 //!
-//! [`Node::step`] is the only door.
+//! ```text
+//!   clients   acquire, release, renew, show, …  ┐                  ┌ Answer, Granted, Renewed, Lost, Ended, Progress
+//!   network   up, down, message, unreached      ├─► Node::step ──►─┤ Send, HangUp, Dial
+//!   disk      written, kept                     │                  │ Write, Belongs, Members
+//!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
+//! ```
+//!
+//! [`Node::step`] is the only door. A [`Node`] is put together from rooms that own what they know:
+//!
+//! ```text
+//!   Standing     which cluster, the session, what was asked of the register          standing.rs
+//!   parts        a `Custody` for each resource, under the session that stands        node/part.rs
+//!   Clients      tickets, the claims under which custody knows them, leases          clients.rs, lease.rs
+//!   Survey       what was asked about lines                                          survey.rs
+//!   Membership   where others are                                                    membership.rs
+//!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
+//! ```
+//!
+//! A client's way in, where the resource is new:
+//!
+//! ```text
+//!   client           node A                         the register (A's own voter, or others)
+//!   │ Acquire          │                              │
+//!   ├─────────────────►│ Join(r, 1 slot)              │
+//!   │                  ├─────────────────────────────►│  an entry: r is founded, A takes part
+//!   │                  │      Joined; Told: opened(1) │
+//!   │                  │◄─────────────────────────────┤
+//!   │ Granted          │ Close(1)                     │  A counts: nobody else is asked, the token is made
+//!   │◄─────────────────┼─────────────────────────────►│
+//!   │                  │                              │
+//!   │                  │      node B                  │  a client of B asks
+//!   │                  │        │ Join(r)             │
+//!   │                  │        ├────────────────────►│
+//!   │                  │        │  Joined: A keeps the line
+//!   │                  │ request│◄────────────────────┤
+//!   │ Release          │◄───────┤                     │
+//!   ├─────────────────►│ token  │                     │  no entry: tokens go from peer to peer
+//!   │                  ├───────►│ Granted, at B       │
+//! ```
 //!
 //! Nothing here reads a clock, a socket or a random source: time comes with each step, and chance with the node's
-//! birth.
+//! birth. (The register's engine links std, and so does this crate.)
 
 mod birth;
 mod clients;

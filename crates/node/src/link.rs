@@ -85,6 +85,8 @@ pub enum Heard {
     NewLife {
         /// What was sent to the old one and never confirmed.
         lost: Vec<Vec<u8>>,
+        /// It is the same process, which has broken the link.
+        is_same: bool,
     },
     /// It makes no sense: the connection must be closed, and a new one will do.
     Strange(&'static str),
@@ -168,7 +170,8 @@ impl Link {
     }
 
     /// How many messages have not been confirmed.
-    pub fn kept(&self) -> usize {
+    #[cfg(test)]
+    fn kept(&self) -> usize {
         self.kept.len()
     }
 
@@ -178,9 +181,7 @@ impl Link {
     /// If too much is unconfirmed, this message included: then all of it is dropped, and the connection must be closed.
     pub fn send(&mut self, body: Vec<u8>) -> Result<Option<Frame>, Broken> {
         if self.kept.len() >= MOST_KEPT || self.bytes + body.len() > MOST_BYTES {
-            let lost = self.kept.drain(..).chain([body]).collect();
-            let mine = Life { part: self.mine.part + 1, ..self.mine };
-            *self = Self { theirs: self.theirs, ..Self::of(mine) };
+            let lost = self.begin_anew().into_iter().chain([body]).collect();
             return Err(Broken { lost });
         }
         self.sent += 1;
@@ -191,6 +192,14 @@ impl Link {
             (self.told, self.gone_out) = (self.has, self.sent);
         }
         Ok(frame)
+    }
+
+    /// Drops everything, and goes on as another life.
+    pub fn begin_anew(&mut self) -> Vec<Vec<u8>> {
+        let lost = self.kept.drain(..).collect();
+        let mine = Life { part: self.mine.part + 1, ..self.mine };
+        *self = Self { theirs: self.theirs, ..Self::of(mine) };
+        lost
     }
 
     /// A message that may get lost: it does so here if nothing can go out.
@@ -247,13 +256,13 @@ impl Link {
     }
 
     fn on_hello(&mut self, life: Life, has: Option<(Life, u64)>, out: &mut Vec<Frame>) -> Heard {
-        let heard = if self.theirs.is_some_and(|theirs| theirs != life) {
+        let heard = if let Some(theirs) = self.theirs.filter(|theirs| *theirs != life) {
             let unsent = self.take_unsent();
             let lost = self.kept.drain(..).collect();
             *self = Self::of(self.mine);
             (self.sent, self.bytes) = (unsent.len() as u64, unsent.iter().map(Vec::len).sum());
             self.kept = unsent.into();
-            Heard::NewLife { lost }
+            Heard::NewLife { lost, is_same: theirs.process == life.process }
         } else {
             Heard::Hello
         };
@@ -447,7 +456,7 @@ mod tests {
         pair.ends[1] = End::new(3);
         pair.up();
         _ = pair.deliver(0);
-        let Some(Heard::NewLife { lost }) = pair.deliver(1) else { panic!("it is another process") };
+        let Some(Heard::NewLife { lost, is_same: false }) = pair.deliver(1) else { panic!("it is another process") };
         assert_eq!(lost, [2u64.to_be_bytes()]);
         pair.ends[0].say();
         pair.ends[1].say();
@@ -470,7 +479,7 @@ mod tests {
         pair.ends[1].say();
         pair.up();
         _ = pair.deliver(1);
-        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: Vec::new() }), "the other side is told");
+        assert_eq!(pair.deliver(0), Some(Heard::NewLife { lost: Vec::new(), is_same: true }), "the other side is told");
         pair.ends[1].say();
         pair.finish();
         assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);

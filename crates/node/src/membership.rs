@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Span, Time};
 
 use crate::contacts::{Contact, Contacts};
 
@@ -40,6 +40,15 @@ impl Membership {
     /// Whether an address that we have not dialled is to be dialled now.
     pub fn dial(&mut self, address: &str) -> bool {
         self.dialled.len() < MOST_ADDRESSES && self.dialled.insert(address.to_owned())
+    }
+
+    /// Whoever was there is forgotten: another may be found there.
+    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
+        for address in self.contacts.forget(is_member, now, long) {
+            if !self.addresses.contains(&address) {
+                self.dialled.remove(&address);
+            }
+        }
     }
 
     /// The hosts that we are linked with, and where we reached them.

@@ -33,6 +33,8 @@ enum Alarm {
     Part(Key, custody::Timer),
     /// Of the register and our session.
     Register,
+    /// Messages about this resource are lost: if it is still of this generation, it is counted anew.
+    Recount(Key, u64),
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
     Ticket(TicketId),
     /// Time to ask for the line.
@@ -93,8 +95,7 @@ pub struct Node {
     founder: Option<PeerId>,
     /// Hosts of other clusters of which a log was told.
     foreign: BTreeSet<(PeerId, ClusterId)>,
-    /// What a log was told last of what keeps us from a session.
-    troubles: (Vec<PeerId>, Option<Refusal>, bool),
+    troubles: Troubles,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -103,6 +104,17 @@ pub struct Node {
     effects: Vec<Effect>,
     /// Steps since everything was looked over.
     unchecked: usize,
+}
+
+/// What keeps us from a session, as a log was told it last: the same is not said twice in a row.
+#[derive(Default)]
+struct Troubles {
+    missing: Vec<PeerId>,
+    refused: Option<Refusal>,
+    halted: bool,
+    letter: Option<String>,
+    /// Somebody of another cluster was met.
+    other: Option<Error>,
 }
 
 /// How far a peer has come.
@@ -131,12 +143,13 @@ impl Node {
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
         let standing = Standing::new(host, &addresses, &mut birth, config.register)?;
+        let clients = Clients::after(birth.rng.bits() >> 33);
         Ok(Self {
             config,
             rng: birth.rng,
             now: Time::ZERO,
             timers: Timers::new(),
-            clients: Clients::default(),
+            clients,
             parts: BTreeMap::new(),
             survey: Survey::default(),
             membership: Membership::new(host, addresses, birth.process),
@@ -147,7 +160,7 @@ impl Node {
             orphans: Vec::new(),
             founder: None,
             foreign: BTreeSet::new(),
-            troubles: (Vec::new(), None, false),
+            troubles: Troubles::default(),
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,
@@ -212,6 +225,7 @@ impl Node {
             match alarm {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
                 Alarm::Register => {} // It is attended to in every step.
+                Alarm::Recount(resource, generation) => self.recount(resource, generation),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
@@ -244,6 +258,7 @@ impl Node {
             self.effects.push(Effect::Drained);
         }
         match self.standing.next().filter(|_| self.phase != Phase::Left) {
+            next if next == self.timers.when(&Alarm::Register) => {}
             Some(next) => self.timers.set(Alarm::Register, next),
             None => self.timers.cancel(&Alarm::Register),
         }

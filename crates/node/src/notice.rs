@@ -57,6 +57,15 @@ pub enum Notice {
         /// The cluster that it belongs to.
         theirs: ClusterId,
     },
+    /// The cluster was recovered without us, and is another one since.
+    Recovered {
+        /// A host that belongs to it.
+        host: PeerId,
+        /// What it was called, and is here.
+        ours: ClusterId,
+        /// What it is called now.
+        theirs: ClusterId,
+    },
     /// The cluster does not let this process in. It goes on asking.
     Refused(Refusal),
     /// A letter about the register that is not for us, and why. Said once in a row.
@@ -88,6 +97,11 @@ impl fmt::Display for Notice {
                 let (ours, theirs) = (ours.to_string(), theirs.to_string());
                 Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
             }
+            Self::Recovered { host, ours, theirs } => write!(
+                f,
+                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {host} says; this \
+                 peer is still of {ours}. Stop it, remove `register` and `cluster` from its data folder, and join again"
+            ),
             Self::Refused(why) => write!(f, "the cluster does not let this process in: {why}"),
             Self::Letter(why) => write!(f, "a letter about the register is dropped: {why}"),
             Self::Halted(why) => write!(f, "the register has halted here: {why}"),

@@ -44,14 +44,14 @@ pub enum Ask {
         /// Who renews it, if it is not new.
         call: Option<u64>,
     },
-    /// We leave.
-    Leave,
     /// A person wants another number of slots.
     Resize(u64, Name),
     /// A person wants a host forced out: to look which of its sessions take part …
     ExpelWhom(u64, Name, PeerId),
-    /// … and to do it, for this many of them at once.
+    /// … and to do it.
     Expel(u64),
+    /// A person wants other hosts to vote.
+    Seats(u64),
     /// Who there is.
     Cluster,
     /// The detached grants of this host.
@@ -264,9 +264,11 @@ impl Standing {
         true
     }
 
-    /// Who has asked what was answered now.
-    pub fn answered(&mut self, number: u64) -> Ask {
-        self.asks.remove(&number).expect("nobody else asks the register anything")
+    /// Who has asked what was answered now; nobody if it was our own end.
+    pub fn answered(&mut self, number: u64) -> Option<Ask> {
+        let ask = self.asks.remove(&number);
+        assert!(ask.is_some() || self.leaves, "nobody else asks the register anything");
+        ask
     }
 
     /// Whether such a question is open.
@@ -323,12 +325,20 @@ impl Standing {
         }
     }
 
-    /// Ends the session. False if there is none to be ended.
-    pub fn leave(&mut self, now: Time) -> bool {
+    /// Ends the session and opens no other, and gives the lead away.
+    pub fn stop(&mut self, now: Time) {
         self.leaves = true;
-        let Some(number) = self.member().and_then(|member| member.leave(now)) else { return false };
-        self.asks.insert(number, Ask::Leave);
-        true
+        if let Some(member) = self.member() {
+            member.stop(now);
+        }
+    }
+
+    /// Whether that has come to its end.
+    pub fn has_stopped(&self) -> bool {
+        match &self.phase {
+            Phase::In(member) => self.leaves && member.has_stopped(),
+            Phase::Seeking | Phase::Learned(_) => self.leaves,
+        }
     }
 
     /// Our voter, if we are one and it goes on; or why it does not.
@@ -337,10 +347,13 @@ impl Standing {
         member.register()?.halted()
     }
 
-    /// The hosts that vote, as our own voter knows them.
-    pub fn voters(&self) -> Vec<PeerId> {
+    /// The hosts that vote, as our own voter knows them, and otherwise those that might and do not answer.
+    pub fn voters(&self, now: Time) -> Vec<PeerId> {
         let Phase::In(member) = &self.phase else { return Vec::new() };
-        member.register().map(|register| register.state().voter_hosts()).unwrap_or_default()
+        match member.register() {
+            Some(register) => register.state().voter_hosts(),
+            None => member.missing(now).into_iter().flat_map(|it| it.silent).map(|(host, _)| host).collect(),
+        }
     }
 
     fn member(&mut self) -> Option<&mut Member> {

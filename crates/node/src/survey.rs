@@ -44,7 +44,7 @@ pub struct Query {
     seen: Option<ResourceView>,
     line: Option<Line>,
     /// Whom the coordinator waits for, if it still counts.
-    pub counting: Option<Vec<PeerId>>,
+    counting: Option<Vec<PeerId>>,
     /// Who has not told yet.
     silent: BTreeSet<PeerId>,
     clients: BTreeMap<PeerId, Vec<Client>>,
@@ -198,9 +198,11 @@ impl Survey {
 }
 
 impl Query {
-    /// Whether the register has told of the resource.
-    pub fn is_seen(&self) -> bool {
-        self.seen.is_some()
+    /// Who has not answered, if the register has told of the resource: those that the coordinator waits for, or the
+    /// coordinator itself.
+    pub fn missing(&self) -> Option<Vec<PeerId>> {
+        let coordinator = self.seen.as_ref()?.coordinator.map(|(_, host)| host);
+        Some(self.counting.clone().unwrap_or_else(|| coordinator.into_iter().collect()))
     }
 
     /// What was told, with hosts called as people know them; nothing if the coordinator has not answered.

@@ -80,31 +80,6 @@ pub enum Input<O, M, T> {
     Timer(Timer<T>),
     /// The network could not reach this peer.
     Unreachable(PeerId),
-    /// This peer is gone for good, or seems to be: the protocols are told.
-    PeerDown(PeerId),
-    /// A message to a peer that is gone never went out, and comes back to the protocol that sent it.
-    Undelivered {
-        /// Who should have got it.
-        to: PeerId,
-        /// The key of the resource's name.
-        resource: Key,
-        /// The message as it was sent.
-        message: M,
-    },
-    /// A message to a peer that has left, whose heir we are.
-    Inherited {
-        /// Who should have got it.
-        from: PeerId,
-        /// The key of the resource's name.
-        resource: Key,
-        /// The message as it was sent.
-        message: M,
-    },
-    /// This peer is about to leave: its part in every resource goes to another.
-    Retire {
-        /// Who gets it, if anybody stays.
-        heir: Option<PeerId>,
-    },
     /// All that this peer keeps for others is lost.
     Reset {
         /// The number of its new life.

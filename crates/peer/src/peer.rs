@@ -122,14 +122,12 @@ pub struct Peer<O: Overlay, P: Protocol, R> {
     /// Sorted by the key of the resource's name.
     instances: Vec<Instance<P>>,
     hops: Hops<P::Message>,
-    /// It is about to leave, and who gets what it has.
-    retires: Option<Option<PeerId>>,
 }
 
 impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     /// A peer at this place of an overlay.
     pub fn new(overlay: O, resources: R, config: Config) -> Self {
-        Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default(), retires: None }
+        Self { overlay, resources, config, instances: Vec::new(), hops: Hops::default() }
     }
 
     /// Its place in the overlay.
@@ -140,22 +138,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     /// Its part in the protocol of a resource, if it has one.
     pub fn protocol(&self, resource: Key) -> Option<&P> {
         self.find(resource).ok().map(|at| &self.instances[at].protocol)
-    }
-
-    /// Its part in the protocol of a resource, which begins now if there is such a resource and it has none yet.
-    pub fn open(&mut self, resource: Key) -> Option<&P> {
-        let at = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)).ok()?;
-        Some(&self.instances[at].protocol)
-    }
-
-    /// Where its part in a resource comes from.
-    pub fn resources(&self) -> &R {
-        &self.resources
-    }
-
-    /// The same, for whoever learns of a resource.
-    pub fn resources_mut(&mut self) -> &mut R {
-        &mut self.resources
     }
 
     /// Hands one input to the peer. Drivers need no other call.
@@ -170,17 +152,6 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Timer(Timer::Resource(resource, timer)) => hear(resource, mutex::Input::Timer(timer), cx),
             Input::Timer(Timer::Hop(receipt)) => self.on_unconfirmed(receipt, cx),
             Input::Unreachable(peer) => self.on_unreachable(peer, cx),
-            Input::PeerDown(peer) => self.tell_all(|| mutex::Input::PeerDown(peer), cx),
-            Input::Undelivered { to, resource, message } => {
-                hear(resource, mutex::Input::Undelivered { to, message }, cx);
-            }
-            Input::Inherited { from, resource, message } => {
-                hear(resource, mutex::Input::Inherited { from, message }, cx);
-            }
-            Input::Retire { heir } => {
-                self.retires = Some(heir);
-                self.tell_all(|| mutex::Input::Retire { heir }, cx);
-            }
             Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
         }
         for _ in 0..MOST_HERE {
@@ -325,13 +296,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
-        let found = self.find(resource);
-        let Ok(at) = found.or_else(|at| self.begin(at, resource).ok_or(at)) else {
+        let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
             return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
         };
-        if let (Err(_), Some(heir)) = (found, self.retires) {
-            hear(resource, mutex::Input::Retire { heir }, cx); // It was not there when the others were told.
-        }
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         if let mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } = &input
             && !owned.contains(key)

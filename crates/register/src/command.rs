@@ -10,7 +10,7 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
 /// At most this many addresses are kept of one member.
 pub const MOST_ADDRESSES: usize = 16;
-/// At most this many sessions are named by one command.
+/// At most this many sessions are named by one command or word.
 pub const MOST_NAMED: usize = 8192;
 /// At most this many hosts vote, if somebody chooses them.
 pub const MOST_SEATS: usize = 7;
@@ -107,7 +107,7 @@ pub enum Command {
         slot: u32,
         /// The grant, by its fencing number.
         fencing: u64,
-        /// Until then from now.
+        /// Until then from now. A renewal does not make it shorter than it was.
         ttl: Ttl,
         /// What a later process of the host is to find with it.
         note: Label,

@@ -7,8 +7,10 @@
 //! ```text
 //!   Member            one process's part: pure. Bytes, time and finished writes go in; letters and writes come out
 //!    ├─ SessionClient   until when this process may use tokens            client.rs
-//!    └─ Register        the voter, if it is one                           register.rs, lead.rs
+//!    └─ Register        the voter, if it is one                           register.rs, lead.rs, tell.rs
 //!        ├─ State         everything that was decided                     state.rs, command.rs
+//!        ├─ Fact          what sessions must know without having asked    fact.rs: when it is told
+//!        ├─ View          what can be seen of it                          look.rs
 //!        ├─ Leases        when a leader may end a session                 leases.rs: why this is safe
 //!        ├─ plan          who should vote                                 voters.rs
 //!        ├─ Engine        an existing consensus engine, behind a door     engine.rs, form.rs, log.rs

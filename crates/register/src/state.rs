@@ -11,6 +11,7 @@
 //!   voters     whose files hold all this                        by changes of the log's own configuration
 //! ```
 
+mod index;
 mod resource;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use std::ops::Bound;
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
+use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Info, Outcome, Refusal};
 use crate::fact::{Fact, Topic};
@@ -89,9 +91,8 @@ pub struct State {
     /// No resource begins with a generation that is not above this: those that were used before a recovery are not
     /// known.
     floor: u64,
-    /// Resources of which somebody has to be told something. Follows from the rest.
     #[serde(skip)]
-    talked_of: BTreeSet<Label>,
+    index: Index,
 }
 
 impl State {
@@ -122,7 +123,7 @@ impl State {
             conf: Conf::default(),
             chosen: None,
             floor: 0,
-            talked_of: BTreeSet::new(),
+            index: Index::default(),
         }
     }
 
@@ -169,8 +170,13 @@ impl State {
     /// The resources of which somebody has to be told something ([`Resource::words`]), from this name on.
     pub fn talked_of(&self, from: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
         let names =
-            self.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
+            self.index.talked_of.range::<Label, _>((from.map_or(Bound::Unbounded, Bound::Included), Bound::Unbounded));
         names.filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
+    }
+
+    /// The resources with detached grants.
+    pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
+        self.index.granted.iter().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
     /// What a word about this says in full, and to which host it goes: nothing if it does not have to be told any more.
@@ -323,7 +329,7 @@ impl State {
         }
         for (name, resource) in &mut self.resources {
             resource.lose(name, &ended);
-            index(&mut self.talked_of, name, resource);
+            self.index.note(name, resource);
         }
         Outcome::Ended { sessions: ended }
     }
@@ -339,7 +345,7 @@ impl State {
         let sessions = &self.sessions;
         let Some(it) = self.resources.get_mut(&resource) else { return Outcome::Refused(Refusal::NoResource) };
         let outcome = it.join(session, |session| sessions.get(&session).map(|it| it.host));
-        index(&mut self.talked_of, &resource, it);
+        self.index.note(&resource, it);
         outcome
     }
 
@@ -354,7 +360,7 @@ impl State {
         self.floor = self.resources.values().map(Resource::generation).fold(self.floor, u64::max) + GAP;
         for (name, resource) in &mut self.resources {
             resource.recover(name, self.floor);
-            index(&mut self.talked_of, name, resource);
+            self.index.note(name, resource);
         }
         self.last_voter
     }
@@ -371,7 +377,7 @@ impl State {
     fn with(&mut self, name: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {
         let Some(resource) = self.resources.get_mut(name) else { return Outcome::Refused(Refusal::NoResource) };
         let outcome = change(resource);
-        index(&mut self.talked_of, name, resource);
+        self.index.note(name, resource);
         outcome
     }
 
@@ -398,21 +404,11 @@ impl State {
         }
         match postcard::take_from_bytes::<Self>(rest) {
             Ok((mut state, [])) if state.version == version => {
-                let talked_of = state.resources.iter().filter(|(_, it)| it.words().next().is_some());
-                state.talked_of = talked_of.map(|(name, _)| name.clone()).collect();
+                state.index = Index::of(&state.resources);
                 Ok(state)
             }
             Ok(_) | Err(_) => Err(Undecodable::Format),
         }
-    }
-}
-
-/// A resource may have changed.
-fn index(talked_of: &mut BTreeSet<Label>, name: &Label, resource: &Resource) {
-    match resource.words().next() {
-        None => _ = talked_of.remove(name),
-        Some(_) if talked_of.contains(name) => {}
-        Some(_) => _ = talked_of.insert(name.clone()),
     }
 }
 

@@ -11,10 +11,11 @@
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Command, MOST_NUMBER, Outcome};
+use crate::command::{Command, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::fact::{Fact, Topic};
 use crate::form::Message;
 use crate::look::{Look, MOST_ON_PAGE, Seen};
+use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
 /// The most bytes that a letter may have: the largest is a snapshot.
@@ -203,6 +204,11 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
         Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_NUMBER => {
             return Err(Malformed::Bounds("too many generations"));
         }
+        Letter::Told { fact: Fact::Opened { asked, detached, .. }, .. }
+            if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED =>
+        {
+            return Err(Malformed::Bounds("too many sessions or grants"));
+        }
         Letter::Ask { .. }
         | Letter::Answer { .. }
         | Letter::Enlist { .. }
@@ -246,6 +252,23 @@ mod tests {
         decode(&encode(letter, 1, CLUSTER), Versions::OURS, CLUSTER)
     }
 
+    fn look(most: u32) -> Letter {
+        let look = Look::Resources { after: None, most, granted_by: None };
+        Letter::Ask { number: 1, question: Question::Look { look, since: 3 } }
+    }
+
+    fn told(generation: u64, grants: usize) -> Letter {
+        let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
+        let detached = vec![(0, 1 << 32); grants];
+        let fact = Fact::Opened { slots: 1, asked: vec![(session, PeerId::new(2))], detached };
+        Letter::Told { resource, session, generation, fact }
+    }
+
+    fn heard(generation: u64) -> Letter {
+        let (resource, session) = (Label::new("x").unwrap(), SessionId::new(3));
+        Letter::Heard { resource, session, generation, topic: Topic::Expelled }
+    }
+
     #[test]
     fn a_letter_comes_back_as_it_was() {
         let join = Command::Join { session: SessionId::new(3), resource: Label::new("x").unwrap(), slots: 2 };
@@ -253,6 +276,9 @@ mod tests {
             Letter::Voter(Box::new(append())),
             Letter::Ask { number: 1, question: Question::Do(join) },
             Letter::Answer { number: 1, answer: Answer::Elsewhere { leader: None, voters: vec![PeerId::new(9)] } },
+            look(1000),
+            told(7, 1),
+            heard(7),
         ] {
             assert_eq!(back(&letter), Ok((letter, 1)));
         }
@@ -293,6 +319,19 @@ mod tests {
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
+        for letter in [look(1001), told(1 << 48, 1), told(7, 4097), heard(1 << 48)] {
+            assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
+        }
+    }
+
+    #[test]
+    fn who_belongs_to_what_the_cluster_was_before_it_was_recovered_hears_so() {
+        let letter = Letter::Retired { voter: VoterId::new(1) };
+        let later = CLUSTER.recovered().recovered();
+        let heard = decode(&encode(&letter, 1, later), Versions::OURS, CLUSTER).unwrap_err();
+        assert_eq!(heard, Malformed::Recovered { theirs: later, ours: CLUSTER });
+        let late = decode(&encode(&letter, 1, CLUSTER), Versions::OURS, later).unwrap_err();
+        assert_eq!(late, Malformed::Cluster { theirs: CLUSTER, ours: later });
     }
 
     #[test]

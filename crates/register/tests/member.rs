@@ -4,8 +4,8 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::Write;
 use peerlock_register::wire::{self, Answer, Letter, Malformed, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Identity, Info, Label, Member, Outcome, Refusal, SessionId, Ttl, Versions,
-    VoterId,
+    ClusterId, Command, Config, Doing, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page, Refusal,
+    Seen, SessionId, Topic, Ttl, Versions, VoterId,
 };
 
 const CLUSTER: ClusterId = ClusterId::new(3);
@@ -142,4 +142,113 @@ fn a_process_that_is_not_let_in_says_why() {
     let refused = member.on_bytes(OTHER, &other, Time::ZERO);
     assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 20), ours: CLUSTER }));
     assert_eq!(member.strange(), 0, "another cluster is told, and not strange");
+}
+
+/// Its session will end, and with it comes the next generation.
+#[test]
+fn what_is_told_to_an_earlier_session_of_the_host_is_dropped() {
+    let mut member = opened(SessionId::new(3), true);
+    let resource = Label::new("r").unwrap();
+    let told = |session, fact| Letter::Told {
+        resource: resource.clone(),
+        session: SessionId::new(session),
+        generation: 7,
+        fact,
+    };
+    assert_eq!(tell(&mut member, &told(2, Fact::Expelled)), []);
+    let opened = Fact::Opened { slots: 1, asked: Vec::new(), detached: Vec::new() };
+    let doing = |fact| Doing::Told { resource: resource.clone(), session: SessionId::new(3), generation: 7, fact };
+    assert_eq!(tell(&mut member, &told(3, opened.clone())), [doing(opened)], "it is answered when it is counted");
+    let heard = tell(&mut member, &told(3, Fact::Expelled));
+    let [Doing::Send(OTHER, bytes), last] = &heard[..] else { panic!("{heard:?}") };
+    assert_eq!(*last, doing(Fact::Expelled));
+    let (session, topic) = (SessionId::new(3), Topic::Expelled);
+    let letter = Letter::Heard { resource: resource.clone(), session, generation: 7, topic };
+    assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Ok((letter, 1)));
+}
+
+/// A learner that was dropped writes to nobody, and does not hear of it otherwise.
+#[test]
+fn a_host_with_one_seat_is_not_the_voter_that_it_was() {
+    let session = SessionId::new(3);
+    let mut member = opened(session, true);
+    let enlist = |voter, alone| Letter::Enlist { voter: VoterId::new(voter), session, alone };
+    tell(&mut member, &enlist(5, true));
+    assert_eq!(tell(&mut member, &enlist(6, false)), [], "the fifth voter may have its seat");
+    assert_eq!(tell(&mut member, &enlist(4, true)), [], "a late letter");
+    let doings = tell(&mut member, &enlist(6, true));
+    assert!(
+        matches!(
+            doings[..],
+            [Doing::Write { write: Write::Remove, .. }, Doing::Write { write: Write::Replace(_), .. }]
+        ),
+        "{doings:?}"
+    );
+    assert_eq!(member.register().map(|register| register.voter()), Some(VoterId::new(6)));
+}
+
+#[test]
+fn who_gets_no_answer_says_whom_it_misses() {
+    let third = PeerId::new(3);
+    let mut member = Member::new(identity(true), Config::default(), vec![OTHER, third], Rng::new(1), Time::ZERO);
+    let at = |millis| Time::ZERO + Span::from_millis(millis);
+    member.wake(at(100));
+    assert_eq!(member.missing(at(1099)), None, "it has just asked");
+    let silent = vec![(OTHER, None), (third, None)];
+    assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, heard: Vec::new() }));
+    // One of two voters is there, and has nothing to say.
+    let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
+    let letter = Letter::Answer { number: 9, answer };
+    member.on_bytes(OTHER, &wire::encode(&letter, 1, CLUSTER), at(1200)).expect("a letter of ours");
+    let missing = Missing { since: at(100), silent: vec![(third, None)], heard: vec![OTHER] };
+    assert_eq!(member.missing(at(1300)), Some(missing));
+    // Something is decided: all is well.
+    let letter = Letter::Answer { number: 9, answer: Answer::Over { session: SessionId::new(1) } };
+    member.on_bytes(third, &wire::encode(&letter, 1, CLUSTER), at(1400)).expect("a letter of ours");
+    assert_eq!(member.missing(at(1400)), None);
+}
+
+#[test]
+fn who_stops_leaves_its_session_and_opens_no_other() {
+    let mut member = opened(SessionId::new(3), true);
+    member.stop(Time::ZERO);
+    let asked = questions(&member.doings());
+    let [(_, number, Question::Do(Command::Leave { .. }))] = asked[..] else { panic!("{asked:?}") };
+    assert!(!member.has_stopped());
+    member.wake(Time::ZERO + Span::from_secs(1));
+    let again = questions(&member.doings());
+    assert!(again.iter().all(|(_, same, _)| *same == number), "{again:?}");
+    let outcome = Outcome::Ended { sessions: vec![SessionId::new(3)] };
+    assert_eq!(
+        questions(&tell(&mut member, &Letter::Answer { number, answer: Answer::Done { outcome, index: 2 } })),
+        []
+    );
+    assert!(member.has_stopped());
+    assert_eq!(member.next(), Time::END);
+}
+
+/// What it was told must be in what it sees.
+#[test]
+fn who_looks_says_what_it_knows_already() {
+    let mut member = opened(SessionId::new(3), true);
+    let number = member.look(Look::Cluster, Time::ZERO);
+    let asked = questions(&member.doings());
+    assert!(matches!(asked[..], [(_, _, Question::Look { look: Look::Cluster, since: 1 })]), "{asked:?}");
+    let page = Seen::Resources(Page { index: 1, resources: Vec::new(), more: false });
+    let seen = tell(&mut member, &Letter::Answer { number, answer: Answer::Seen(page.clone()) });
+    assert!(seen.contains(&Doing::Seen(number, page)), "{seen:?}");
+}
+
+/// Else it would never hear of it, since nobody of the recovered cluster has a reason to write to it.
+#[test]
+fn who_asks_under_the_old_id_of_a_recovered_cluster_is_written_to_under_the_new_one() {
+    let mut identity = identity(true);
+    identity.cluster = CLUSTER.recovered();
+    let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    let letter = Letter::Ask { number: 1, question: Question::Look { look: Look::Cluster, since: 0 } };
+    assert!(member.on_bytes(OTHER, &wire::encode(&letter, 1, CLUSTER), Time::ZERO).is_err());
+    let doings = member.doings();
+    let [Doing::Send(OTHER, bytes)] = &doings[..] else { panic!("{doings:?}") };
+    let theirs = CLUSTER.recovered();
+    assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Err(Malformed::Recovered { theirs, ours: CLUSTER }));
 }

@@ -3,9 +3,12 @@
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::{Disk, DiskThread, FileDisk, Write};
-use peerlock_register::file::Damage;
+use peerlock_register::file::{Damage, cluster_of};
 use peerlock_register::wire::{self, Answer, Letter, Question};
-use peerlock_register::{ClusterId, Command, Config, Effect, Info, Label, Outcome, Register, SessionId, Ttl, Versions};
+use peerlock_register::{
+    ClusterId, Command, Config, Effect, Fact, Info, Label, Look, Outcome, Page, Register, Seen, SessionId, Topic, Ttl,
+    Versions, VoterId, recover,
+};
 
 const HOST: PeerId = PeerId::new(7);
 const CLUSTER: ClusterId = ClusterId::new(0xabc);
@@ -21,6 +24,7 @@ struct Voter {
     now: Time,
     numbers: u64,
     answers: Vec<Answer>,
+    told: Vec<(Label, u64, Fact)>,
     /// Nothing is written any more.
     hangs: bool,
     writes: u64,
@@ -33,8 +37,16 @@ impl Voter {
     }
 
     fn of(register: Register) -> Self {
-        let mut voter =
-            Self { register, file: None, now: Time::ZERO, numbers: 0, answers: Vec::new(), hangs: false, writes: 0 };
+        let mut voter = Self {
+            register,
+            file: None,
+            now: Time::ZERO,
+            numbers: 0,
+            answers: Vec::new(),
+            told: Vec::new(),
+            hangs: false,
+            writes: 0,
+        };
         voter.settle();
         voter
     }
@@ -48,6 +60,9 @@ impl Voter {
             for effect in effects {
                 match effect {
                     Effect::Send { letter: Letter::Answer { answer, .. }, .. } => self.answers.push(answer),
+                    Effect::Send { letter: Letter::Told { resource, generation, fact, .. }, .. } => {
+                        self.told.push((resource, generation, fact));
+                    }
                     Effect::Send { .. } => {}
                     Effect::Write { .. } if self.hangs => {}
                     Effect::Write { number, write } => {
@@ -175,6 +190,145 @@ fn a_voter_whose_disk_hangs_confirms_nothing_and_does_not_lead() {
     assert!(!voter.register.is_leader());
     voter.ask(Question::Renew { session: SessionId::new(9), renewal: 1 });
     assert!(matches!(voter.answers[..], [Answer::Elsewhere { leader: None, .. }]), "{:?}", voter.answers);
+}
+
+fn join(session: SessionId, name: &str) -> Question {
+    Question::Do(Command::Join { session, resource: Label::new(name).expect("a short name"), slots: 1 })
+}
+
+/// What the lost voters may have given out since is not given out again.
+#[test]
+fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(join(session, "known"));
+    let file = voter.file.clone().unwrap();
+    assert_eq!(cluster_of(&file), Ok(CLUSTER));
+    let recovered = recover(&file, Versions::OURS).expect("a whole file");
+    assert_eq!((recovered.cluster, recovered.host), (CLUSTER.recovered(), HOST));
+    assert_eq!(cluster_of(&recovered.file), Ok(CLUSTER.recovered()));
+    assert!(recovered.voter > voter.register.voter());
+    assert_eq!(recovered.last, (voter.register.term(), voter.register.applied()));
+
+    let register = Register::restart(Config::default(), Versions::OURS, &recovered.file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(register.expect("a whole file"));
+    again.ticks(60);
+    assert!(again.register.is_leader());
+    let state = again.register.state();
+    assert!(state.sessions().contains_key(&session), "its process may still be inside");
+    assert!(state.is_over(SessionId::new(2)), "the next one, which the lost voters may have given out");
+    let lost = 1 << 16;
+    assert!(state.resources()[&Label::new("known").unwrap()].generation() > lost);
+    let session = again.open(2, None);
+    again.answers.clear();
+    for name in ["known", "unknown"] {
+        again.ask(join(session, name));
+        let answer = again.answers.pop();
+        let Some(Answer::Done { outcome: Outcome::Joined { generation, .. }, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(generation > lost, "{name}: {generation}");
+    }
+}
+
+#[test]
+fn a_voter_that_has_learnt_nothing_is_nothing_to_recover_from() {
+    let empty = Register::enlist(Config::default(), Versions::OURS, CLUSTER, VoterId::new(2), Rng::new(1), Time::ZERO);
+    let file = Voter::of(empty).file.unwrap();
+    assert!(matches!(recover(&file, Versions::OURS), Err(Damage::NoRegister(_))));
+    let mut torn = file;
+    torn.truncate(70);
+    assert!(matches!(recover(&torn, Versions::OURS), Err(Damage::Record { .. })));
+}
+
+#[test]
+fn a_coordinator_is_told_at_once_and_again_until_it_has_counted() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    voter.ask(join(session, "r"));
+    let resource = Label::new("r").unwrap();
+    let opened = Fact::Opened { slots: 1, asked: vec![(session, HOST)], detached: Vec::new() };
+    assert_eq!(voter.told, [(resource.clone(), 1, opened)], "when the entry is applied");
+    voter.ticks(5);
+    assert_eq!(voter.told.len(), 1);
+    voter.ticks(1);
+    assert_eq!(voter.told.len(), 2, "300 ms later");
+    voter.ask(Question::Do(Command::Close { session, resource: resource.clone(), generation: 1, keep: Vec::new() }));
+    voter.ticks(20);
+    assert_eq!(voter.told.len(), 2);
+    // What has no deed that answers it is told until it was heard.
+    voter.told.clear();
+    voter.ask(Question::Do(Command::Expel { resource: resource.clone(), session }));
+    voter.ticks(12);
+    assert_eq!(voter.told, vec![(resource.clone(), 2, Fact::Expelled); 3], "and nobody is left to count");
+    let heard = || Letter::Heard { resource: resource.clone(), session, generation: 2, topic: Topic::Expelled };
+    voter.register.on_letter(PeerId::new(8), heard(), 1, voter.now);
+    assert_eq!(voter.register.strange().values().sum::<u64>(), 1, "that is not theirs");
+    voter.register.on_letter(HOST, heard(), 1, voter.now);
+    voter.ticks(20);
+    assert_eq!(voter.told.len(), 3);
+}
+
+#[test]
+fn a_new_leader_tells_everybody_some_in_every_tick() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    for number in 0..2000 {
+        voter.ask(join(session, &format!("r{number}")));
+    }
+    let file = voter.file.clone().unwrap();
+    let register = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(register.expect("a whole file"));
+    while again.told.is_empty() {
+        again.ticks(1);
+    }
+    assert!(again.told.len() < 1000, "not all at once: {}", again.told.len());
+    again.ticks(8);
+    let names: std::collections::BTreeSet<&Label> = again.told.iter().map(|(name, ..)| name).collect();
+    assert_eq!(names.len(), 2000, "all before anybody has its turn again");
+}
+
+#[test]
+fn what_is_there_is_seen_page_by_page() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    voter.ticks(60);
+    let session = voter.open(1, None);
+    for name in ["a", "b", "c"] {
+        voter.ask(join(session, name));
+    }
+    let (resource, ttl, note) =
+        (Label::new("b").unwrap(), Ttl::from_millis(5000).unwrap(), Label::new("note").unwrap());
+    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 9, ttl, note }));
+    let mut page = |after: Option<&str>, most, granted_by| {
+        let after = after.map(|name| Label::new(name).unwrap());
+        voter.ask(Question::Look { look: Look::Resources { after, most, granted_by }, since: 0 });
+        match voter.answers.pop() {
+            Some(Answer::Seen(Seen::Resources(page))) => page,
+            other => panic!("{other:?}"),
+        }
+    };
+    let names = |page: &Page| page.resources.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
+    let first = page(None, 2, None);
+    assert_eq!((names(&first), first.more), (vec!["a".to_owned(), "b".to_owned()], true));
+    assert_eq!(first.resources[0].coordinator, Some((session, HOST)));
+    assert_eq!(first.resources[1].detached[0].note.as_str(), "note");
+    let second = page(Some("b"), 2, None);
+    assert_eq!((names(&second), second.more), (vec!["c".to_owned()], false));
+    assert_eq!(names(&page(None, 9, Some(HOST))), ["b"]);
+    assert_eq!(names(&page(None, 9, Some(PeerId::new(8)))), [""; 0]);
+    // Who does not know enough is no help.
+    voter.answers.clear();
+    voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });
+    assert_eq!(voter.answers, []);
+    voter.ask(Question::Look { look: Look::Cluster, since: 0 });
+    let Some(Answer::Seen(Seen::Cluster(view))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
+    assert_eq!(
+        (view.leader, view.sessions, view.voters),
+        (Some(HOST), vec![(session, HOST)], vec![(VoterId::new(1), HOST)])
+    );
 }
 
 #[test]

@@ -13,7 +13,8 @@ async fn start(join: Option<&str>) -> (Service, String) {
     let secret = Secret::new(b"a secret that is long enough for a test").unwrap();
     let net = Net::start(Config::new("127.0.0.1:0".parse().unwrap()), Identity::generate(), secret).await.unwrap();
     let address = net.address().to_string();
-    let builder = join.into_iter().fold(Service::builder().votes_from_memory(), |builder, address| builder.join(address));
+    let builder =
+        join.into_iter().fold(Service::builder().votes_from_memory(), |builder, address| builder.join(address));
     (builder.start(RealNetwork::new(net)).await.unwrap(), address)
 }
 

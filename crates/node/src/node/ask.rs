@@ -242,11 +242,10 @@ impl Node {
     fn finish_query(&mut self, number: u64) {
         let Some(query) = self.survey.finish(number) else { return };
         self.timers.cancel(&Alarm::Query(number));
-        let (call, name, asked, is_seen) = (query.call, query.name.clone(), query.asked, query.is_seen());
-        let counting = query.counting.clone().unwrap_or_default();
-        let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match is_seen {
-            true => self.recovering(name, asked, &counting),
-            false => {
+        let (call, name, asked, missing) = (query.call, query.name.clone(), query.asked, query.missing());
+        let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match missing {
+            Some(missing) => self.recovering(name, asked, &missing),
+            None => {
                 let since = self.now.since(asked).into();
                 self.trouble().unwrap_or(Error::NoMajority { missing: Vec::new(), since })
             }

@@ -63,7 +63,7 @@ impl Node {
     pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::Met(host) => self.on_met(host),
-            News::Lost(_, bodies) => self.on_messages_lost(&bodies),
+            News::Lost { bodies, goes_on } => self.on_messages_lost(&bodies, goes_on),
             News::Said(from, bytes) => self.on_body(from, &bytes),
             News::Foreign(host, theirs) => self.on_foreign(host, theirs),
             News::Notice(notice) => self.notice(notice),
@@ -135,8 +135,14 @@ impl Node {
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
         let address = contact.address.clone();
+        let (here, there) = (ours.to_string(), theirs.to_string());
+        let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
+        self.troubles.other = Some(other);
         if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
-            self.notice(Notice::OtherCluster { host, address, ours, theirs });
+            self.notice(match theirs.follows(ours) {
+                true => Notice::Recovered { host, ours, theirs },
+                false => Notice::OtherCluster { host, address, ours, theirs },
+            });
         }
     }
 
@@ -188,9 +194,7 @@ impl Node {
             self.timers.cancel(&alarm);
         }
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
-        if !self.standing.leave(self.now) {
-            self.left();
-        }
+        self.standing.stop(self.now);
     }
 
     pub(super) fn left(&mut self) {

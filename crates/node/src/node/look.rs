@@ -14,6 +14,8 @@ const LOOK: Span = Span::from_secs(30);
 const LOOK_SOON: Span = Span::from_millis(300);
 /// How long a person waits for it.
 const LOOKERS: Span = Span::from_secs(2);
+/// At most so many hosts vote.
+const MOST_SEATS: usize = 7;
 /// Who is no member and has not been connected for this long is forgotten.
 const FORGET: Span = Span::from_secs(60);
 
@@ -99,9 +101,17 @@ impl Node {
         self.standing.ask(Command::Expel { resource: label(&name), session: last }, Ask::Expel(call), self.now);
     }
 
-    pub(super) fn seat(&mut self, call: u64, _hosts: Option<Vec<PeerId>>) {
-        let message = "this version cannot change by hand who votes".to_owned();
-        self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
+    pub(super) fn seat(&mut self, call: u64, hosts: Option<Vec<PeerId>>) {
+        match self.trouble() {
+            Some(error) => self.answer(call, Err(error)),
+            None if hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len())) => {
+                self.standing.ask(Command::Seats(hosts), Ask::Seats(call), self.now);
+            }
+            None => {
+                let message = format!("1 to {MOST_SEATS} hosts can vote");
+                self.answer(call, Err(Error::Refused { class: Class::BadRequest, message }));
+            }
+        }
     }
 
     pub(super) fn on_seen(&mut self, ask: Ask, seen: Seen) {
@@ -141,7 +151,7 @@ impl Node {
             self.effects.push(Effect::Members(addresses));
         }
         let members: std::collections::BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
-        self.membership.contacts.forget(|host| members.contains(&host), self.now, FORGET);
+        self.membership.forget(|host| members.contains(&host), self.now, FORGET);
         self.view = Some(view);
         self.answer_lookers();
     }

@@ -84,9 +84,10 @@ impl Node {
         self.standing.ask(command, ask, self.now);
     }
 
-    /// Messages to a host are lost. If its session stands all the same nobody would notice, and a token could be among
-    /// them: everything is counted anew, unless that has happened since.
-    pub(super) fn on_messages_lost(&mut self, bodies: &[Vec<u8>]) {
+    /// Messages to a host are lost, and a token could be among them. Where a session ends with that, everything is
+    /// counted anew. If none does nobody else would notice: who was meant goes on without them, or had left in good
+    /// order before, and the next process on its host was meant.
+    pub(super) fn on_messages_lost(&mut self, bodies: &[Vec<u8>], goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {
             if let Ok(Body::Part { resource, message }) = decode_body(body) {
@@ -95,6 +96,16 @@ impl Node {
             }
         }
         for (resource, generation) in lost {
+            match goes_on {
+                true => self.recount(resource, generation),
+                // The end of its session comes before that.
+                false => self.timers.set(Alarm::Recount(resource, generation), self.now + self.standing.ttl() * 2),
+            }
+        }
+    }
+
+    pub(super) fn recount(&mut self, resource: Key, generation: u64) {
+        if self.parts.get(&resource).is_some_and(|part| part.custody.generation() <= generation) {
             self.wish(resource, Wish::Renumber { generation });
         }
     }

@@ -215,19 +215,22 @@ impl Node {
         self.finish(ticket, error);
     }
 
-    /// Nothing is left of a ticket.
+    /// Nothing is left of a ticket. That is said before the next one is let in.
     fn finish(&mut self, ticket: TicketId, why: Error) {
-        self.unrequest(ticket);
-        let Some(entry) = self.clients.remove(ticket) else { return };
+        let Some(entry) = self.clients.get(ticket).cloned() else { return };
         self.timers.cancel(&Alarm::Ticket(ticket));
         self.effects.push(Effect::Ended(ticket, why));
-        if let Stage::Held { since, lease, grant } = entry.stage {
+        if let Stage::Held { since, lease, .. } = entry.stage {
             self.counters.released += u64::from(lease.lost.is_none());
-            if lease.bound.is_none() {
-                self.attach(entry.wanted.name.clone(), grant.fencing);
-            }
-            let (name, held) = (entry.wanted.name, self.now.since(since).into());
+            let (name, held) = (entry.wanted.name.clone(), self.now.since(since).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
+        }
+        self.unrequest(ticket);
+        self.clients.remove(ticket);
+        if let Stage::Held { lease, grant, .. } = entry.stage
+            && lease.bound.is_none()
+        {
+            self.attach(entry.wanted.name, grant.fencing);
         }
     }
 

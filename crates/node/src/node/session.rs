@@ -5,7 +5,7 @@ use peerlock_mutex::register::{Detached, Fact, Session, Word};
 use peerlock_mutex::{self as mutex, Grant, custody};
 use peerlock_register::{self as register, Command, Doing, Label, Outcome, Refusal, SessionId};
 
-use super::{Alarm, Answer, Effect, Node, Phase};
+use super::{Alarm, Answer, Effect, Node, Phase, Troubles};
 use crate::clients::{Stage, TicketId, Wanted};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
@@ -29,8 +29,11 @@ impl Node {
             }
             doings.into_iter().for_each(|doing| self.on_doing(doing));
         }
+        if self.phase == Phase::Leaving && self.standing.has_stopped() {
+            self.left();
+        }
         if let Some(why) = self.standing.halted().map(str::to_owned)
-            && !std::mem::replace(&mut self.troubles.2, true)
+            && !std::mem::replace(&mut self.troubles.halted, true)
         {
             self.notice(Notice::Halted(why));
         }
@@ -50,7 +53,7 @@ impl Node {
 
     fn on_session(&mut self) {
         self.timers.cancel(&Alarm::Trouble);
-        self.troubles = Default::default();
+        self.troubles = Troubles { halted: self.troubles.halted, ..Troubles::default() };
         if self.phase == Phase::Joining {
             self.phase = Phase::Joined;
             self.timers.cancel(&Alarm::Join);
@@ -67,7 +70,6 @@ impl Node {
     /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
     /// stands by the register.
     fn on_session_over(&mut self, since: Span, why: &str) {
-        self.counters.sessions_lost += 1;
         for (resource, _) in std::mem::take(&mut self.parts) {
             self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
         }
@@ -88,6 +90,7 @@ impl Node {
         }
         self.survey.forget();
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
+            self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Trouble, self.now + TROUBLE);
         }
@@ -100,11 +103,15 @@ impl Node {
         }
         let since = self.standing.since();
         let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
-        let mut voters: Vec<PeerId> = known.chain(self.standing.voters()).filter(|host| *host != self.host()).collect();
+        let mut voters: Vec<PeerId> =
+            known.chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
         voters.sort_unstable();
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
         let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
+        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
+            return self.troubles.other.clone();
+        }
         Some(Error::NoMajority { missing, since: self.now.since(since).into() })
     }
 
@@ -116,7 +123,8 @@ impl Node {
         let Some(Error::NoMajority { missing, since }) = self.trouble() else { return };
         self.timers.set(Alarm::Trouble, self.now + TROUBLE_AGAIN);
         let who = missing.iter().map(|missing| missing.peer).collect();
-        if std::mem::replace(&mut self.troubles.0, who) != self.troubles.0 || since < (TROUBLE * 2).into() {
+        let before = std::mem::replace(&mut self.troubles.missing, who);
+        if before != self.troubles.missing || since < (TROUBLE * 2).into() {
             self.notice(Notice::NoMajority { missing, since });
         }
     }
@@ -124,7 +132,10 @@ impl Node {
     pub(super) fn on_letter(&mut self, from: PeerId, letter: &[u8]) {
         if let Err(why) = self.standing.on_letter(from, letter, self.now) {
             self.counters.malformed += 1;
-            self.effects.push(Effect::Notice(Notice::Letter(why.to_string())));
+            let why = why.to_string();
+            if self.troubles.letter.replace(why.clone()) != Some(why.clone()) {
+                self.notice(Notice::Letter(why));
+            }
         }
     }
 
@@ -139,16 +150,18 @@ impl Node {
             Doing::Send(to, letter) => self.mention(to, &Body::Register(letter)),
             Doing::Write { number, write } => self.effects.push(Effect::Write { number, write }),
             Doing::Answered(number, outcome) => {
-                let ask = self.standing.answered(number);
-                self.on_outcome(ask, outcome);
+                if let Some(ask) = self.standing.answered(number) {
+                    self.on_outcome(ask, outcome);
+                }
             }
             Doing::Seen(number, seen) => {
-                let ask = self.standing.answered(number);
-                self.on_seen(ask, seen);
+                if let Some(ask) = self.standing.answered(number) {
+                    self.on_seen(ask, seen);
+                }
             }
             Doing::Told { resource, session, generation, fact } => self.on_told(resource, session, generation, fact),
             Doing::Refused(why) => {
-                if self.troubles.1.replace(why) != Some(why) {
+                if self.troubles.refused.replace(why) != Some(why) {
                     self.notice(Notice::Refused(why));
                 }
             }
@@ -190,7 +203,6 @@ impl Node {
             (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, resource, fencing, at, call, outcome);
             }
-            (Ask::Leave, _) => self.left(),
             (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer(call, Ok(Answer::Resized)),
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
                 self.answer(call, Err(Error::NoSuchResource { name }));
@@ -198,12 +210,14 @@ impl Node {
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
                 self.answer(call, Ok(Answer::Expelled));
             }
-            (Ask::Resize(call, _) | Ask::Expel(call), outcome) => {
-                let message = match outcome {
-                    Outcome::Refused(why) => why.to_string(),
-                    outcome => format!("the register has answered something else: {outcome:?}"),
+            (Ask::Seats(call), Outcome::Done) => self.answer(call, Ok(Answer::Seated)),
+            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Seats(call), outcome) => {
+                let (class, message) = match outcome {
+                    Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
+                    Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
+                    outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
                 };
-                self.answer(call, Err(Error::Refused { class: Class::Unavailable, message }));
+                self.answer(call, Err(Error::Refused { class, message }));
             }
             (Ask::ExpelWhom(..) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_), _) => {
                 self.strange("an outcome of what was only looked at");
@@ -263,7 +277,15 @@ impl Node {
             Stage::Waiting { .. } => false,
         });
         let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
+        let name = entry.map(|entry| entry.wanted.name.clone());
+        let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match (outcome, stage) {
+            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease is
+            // shorter than the way to the register.
+            (Outcome::Done, Some((false, _))) if is_late => {
+                name.into_iter().for_each(|name| self.attach(name, fencing));
+                self.end(ticket, Error::Lost);
+            }
             (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
             (Outcome::Done, Some((true, _))) => {
                 let renewed = self.clients.renew_from(ticket, at);

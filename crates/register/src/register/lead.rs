@@ -102,7 +102,7 @@ impl Register {
     pub(super) fn lead_tick(&mut self, now: Time) {
         // Counted by everybody, so that it is not begun anew by every election.
         let mut lapsed = Vec::new();
-        for (name, resource) in self.state.resources() {
+        for (name, resource) in self.state.granted() {
             for (&fencing, grant) in resource.detached() {
                 let (stretch, ttl) = (grant.stretch, grant.ttl.span());
                 if self.grants.has_lapsed((name, fencing), stretch, ttl, self.config.slack, now) {

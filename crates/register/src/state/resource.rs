@@ -227,7 +227,10 @@ impl Resource {
     pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
             Some(known) if known.host == grant.host => {
-                (known.ttl, known.stretch, known.note) = (grant.ttl, known.stretch + 1, grant.note);
+                // Never shorter than it was: this may be an earlier renewal that comes late, and its client was told
+                // the other one's end.
+                known.ttl = known.ttl.max(grant.ttl);
+                (known.stretch, known.note) = (known.stretch + 1, grant.note);
                 return Outcome::Done;
             }
             Some(_) => return Outcome::Refused(Refusal::NotYours),

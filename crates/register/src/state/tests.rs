@@ -204,6 +204,20 @@ fn a_grant_that_is_over_does_not_come_back() {
     assert_eq!(state.apply(1, detach(a, 100)), Outcome::Done);
 }
 
+/// An earlier renewal may come late, by way of a leader that was cut off: its client was told the later one's end.
+#[test]
+fn a_renewal_does_not_make_a_grant_shorter() {
+    let (mut state, [a, ..]) = three();
+    let renew = |millis| {
+        let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
+        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: 100, ttl, note }
+    };
+    for (millis, expected) in [(5_000, 5_000), (9_000, 9_000), (5_000, 9_000)] {
+        assert_eq!(state.apply(1, renew(millis)), Outcome::Done);
+        assert_eq!(u64::from(resource(&state).detached()[&100].ttl), expected);
+    }
+}
+
 #[test]
 fn a_grant_lapses_in_its_last_stretch_only() {
     let (mut state, [a, ..]) = three();

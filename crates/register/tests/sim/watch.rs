@@ -91,8 +91,9 @@ pub struct Counts {
     pub expelled: u64,
     /// Grants that were given back by a later session than the one that gave them.
     pub given_back: u64,
-    /// Processes that ended in good order, and those that led before.
+    /// Processes that ended in good order; those that led when they began to, and of these those that did not at the end.
     pub stops: u64,
+    pub led: u64,
     pub resigned: u64,
     pub recovered: u64,
     pub chosen: u64,
@@ -120,6 +121,7 @@ impl Counts {
         self.expelled += run.expelled;
         self.given_back += run.given_back;
         self.stops += run.stops;
+        self.led += run.led;
         self.resigned += run.resigned;
         self.recovered += run.recovered;
         self.chosen += run.chosen;
@@ -130,7 +132,9 @@ impl Counts {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
-        // Not all can be: some hosts are gone with nobody to take their place, or went just before the end.
+        // Not all can be: some could not be heard.
+        assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
+        // Nor these: some hosts are gone with nobody to take their place, or went just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(
             all.iter().chain(&more).chain(&late).all(|count| *count > 10) && self.most_voters == 5,
@@ -143,14 +147,14 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
-        let Self { told, expired, expelled, given_back, stops, resigned, recovered, chosen, .. } = self;
+        let Self { told, expired, expelled, given_back, stops, led, resigned, recovered, chosen, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
              voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits, {full} of full disks), \
              {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; {told} words \
              ({expired} ends of grants, {expelled} forced out), {given_back} grants given back later, {stops} stops \
-             ({resigned} leaders), {chosen} choices of voters, {recovered} recoveries; no violation"
+             ({resigned} of {led} leaders resigned), {chosen} choices of voters, {recovered} recoveries; no violation"
         )
     }
 }

@@ -489,6 +489,7 @@ impl World {
         let Some(member) = &mut self.hosts[host].member else { return Ok(()) };
         let leads = member.register().is_some_and(|it| it.is_leader() && it.state().conf().voters.len() > 1);
         member.stop(now);
+        self.watch.counts.led += u64::from(leads);
         self.note(|| format!("{host} stops"));
         self.hosts[host].stopping = Some(leads);
         self.schedule(self.now + STOP, Event::Off(host, self.hosts[host].process));

@@ -33,7 +33,15 @@ impl Cluster {
             cluster.start(number, 1).await.expect("it starts");
         }
         cluster.settle().await;
-        cluster.voters(if peers < 3 { 1 } else if peers < 5 { 3 } else { 5 }).await;
+        cluster
+            .voters(if peers < 3 {
+                1
+            } else if peers < 5 {
+                3
+            } else {
+                5
+            })
+            .await;
         cluster
     }
 

@@ -1,0 +1,310 @@
+//! Whole nodes in a tiny world: letters and writes are carried by hand, everything arrives at once, and disks and
+//! machines fail when the test says so.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerlock_base::Span;
+
+use super::super::*;
+use crate::{ClusterId, NetEvent, Origin, SessionId, Ttl, Wait, Wanted, Write};
+
+pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
+pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
+
+/// A node, its disk, and what has come out of it.
+pub(super) struct Machine {
+    pub(super) node: Option<Node>,
+    pub(super) process: u64,
+    pub(super) file: Option<Vec<u8>>,
+    pub(super) cluster: Option<ClusterId>,
+    pub(super) members: Vec<String>,
+    /// Writes take until this is called off.
+    pub(super) slow_disk: bool,
+    pub(super) unwritten: VecDeque<u64>,
+    pub(super) heard: Vec<Effect>,
+}
+
+/// Machines by number; connections between all that dial each other and are not cut off.
+pub(super) struct World {
+    pub(super) now: Time,
+    pub(super) machines: BTreeMap<u64, Machine>,
+    pub(super) up: BTreeMap<(u64, u64), u64>,
+    pub(super) epochs: u64,
+    pub(super) dials: BTreeSet<(u64, u64)>,
+    pub(super) cut: BTreeSet<u64>,
+    /// Pairs that never meet.
+    pub(super) apart: BTreeSet<(u64, u64)>,
+    /// Connections that were hung up; tried again when time passes.
+    pub(super) hung_up: BTreeSet<(u64, u64)>,
+    pub(super) frozen: BTreeSet<u64>,
+    pub(super) queue: VecDeque<(u64, Input)>,
+}
+
+pub(super) fn address(number: u64) -> String {
+    format!("host{number}:1")
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self {
+            now: Time::ZERO,
+            machines: BTreeMap::new(),
+            up: BTreeMap::new(),
+            epochs: 0,
+            dials: BTreeSet::new(),
+            cut: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            hung_up: BTreeSet::new(),
+            frozen: BTreeSet::new(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// One that founds, and others that look for it.
+    pub(super) fn of(machines: u64) -> Self {
+        let mut world = Self::new();
+        world.start(1, Origin::Founds(CLUSTER), &[]);
+        for number in 2..=machines {
+            world.start(number, Origin::Seeks { expect: None }, &[1]);
+        }
+        world.run(Span::from_secs(5));
+        world
+    }
+
+    pub(super) fn start(&mut self, number: u64, origin: Origin, join: &[u64]) {
+        let machine = self.machines.entry(number).or_insert_with(|| Machine {
+            node: None,
+            process: 0,
+            file: None,
+            cluster: None,
+            members: Vec::new(),
+            slow_disk: false,
+            unwritten: VecDeque::new(),
+            heard: Vec::new(),
+        });
+        machine.process += 1;
+        let birth = Birth {
+            process: machine.process,
+            rng: Rng::stream(number, machine.process),
+            name: format!("host{number}"),
+            keeps: true,
+            session: Ttl::from_millis(15_000).unwrap(),
+            origin,
+        };
+        let node = Node::new(PeerId::new(number), vec![address(number)], birth, Config::default());
+        machine.node = Some(node.expect("a whole file"));
+        let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
+        self.queue.push_back((number, Input::Start { join: addresses }));
+        self.settle();
+    }
+
+    /// The same machine again, as its disk has it.
+    pub(super) fn restart(&mut self, number: u64) {
+        let machine = &self.machines[&number];
+        let origin = match (&machine.file, machine.cluster) {
+            (Some(file), _) => Origin::Votes(file.clone()),
+            (None, Some(cluster)) => Origin::Belongs(cluster),
+            (None, None) => panic!("{number} knows nothing"),
+        };
+        self.start(number, origin, &[]);
+    }
+
+    pub(super) fn kill(&mut self, number: u64) {
+        self.disconnect(number);
+        self.queue.retain(|(to, _)| *to != number);
+        let machine = self.machines.get_mut(&number).unwrap();
+        machine.node = None;
+        machine.unwritten.clear();
+        self.dials.retain(|(from, _)| *from != number);
+        self.settle();
+    }
+
+    pub(super) fn disconnect(&mut self, number: u64) {
+        let ended: Vec<_> =
+            self.up.iter().filter(|((a, b), _)| *a == number || *b == number).map(|(k, v)| (*k, *v)).collect();
+        for ((a, b), epoch) in ended {
+            self.up.remove(&(a, b));
+            for (at, peer) in [(a, b), (b, a)] {
+                let (peer, why) = (PeerId::new(peer), "the test says so".to_owned());
+                self.queue.push_back((at, Input::Net(NetEvent::Down { peer, epoch, why })));
+            }
+        }
+    }
+
+    /// Connects whoever wants to be.
+    pub(super) fn connect(&mut self) {
+        for (from, to) in self.dials.clone() {
+            let pair = (from.min(to), from.max(to));
+            let alive = |number: &u64| self.machines.get(number).is_some_and(|it| it.node.is_some());
+            let apart = self.cut.contains(&from) != self.cut.contains(&to) || self.apart.contains(&pair);
+            if from == to
+                || self.up.contains_key(&pair)
+                || self.hung_up.contains(&pair)
+                || !alive(&from)
+                || !alive(&to)
+                || apart
+            {
+                continue;
+            }
+            self.epochs += 1;
+            self.up.insert(pair, self.epochs);
+            for (at, peer) in [(from, to), (to, from)] {
+                let (epoch, address) = (self.epochs, address(peer));
+                let peer = PeerId::new(peer);
+                self.queue.push_back((at, Input::Net(NetEvent::Up { peer, epoch, address })));
+            }
+        }
+    }
+
+    /// Cuts these off from all others, or from nobody.
+    pub(super) fn split(&mut self, side: &[u64]) {
+        self.cut = side.iter().copied().collect();
+        let apart: Vec<u64> =
+            self.up.keys().filter(|(a, b)| self.cut.contains(a) != self.cut.contains(b)).map(|(a, _)| *a).collect();
+        apart.into_iter().for_each(|number| self.disconnect(number));
+        self.settle();
+    }
+
+    pub(super) fn step(&mut self, number: u64, input: Input) {
+        let machine = self.machines.get_mut(&number).unwrap();
+        let Some(node) = &mut machine.node else { return };
+        let mut out = Vec::new();
+        node.step(input, self.now, &mut out);
+        for effect in out {
+            match &effect {
+                Effect::Send { to, epoch, bytes } => {
+                    let pair = (number.min(to.get()), number.max(to.get()));
+                    if self.up.get(&pair) == Some(epoch) {
+                        let (from, epoch, bytes) = (PeerId::new(number), *epoch, bytes.clone());
+                        self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
+                    }
+                }
+                Effect::HangUp(to) => {
+                    let pair = (number.min(to.get()), number.max(to.get()));
+                    if let Some(epoch) = self.up.remove(&pair) {
+                        self.hung_up.insert(pair);
+                        for (at, peer) in [(number, *to), (to.get(), PeerId::new(number))] {
+                            let why = "hung up".to_owned();
+                            self.queue.push_back((at, Input::Net(NetEvent::Down { peer, epoch, why })));
+                        }
+                    }
+                }
+                Effect::Dial(address) => {
+                    let to = address.trim_start_matches("host").trim_end_matches(":1").parse().unwrap();
+                    self.dials.insert((number, to));
+                }
+                Effect::Write { number: write, write: what } => {
+                    let machine = self.machines.get_mut(&number).unwrap();
+                    match what {
+                        Write::Append(bytes) => machine.file.as_mut().unwrap().extend(bytes),
+                        Write::Replace(bytes) => machine.file = Some(bytes.clone()),
+                        Write::Remove => machine.file = None,
+                    }
+                    match machine.slow_disk {
+                        true => machine.unwritten.push_back(*write),
+                        false => self.queue.push_back((number, Input::Written(*write))),
+                    }
+                }
+                Effect::Belongs(cluster) => {
+                    self.machines.get_mut(&number).unwrap().cluster = Some(*cluster);
+                    self.queue.push_back((number, Input::Kept));
+                }
+                Effect::Members(addresses) => {
+                    self.machines.get_mut(&number).unwrap().members.clone_from(addresses);
+                }
+                effect => {
+                    let bad = matches!(effect, Effect::Notice(Notice::Strange(_) | Notice::Malformed(_)));
+                    assert!(!bad, "{number} at {:?}: {effect:?}", self.now);
+                }
+            }
+            if !matches!(effect, Effect::Send { .. } | Effect::Write { .. }) {
+                self.machines.get_mut(&number).unwrap().heard.push(effect);
+            }
+        }
+    }
+
+    /// Everything that can happen at once.
+    pub(super) fn settle(&mut self) {
+        loop {
+            self.connect();
+            let Some(at) = self.queue.iter().position(|(to, _)| !self.frozen.contains(to)) else { return };
+            let (to, input) = self.queue.remove(at).unwrap();
+            self.step(to, input);
+        }
+    }
+
+    pub(super) fn run(&mut self, span: Span) {
+        let end = self.now + span;
+        self.hung_up.clear();
+        self.settle();
+        loop {
+            let awake = self.machines.iter().filter(|(number, _)| !self.frozen.contains(number));
+            let next = awake.filter_map(|(number, it)| Some((it.node.as_ref()?.next_wake()?, *number))).min();
+            let Some((at, number)) = next.filter(|(at, _)| *at <= end) else { break };
+            self.now = self.now.max(at);
+            self.step(number, Input::Wake);
+            self.settle();
+        }
+        self.now = end;
+    }
+
+    pub(super) fn input(&mut self, number: u64, input: Input) {
+        self.step(number, input);
+        self.settle();
+    }
+
+    pub(super) fn node(&self, number: u64) -> &Node {
+        self.machines[&number].node.as_ref().expect("it runs")
+    }
+
+    /// A client asks; its ticket.
+    pub(super) fn acquire(&mut self, number: u64, wanted: Wanted) -> TicketId {
+        let before = self.machines[&number].heard.len();
+        self.input(number, Input::Acquire { call: 1, wanted });
+        let heard = &self.machines[&number].heard[before..];
+        let ticket = |effect: &Effect| match effect {
+            Effect::Answer { answer: Ok(Answer::Ticket(ticket)), .. } => Some(*ticket),
+            _ => None,
+        };
+        heard.iter().find_map(ticket).unwrap_or_else(|| panic!("no ticket: {heard:?}"))
+    }
+
+    pub(super) fn fencing(&self, number: u64, ticket: TicketId) -> Option<u64> {
+        self.node(number).grant(ticket).map(|(grant, _)| grant.fencing)
+    }
+
+    pub(super) fn heard(&self, number: u64) -> &[Effect] {
+        &self.machines[&number].heard
+    }
+
+    /// The last answer to a call.
+    pub(super) fn answer(&self, number: u64) -> Option<&Result<Answer, Error>> {
+        self.heard(number).iter().rev().find_map(|effect| match effect {
+            Effect::Answer { answer, .. } => Some(answer),
+            _ => None,
+        })
+    }
+
+    /// Where a ticket ended, and why.
+    pub(super) fn ended(&self, number: u64, ticket: TicketId) -> Option<&Error> {
+        self.heard(number).iter().find_map(|effect| match effect {
+            Effect::Ended(ended, why) if *ended == ticket => Some(why),
+            _ => None,
+        })
+    }
+}
+
+pub(super) fn wanted(name: &str) -> Wanted {
+    Wanted {
+        name: name.parse().unwrap(),
+        slots: None,
+        ttl: Span::from_secs(30),
+        grace: Span::from_secs(6),
+        kept: true,
+        detached: None,
+        wait: Wait::Forever,
+        label: String::new(),
+        session: SessionId(1),
+        request: None,
+    }
+}

@@ -1,0 +1,173 @@
+//! What the register costs: writes on a real file beside bare ones of the same disk, and messages until a process has
+//! its session.
+//!
+//! ```sh
+//! cargo run --release -p peerlock-register --example cost [FOLDER]
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_register::disk::{Disk as _, FileDisk};
+use peerlock_register::wire::{Letter, Question};
+use peerlock_register::{
+    ClusterId, Command, Config, Doing, Effect, Identity, Info, Label, Member, Register, SessionId, Ttl, Versions,
+};
+
+const CLUSTER: ClusterId = ClusterId::new(1 << 70);
+const WRITES: u64 = 300;
+/// One way between any two hosts: much longer than anything else that is waited for, so that it is what is counted.
+const LATENCY: Span = Span::from_millis(400);
+
+fn main() -> io::Result<()> {
+    let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = folder.join(format!("peerlock-register-cost-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    // In turns, so that all of them meet the same disk.
+    let rounds: Vec<[f64; 3]> = (0..9)
+        .map(|_| Ok([bare(&folder)?, register(&folder, 1)?, register(&folder, 64)?]))
+        .collect::<io::Result<_>>()?;
+    let median = |of: fn(&[f64; 3]) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all[all.len() / 2]
+    };
+    let (bare, single, many) = (median(|it| it[0]), median(|it| it[1] / it[0]), median(|it| it[2] / it[0]));
+    println!("128 bytes appended and synced: {bare:.0} per second");
+    println!("commands, one after another:   {single:.2} as many");
+    println!("commands, 64 at a time:        {many:.1} as many");
+    fs::remove_dir_all(&folder)?;
+    println!("messages in a row until a new process may use its session: {:.1}", opening());
+    Ok(())
+}
+
+fn info() -> Info {
+    let name = Label::new("host").expect("a short name");
+    Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps: true }
+}
+
+fn ttl() -> Ttl {
+    Ttl::from_millis(15_000).expect("15 s are a time to live")
+}
+
+fn bare(folder: &Path) -> io::Result<f64> {
+    let mut file = File::create(folder.join("bare"))?;
+    let begun = Instant::now();
+    for _ in 0..WRITES {
+        file.write_all(&[7; 128])?;
+        file.sync_data()?;
+    }
+    Ok(WRITES as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// A voter that is alone, with this many commands at a time.
+fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
+    let host = PeerId::new(1);
+    let mut disk = FileDisk::new(folder.join("register"));
+    let mut now = Time::ZERO;
+    let mut register = Register::found(Config::default(), CLUSTER, host, info(), Rng::new(1), now);
+    for _ in 0..60 {
+        now = now + Span::from_millis(50);
+        register.tick(now);
+        settle(&mut register, &mut disk, now)?;
+    }
+    let begun = Instant::now();
+    let commands = WRITES * at_once.min(8);
+    let mut last = None;
+    for number in 1..=commands {
+        let command = Command::Open { host, nonce: number, ttl: ttl(), info: info(), voter: None, replaces: last };
+        last = Some(SessionId::new(number));
+        let question = Question::Do(command);
+        register.on_letter(host, Letter::Ask { number, question }, 1, now);
+        if number % at_once == 0 {
+            settle(&mut register, &mut disk, now)?;
+        }
+    }
+    settle(&mut register, &mut disk, now)?;
+    assert_eq!(register.state().sessions().keys().next_back(), last.as_ref(), "all of them are done");
+    Ok(commands as f64 / begun.elapsed().as_secs_f64())
+}
+
+fn settle(register: &mut Register, disk: &mut FileDisk, now: Time) -> io::Result<()> {
+    loop {
+        let effects = register.effects();
+        if effects.is_empty() {
+            return Ok(());
+        }
+        for effect in effects {
+            if let Effect::Write { number, write } = effect {
+                disk.write(&write)?;
+                register.on_written(number, now);
+            }
+        }
+    }
+}
+
+enum Event {
+    Wake(usize),
+    Bytes(usize, usize, Vec<u8>),
+}
+
+/// How many messages follow each other until a process that comes to three voters, and asks the right one, has its
+/// session.
+fn opening() -> f64 {
+    let mut members: Vec<Member> = Vec::new();
+    // Elections and sessions that fit such a slow network.
+    let config = Config { election_ticks: 200, ..Config::default() };
+    let identity = |host: u64| Identity { cluster: CLUSTER, host: PeerId::new(host), info: info(), ttl: ttl() };
+    members.push(Member::found(identity(1), config, Rng::new(1), Time::ZERO));
+    for host in [2, 3] {
+        members.push(Member::new(identity(host), config, vec![PeerId::new(1)], Rng::new(host), Time::ZERO));
+    }
+    let mut events = BinaryHeap::from([Reverse((Time::ZERO, 0, 0))]);
+    let mut bodies = vec![Event::Wake(0)];
+    let schedule = |events: &mut BinaryHeap<_>, bodies: &mut Vec<Event>, at: Time, event: Event| {
+        bodies.push(event);
+        events.push(Reverse((at, bodies.len(), bodies.len() - 1)));
+    };
+    for host in 1..3 {
+        schedule(&mut events, &mut bodies, Time::ZERO, Event::Wake(host));
+    }
+    let begin = Time::ZERO + Span::from_secs(120);
+    while let Some(Reverse((now, _, at))) = events.pop() {
+        if now >= begin && members.len() == 3 {
+            members.push(Member::new(identity(4), config, vec![PeerId::new(1)], Rng::new(4), now));
+            schedule(&mut events, &mut bodies, now, Event::Wake(3));
+        }
+        let host = match std::mem::replace(&mut bodies[at], Event::Wake(0)) {
+            Event::Wake(host) => {
+                members[host].wake(now);
+                host
+            }
+            Event::Bytes(from, to, bytes) => {
+                _ = members[to].on_bytes(PeerId::new(from as u64 + 1), &bytes, now);
+                to
+            }
+        };
+        let mut doings = members[host].doings();
+        while !doings.is_empty() {
+            for doing in doings {
+                match doing {
+                    Doing::Send(to, bytes) => {
+                        let to = to.get() as usize - 1;
+                        schedule(&mut events, &mut bodies, now + LATENCY, Event::Bytes(host, to, bytes));
+                    }
+                    Doing::Write { number, .. } => members[host].on_written(number, now),
+                    _ => {}
+                }
+            }
+            doings = members[host].doings();
+        }
+        if members.len() == 4 && members[3].client().stands(now).is_some() {
+            return now.since(begin).as_secs_f64() / LATENCY.as_secs_f64();
+        }
+        let next = members[host].next().max(now + Span::from_millis(1));
+        schedule(&mut events, &mut bodies, next, Event::Wake(host));
+    }
+    f64::NAN
+}
