@@ -262,6 +262,18 @@ mod tests {
     }
 
     #[test]
+    fn a_joint_configuration_is_ended_by_somebody_who_stays() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        let [first, second, third] = [1, 2, 3].map(VoterId::new);
+        let (voters, outgoing) = (BTreeSet::from([second, third]), BTreeSet::from([first, second]));
+        state.configure(Conf { voters, outgoing, ..Conf::default() }, None);
+        for (leader, change) in [(first, Change::Resign), (second, Change::Leave)] {
+            assert_eq!(plan(leader, &state, &BTreeSet::new(), |_| true), Some(change), "{leader}");
+        }
+    }
+
+    #[test]
     fn nobody_loses_its_seat_to_somebody_who_does_not_come() {
         let mut state = cluster(4);
         settle(&mut state, &BTreeSet::new());
