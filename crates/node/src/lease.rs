@@ -2,6 +2,8 @@
 
 use peerlock_base::{Span, Time};
 
+use crate::sabotage::{Sabotage, makes};
+
 /// The lease of one grant: it ends by itself unless it is renewed, and with its session if that ends earlier.
 ///
 /// ```text
@@ -50,6 +52,9 @@ impl Lease {
     /// When it ends unless it is renewed.
     pub fn deadline(&self) -> Time {
         let own = self.renewed + self.ttl;
+        if makes(Sabotage::BeyondSession) {
+            return own;
+        }
         self.lost.unwrap_or_else(|| self.bound.map_or(own, |bound| own.min(bound.until)))
     }
 

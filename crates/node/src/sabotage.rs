@@ -13,6 +13,14 @@ pub enum Sabotage {
     LeaseAlarm,
     /// The protocol is not told that a client leaves.
     Release,
+    /// A client is told the end of its own lease, also where its session ends before that.
+    BeyondSession,
+    /// A detached grant is told before it is in the register.
+    DetachedUntold,
+    /// A session that is over leaves the parts in resources as they are.
+    KeepsParts,
+    /// A host of another cluster is heard.
+    HearsForeign,
 }
 
 #[cfg(feature = "sabotage")]

@@ -26,6 +26,9 @@ use crate::{ClusterId, Config, Label, Register, SessionClient, SessionId, Ttl, V
 const RETRY: Span = Span::from_millis(300);
 /// Who has waited for this long says whom it misses.
 const PATIENCE: Span = Span::from_secs(1);
+/// A leader that has not answered for this long is not asked any more. Our choice: the shortest election, so that the next
+/// leader is hardly there before; and longer than any way there and back.
+const DEAF: Span = Span::from_secs(1);
 /// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
@@ -84,6 +87,14 @@ pub struct Missing {
     pub heard: Vec<PeerId>,
 }
 
+/// Where the leader is, as far as we know.
+#[derive(Clone, Copy, Debug)]
+struct Lead {
+    host: PeerId,
+    /// Since when it has left a question of ours without an answer.
+    asked: Option<Time>,
+}
+
 struct Asked {
     question: Question,
     due: Time,
@@ -102,8 +113,8 @@ pub struct Member {
     numbers: u64,
     /// The last entry that an answer was part of.
     index: u64,
-    /// Where the leader was, and where voters are.
-    leader: Option<PeerId>,
+    /// Where the leader is, and where voters are.
+    leader: Option<Lead>,
     contacts: Vec<PeerId>,
     /// The voters, as they were when somebody last named them.
     voters: Vec<PeerId>,
@@ -361,19 +372,33 @@ impl Member {
         }
     }
 
-    /// To the leader if it is known, and to the next one of those that might know otherwise. Who does not answer is not
-    /// asked twice in a row.
+    /// To the leader if it is known, as long as it answers, and to the next one of those that might know otherwise.
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
         self.waits.get_or_insert(now);
-        let to = self.leader.take().or_else(|| {
-            let me = self.register.is_some().then_some(self.identity.host);
-            let known: Vec<PeerId> = me.into_iter().chain(self.contacts.iter().copied()).collect();
-            self.turn += 1;
-            known.get(self.turn % known.len().max(1)).copied()
-        });
+        if self.register.as_ref().is_some_and(Register::is_leader) {
+            self.follow(self.identity.host);
+        }
+        self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= DEAF));
+        let to = match &mut self.leader {
+            Some(lead) => {
+                lead.asked.get_or_insert(now);
+                Some(lead.host)
+            }
+            None => {
+                let me = self.register.is_some().then_some(self.identity.host);
+                let known: Vec<PeerId> = me.into_iter().chain(self.contacts.iter().copied()).collect();
+                self.turn += 1;
+                known.get(self.turn % known.len().max(1)).copied()
+            }
+        };
         if let Some(to) = to {
             self.send(to, self.identity.info.versions.min, Letter::Ask { number, question });
         }
+    }
+
+    /// The leader is there, and answers.
+    fn follow(&mut self, host: PeerId) {
+        self.leader = Some(Lead { host, asked: None });
     }
 
     fn send(&mut self, to: PeerId, version: u16, letter: Letter) {
@@ -386,7 +411,8 @@ impl Member {
                 Some(register) => register.on_letter(from, letter, version, now),
                 None => {
                     if let Letter::Ask { number, .. } = letter {
-                        let answer = Answer::Elsewhere { leader: None, voters: self.contacts.clone() };
+                        let leader = self.leader.map(|lead| lead.host);
+                        let answer = Answer::Elsewhere { leader, voters: self.contacts.clone() };
                         self.send(from, version, Letter::Answer { number, answer });
                     }
                 }
@@ -440,12 +466,12 @@ impl Member {
         }
         match answer {
             Answer::Done { outcome, index } => {
-                self.leader = Some(from);
+                self.follow(from);
                 self.index = self.index.max(index);
                 self.on_outcome(number, outcome, now);
             }
             Answer::Yes { session, renewal, voters } => {
-                self.leader = Some(from);
+                self.follow(from);
                 self.learn(voters);
                 self.client.on_yes(session, renewal, now);
             }
@@ -456,10 +482,14 @@ impl Member {
             }
             Answer::Over { session } => self.client.on_over(session, now),
             Answer::Elsewhere { leader, voters } => {
-                self.leader = leader.filter(|leader| *leader != from);
+                self.leader.take_if(|lead| lead.host == from);
                 self.learn(voters);
                 // A leader that is known is asked at once, but not repeatedly: two who take each other for it
                 // would make a storm.
+                if let Some(host) = leader.filter(|leader| *leader != from) {
+                    self.leader.take_if(|lead| lead.host != host);
+                    self.leader.get_or_insert(Lead { host, asked: None });
+                }
                 if self.leader.is_some() && now >= self.next_hurry {
                     self.next_hurry = now + RETRY;
                     self.client.hurry(now);

@@ -22,6 +22,8 @@ pub enum Sabotage {
     NoLatch,
     /// A leader tells each word once.
     TellsOnce,
+    /// The next session of a host ends the one before at once.
+    ReplacesSession,
     /// A look may be answered by who does not know what the asker was told.
     LooksAnywhere,
 }

@@ -38,6 +38,9 @@ pub trait Actor: Sized {
     /// The names of the message types, in the order of [`Actor::kind`].
     const KINDS: &'static [&'static str];
 
+    /// Clients are told ends ([`Effect::Until`]): they leave by themselves, and their peer may not know it yet.
+    const TELLS_ENDS: bool = false;
+
     /// The place of `message`'s type in [`Actor::KINDS`]; `None` if it is not the protocol's but upkeep, which is
     /// neither counted nor traced.
     fn kind(message: &Self::Message) -> Option<usize>;

@@ -159,8 +159,6 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     inside: Vec<Client>,
     /// What those were told who are inside and were told an end.
     ends: BTreeMap<Ticket, End>,
-    /// There are such: they leave by themselves, and their peers may not know yet.
-    tells_ends: bool,
     timers: Timers<A::Timer>,
     now: Time,
     events: u64,
@@ -221,7 +219,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             ledger: Ledger::default(),
             inside: Vec::new(),
             ends: BTreeMap::new(),
-            tells_ends: false,
             timers: Timers::new(),
             now: Time::ZERO,
             events: 0,
@@ -382,7 +379,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                     self.watch.on_leave(self.now, &client)?;
                     L::on_over(self, &client, Over::Lost)
                 }
-                None if self.tells_ends => Ok(()),
+                None if A::TELLS_ENDS => Ok(()),
                 None => Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not")),
             },
             Effect::Refused { ticket } => match self.ledger.strike(ticket).filter(|client| client.peer == peer) {

@@ -34,6 +34,7 @@ impl Actor for Careless {
     type Write = u64;
     type Buffers = Vec<Effect<Self>>;
     const KINDS: &'static [&'static str] = &[];
+    const TELLS_ENDS: bool = true;
 
     fn kind(message: &Never) -> Option<usize> {
         match *message {}

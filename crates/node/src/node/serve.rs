@@ -90,7 +90,12 @@ impl Node {
         };
         self.clients.enter(ticket, grant);
         match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
-            true => self.ask_to_detach(ticket, grant, None),
+            true => {
+                self.ask_to_detach(ticket, grant, None);
+                if makes(Sabotage::DetachedUntold) {
+                    self.let_in(ticket, self.now);
+                }
+            }
             false => self.let_in(ticket, self.now),
         }
     }

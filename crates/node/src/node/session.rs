@@ -7,6 +7,7 @@ use peerlock_register::{self as register, Command, Doing, Label, Outcome, Refusa
 
 use super::{Alarm, Answer, Effect, Node, Phase, Troubles};
 use crate::clients::{Stage, TicketId, Wanted};
+use crate::sabotage::{Sabotage, makes};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
 use crate::{Class, Error, Missing, Name, Notice, Wait};
@@ -70,8 +71,10 @@ impl Node {
     /// Everything that this session had is void from now on. Who waits asks again under the next one; what is detached
     /// stands by the register.
     fn on_session_over(&mut self, since: Span, why: &str) {
-        for (resource, _) in std::mem::take(&mut self.parts) {
-            self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+        if !makes(Sabotage::KeepsParts) {
+            for (resource, _) in std::mem::take(&mut self.parts) {
+                self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+            }
         }
         let mut lost = 0;
         for ticket in self.clients.ids() {

@@ -215,7 +215,12 @@ impl Register {
                 self.say_yes(session, Renewal { origin, renewal }, now);
             }
             Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
-            Question::Do(command) => {
+            Question::Do(mut command) => {
+                if let Command::Open { host, replaces, .. } = &mut command
+                    && self.config.makes(Sabotage::ReplacesSession)
+                {
+                    *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
+                }
                 let mut queued = lead.queue.iter().filter_map(|(_, asker)| *asker);
                 if lead.queue.len() < MOST_QUEUED && !queued.any(|asker| asker == origin) {
                     lead.queue.push((command, Some(origin)));

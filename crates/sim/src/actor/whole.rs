@@ -109,7 +109,7 @@ impl Whole {
         let fresh = ClusterId::new(u128::from(rng.bits()) << 64 | u128::from(rng.bits()));
         let origin = match (role, folder.cluster, &folder.register) {
             (Role::Guest, ..) => Origin::Seeks { expect: None },
-            (_, Some(_), Some(file)) => Origin::Votes(file.clone()),
+            (_, _, Some(file)) => Origin::Votes(file.clone()),
             (_, Some(cluster), None) => Origin::Belongs(cluster),
             (Role::Founder, None, _) if !folder.was_lost => Origin::Founds(fresh),
             (Role::Founder, None, _) => Origin::Seeks { expect: None },
@@ -320,6 +320,7 @@ impl Actor for Whole {
     type Buffers = Vec<Effect<Self>>;
 
     const KINDS: &'static [&'static str] = &["data"];
+    const TELLS_ENDS: bool = true;
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {

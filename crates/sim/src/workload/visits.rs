@@ -41,6 +41,8 @@ const SETTLE: Span = Span::from_secs(20);
 const APART: Span = Span::from_millis(1200);
 /// How long each of them stays: longer than that, so that a line forms.
 const STAY: Span = Span::from_millis(1500);
+/// Nobody comes while so many wait, so that they can all be served in time.
+const MOST_WAITING: usize = 20;
 /// How long after the last clients everybody is to have been served.
 const PATIENCE: Span = Span::from_secs(60);
 /// How long a host that was stopped is off, at most.
@@ -135,18 +137,21 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
     world.command(peer, Command::Patience(is_patient))
 }
 
-/// The voters as the newest file knows them, if they are not just being changed; and the voter whose file this host has.
-fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Vec<VoterId>, Option<VoterId>) {
-    let read = |file: &Vec<u8>| {
-        let versions = Versions { min: 1, max: 1 };
-        Register::restart(Config::default(), versions, file, Rng::new(1), Time::ZERO).ok()
+/// The voters, if all their files agree on who they are; and the voter whose file this host has. A voter that has not
+/// heard yet that an old majority is not needed any more still needs it, and so would be lost with a voter of that.
+fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId>, Option<VoterId>) {
+    let read = |host: PeerId| {
+        let file = world.disk(host).register.as_ref()?;
+        Register::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
     };
-    let files = (0..world.residents() as u64).filter_map(|host| world.disk(PeerId::new(host)).register.as_ref());
-    let newest = files.filter_map(read).max_by_key(Register::applied);
-    let settled = newest.filter(|register| register.state().conf().outgoing.is_empty());
-    let voters = settled.map(|register| register.state().conf().voters.iter().copied().collect());
-    let own = world.disk(peer).register.as_ref().and_then(read).map(|register| register.voter());
-    (voters.unwrap_or_default(), own)
+    let files: Vec<Register> = (0..world.residents() as u64).filter_map(|host| read(PeerId::new(host))).collect();
+    let newest = files.iter().max_by_key(|file| file.applied()).map(|file| file.state().conf());
+    let agreed = newest.filter(|conf| {
+        let mut voters = files.iter().filter(|file| conf.voters.contains(&file.voter()));
+        conf.outgoing.is_empty() && voters.all(|file| file.state().conf() == *conf)
+    });
+    let own = read(peer).map(|file| file.voter());
+    (agreed.map(|conf| conf.voters.clone()).unwrap_or_default(), own)
 }
 
 impl Workload<Whole> for InVisits {
@@ -183,7 +188,8 @@ impl Workload<Whole> for InVisits {
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
                 // Clients of a frozen peer cannot ask.
-                let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none();
+                let is_crowded = world.ledger().waiting() >= MOST_WAITING;
+                let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
             Event::Stop => {
@@ -267,10 +273,12 @@ impl Workload<Whole> for InVisits {
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change.
+    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change; nor
+    /// before a cluster is founded, for which everybody may be needed.
     fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
         let (voters, own) = voters(world, peer);
-        own.is_none() || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
+        (own.is_none() && !voters.is_empty())
+            || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
     }
 
     fn on_losing<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {

@@ -137,7 +137,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return; // It has left at an earlier end, and its peer does not know yet.
         }
         let at = self.fate.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
-        self.tells_ends = true;
         self.ends.insert(ticket, End { at, is_orphan: false });
         self.queue.push(at, Event::End(ticket));
     }
