@@ -176,9 +176,8 @@ async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
         sleep(LOOK.min(idle / 4)).await;
         let (open, accepted) = app.connections();
         // If it cannot be asked it has stopped, which others see to.
-        let resources = peer.service().resources().await.unwrap_or_default();
-        let is_used = resources.iter().any(|resource| resource.holding_here > 0 || resource.waiting_here > 0);
-        if open > 0 || accepted != seen || is_used {
+        let counters = peer.service().counters().await.unwrap_or_default();
+        if open > 0 || accepted != seen || counters.holding > 0 || counters.waiting > 0 {
             (needed, seen) = (Instant::now(), accepted);
         }
     }

@@ -78,7 +78,8 @@ pub enum Command {
         reply: Reply<()>,
     },
     Resources {
-        reply: oneshot::Sender<Vec<ResourceView>>,
+        after: Option<Name>,
+        reply: Reply<Vec<ResourceView>>,
     },
     Peers {
         reply: oneshot::Sender<Vec<PeerView>>,
@@ -128,6 +129,7 @@ enum Call {
     Renew(Reply<Moment>),
     Show(Reply<ResourceDetails>),
     Cluster(Reply<ClusterView>),
+    Resources(Reply<Vec<ResourceView>>),
 }
 
 /// The clients of one ticket.
@@ -409,7 +411,10 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Show(reply));
                 self.step(Input::Show { call, name });
             }
-            Command::Resources { reply } => _ = reply.send(self.node.resources()),
+            Command::Resources { after, reply } => {
+                let call = self.call(Call::Resources(reply));
+                self.step(Input::List { call, after });
+            }
             Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
                 _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
@@ -442,6 +447,8 @@ impl<T: Transport> Driver<T> {
                 _ = reply.send(Ok(()));
             }
             (Some(Call::Cluster(reply)), Ok(Answer::Seen(cluster))) => _ = reply.send(Ok(cluster)),
+            (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
+            (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
             (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
             (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
             (Some(Call::Acquire(_, _, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),

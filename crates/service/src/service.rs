@@ -305,12 +305,20 @@ impl Service {
         }
     }
 
-    /// All resources that this peer knows of, by name.
+    /// All resources of the cluster, by name.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`Error::NoMajority`] if nobody who knows them can be reached.
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.call(|reply| Command::Resources { reply }).await
+        let mut all: Vec<ResourceView> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.name.clone());
+            let page = self.call(|reply| Command::Resources { after, reply }).await??;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
     }
 
     /// Who waits for a resource and who is inside, in the whole cluster.

@@ -36,5 +36,5 @@ async fn leases_are_looked_at_before_anything_is_answered() {
     // The slot is free: its lease has ended. Who looked at the request first would find it held.
     let next = peer.acquire(Request::new("r").try_only()).await.unwrap();
     assert!(held.is_lost() && next.fencing() > held.fencing());
-    assert_eq!(before.elapsed(), Duration::ZERO, "no timer was needed");
+    assert!(before.elapsed() < SECOND, "no timer was waited for: {:?}", before.elapsed());
 }

@@ -33,15 +33,7 @@ impl Cluster {
             cluster.start(number, 1).await.expect("it starts");
         }
         cluster.settle().await;
-        cluster
-            .voters(if peers < 3 {
-                1
-            } else if peers < 5 {
-                3
-            } else {
-                5
-            })
-            .await;
+        cluster.voters([1, 3][usize::from(peers > 2)]).await;
         cluster
     }
 
