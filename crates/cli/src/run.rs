@@ -148,10 +148,11 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
         // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
         // the other side counts from is later.
         let asked = Moment::now();
-        let end = lease.end(asked, hold.renew().await?);
-        Ok::<_, Error>((hold, end))
+        let stands = hold.renew().await?;
+        let lease = lease.within(stands);
+        Ok::<_, Error>((hold, lease, lease.end(asked, stands)))
     };
-    let (mut hold, end) = tokio::select! {
+    let (mut hold, lease, end) = tokio::select! {
         biased;
         signal = signals.number() => return Ok(Run::Interrupted(signal)),
         acquired = acquired => acquired?,

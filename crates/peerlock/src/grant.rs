@@ -27,7 +27,17 @@ enum Keeper {
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     deadline: Moment,
+    /// When the holder must stop: the grace before that, or a third of what the lease stood when it was renewed if that
+    /// is less, so that there is time for the next renewal.
+    stop: Moment,
     lost: bool,
+}
+
+impl Lease {
+    fn new(asked: Moment, stands: Duration, grace: Duration) -> Self {
+        let deadline = asked + stands;
+        Self { deadline, stop: deadline - grace.min(stands / 3), lost: false }
+    }
 }
 
 impl Grant {
@@ -39,8 +49,7 @@ impl Grant {
     pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
         let asked = Moment::now();
-        let deadline = asked + hold.renew().await?;
-        let (lease, seen) = watch::channel(Lease { deadline, lost: false });
+        let (lease, seen) = watch::channel(Lease::new(asked, hold.renew().await?, grace));
         let (release, released) = oneshot::channel();
         tokio::spawn(keep(hold, grace, lease, released));
         Ok(Self { granted, keeper: Keeper::Agent { lease: seen, release } })
@@ -140,14 +149,14 @@ async fn keep(
 async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Lease>) {
     let too_late = async {
         loop {
-            let last = lease.borrow().deadline - grace;
+            let last = lease.borrow().stop;
             Clock::real().sleep_until(last).await;
-            if lease.borrow().deadline - grace <= last {
+            if lease.borrow().stop <= last {
                 return;
             }
         }
     };
-    let renewed = |asked, stands| lease.send_modify(|lease| lease.deadline = asked + stands);
+    let renewed = |asked, stands| _ = lease.send_replace(Lease::new(asked, stands, grace));
     tokio::select! {
         biased;
         () = too_late => {}

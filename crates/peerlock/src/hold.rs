@@ -64,7 +64,10 @@ impl Hold {
     /// [`Error::Lost`] if it does not stand any more.
     pub async fn renew(&self) -> Result<Duration, Error> {
         match &self.holder {
-            Holder::Peer(service, grant) => service.renew(grant.id()).await.map(|_| self.ttl),
+            Holder::Peer(service, grant) => {
+                let asked = service.now();
+                Ok(service.renew(grant.id()).await?.since(asked).min(self.ttl))
+            }
             Holder::Agent(agent, _) => {
                 let stands = agent.renew(self.granted.name.as_str(), &self.granted.grant).await?;
                 Ok(stands.min(self.ttl))
@@ -72,13 +75,14 @@ impl Hold {
         }
     }
 
-    /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After
-    /// each renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
+    /// Renews the lease after a third of what it stands each time, for as long as that is possible, and returns when the
+    /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
+    /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
     /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
     /// last that it was told is over.
     pub async fn keep(&mut self, mut renewed: impl FnMut(Moment, Duration)) -> Stop {
-        let mut pause = self.ttl / 3;
+        let mut pause = self.granted.ttl.min(self.ttl) / 3;
         let mut broken = false;
         loop {
             let word = tokio::select! {
@@ -97,7 +101,7 @@ impl Hold {
                 Ok(_) | Err(Error::Lost) if broken => return Stop::AtOnce,
                 Ok(stands) => {
                     renewed(asked, stands);
-                    self.ttl / 3
+                    stands / 3
                 }
                 Err(Error::Lost) => return Stop::InGrace,
                 // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the
