@@ -2,32 +2,40 @@
 
 mod notify;
 
-use std::fs::{self, File};
+use std::fs;
+use std::future::pending;
 use std::io::{IsTerminal as _, stderr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
-use peerlock::{Endpoint, Identity, StartError, places};
+use nix::unistd::{close, setsid};
+use peerlock::store::Store;
+use peerlock::{Endpoint, Identity, Peer, StartError, places};
 use peerlock_http::{App, Listener, serve};
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
-use crate::here::PeerArgs;
-use crate::{Error, Result};
+use crate::folder::{DataFolder, Occupant};
+use crate::here::{Kind, PeerArgs};
+use crate::{Error, Result, duration};
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
 const LOGGED: &str = "info,libp2p_swarm=warn";
+/// How often an agent that is to end by itself looks whether somebody needs it.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long an agent that a command has started waits for the one before it to go.
+const SUCCESSION: Duration = Duration::from_secs(15);
 
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
 /// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
-/// page. On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases
+/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases
 /// have ended, hands everything over to the other peers, and ends. A second signal ends it at once.
 #[derive(Args)]
 #[command(after_help = "\
@@ -48,10 +56,27 @@ pub struct Options {
     /// A file with the bearer token that clients at HOST:PORT must know
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// How long its session stands without a majority of the voters: after that long others may have what it held
+    /// [default: 15s]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    session: Option<Duration>,
+    /// Found a cluster when this many agents that know none have met, this one included: for machines that all start at
+    /// once, each with --join of the others
+    #[arg(long, value_name = "HOSTS")]
+    expect: Option<usize>,
+    /// End when there has been no client for this long, and nobody holds anything here [default: stay]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    idle: Option<Duration>,
+    /// Started by a command: leave its terminal, and let go of whatever it had open
+    #[arg(long, hide = true)]
+    detached: bool,
 }
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<ExitCode> {
+    if options.detached {
+        let_go();
+    }
     let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
@@ -60,25 +85,46 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 async fn go(options: &Options) -> Result<ExitCode> {
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
-    let _only_one = lock(&data_dir)?;
+    let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
+    let patience = if options.detached { SUCCESSION } else { Duration::ZERO };
+    let _only_one = tokio::select! {
+        biased;
+        signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
+        folder = DataFolder::take(&data_dir, patience, &me) => folder?,
+    };
     let identity = Identity::load_or_create(&places::identity(&data_dir)).map_err(StartError::from)?;
+    let (store, known) = Store::folder(&data_dir).map_err(StartError::from)?;
+    if let Some(cluster) = known.cluster {
+        tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
+    }
+    let kind = Kind {
+        identity: Some(identity),
+        any_port: options.idle.is_some(),
+        folder: Some((store, known)),
+        expect: options.expect,
+        session: options.session,
+    };
     // First of all, because it is the part that another agent can be in the way of.
     let listeners = options.listeners().await?;
     let here = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        here = options.peer.start(Some(identity), false) => here?,
+        here = options.peer.start_as(kind) => here?,
     };
     tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
     let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
     let (close, closed) = oneshot::channel::<()>();
     let app = App::new(here.peer.service().clone());
-    let serving = tokio::spawn(serve(listeners, app, async move { _ = closed.await }));
+    let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
     notify(READY);
 
-    let signal = signals.number().await;
-    tracing::info!(signal, "leaving, when those who hold slots here have stopped; a second signal ends it at once");
+    tokio::select! {
+        signal = signals.number() => {
+            tracing::info!(signal, "leaving, when those who hold slots here have stopped; a second signal ends it at once");
+        }
+        () = unneeded(&app, &here.peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
+    }
     notify(STOPPING);
     let leave = async {
         here.peer.drain().await;
@@ -98,6 +144,16 @@ async fn go(options: &Options) -> Result<ExitCode> {
 }
 
 impl Options {
+    /// Where this user's commands find it.
+    fn socket(&self) -> Result<PathBuf> {
+        let named = self.http.iter().find_map(|endpoint| match endpoint {
+            Endpoint::Unix(path) => Some(path.clone()),
+            Endpoint::Tcp(_) => None,
+        });
+        let path = named.map_or_else(socket, Ok)?;
+        std::path::absolute(&path).map_err(|source| Error::File { path, source })
+    }
+
     async fn listeners(&self) -> Result<Vec<Listener>> {
         let token = self.token_file.as_deref().map(token).transpose()?;
         let mut endpoints = self.http.clone();
@@ -112,13 +168,30 @@ impl Options {
     }
 }
 
-/// Two agents with one identity would push each other out.
-fn lock(data_dir: &Path) -> Result<Flock<File>> {
-    let folder = |source| Error::Folder { path: data_dir.to_owned(), source };
-    fs::create_dir_all(data_dir).map_err(folder)?;
-    let file = File::create(data_dir.join("agent.lock")).map_err(folder)?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
-        Errno::EWOULDBLOCK => Error::SecondAgent { path: data_dir.to_owned() },
-        error => folder(error.into()),
-    })
+/// Resolves when there has been no client for so long, and nobody has or waits for anything here; or never.
+async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
+    let Some(idle) = idle else { return pending().await };
+    let (mut needed, mut seen) = (Instant::now(), 0);
+    while needed.elapsed() < idle {
+        sleep(LOOK.min(idle / 4)).await;
+        let (open, accepted) = app.connections();
+        // If it cannot be asked it has stopped, which others see to.
+        let counters = peer.service().counters().await.unwrap_or_default();
+        if open > 0 || accepted != seen || counters.holding > 0 || counters.waiting > 0 {
+            (needed, seen) = (Instant::now(), accepted);
+        }
+    }
+}
+
+/// Leaves the session of who has started us, and closes whatever it had open: a pipe that we held would never end, and
+/// a file lock never be free.
+fn let_go() {
+    // It fails for the leader of a process group, which has a session of its own to lead then.
+    _ = setsid();
+    let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<i32> = open.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
+        // One of them was for reading the list, and is closed already.
+        _ = close(descriptor);
+    }
 }

@@ -2,20 +2,19 @@
 
 use std::env;
 use std::io::{self, ErrorKind, Write as _, stdout};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use peerlock::{Agent, Client, Endpoint, Error as PeerlockError, Granted, Request, StartError, Token, places};
+use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::error::exit;
 use crate::say::say;
-use crate::{Error, Result, duration};
+use crate::{Error, Result, duration, start};
 
 /// What is asked for, by whoever asks.
 #[derive(Args)]
@@ -50,8 +49,8 @@ impl RequestArgs {
 #[derive(Args)]
 #[command(next_help_heading = "With an agent")]
 pub struct AgentArgs {
-    /// Where the agent is: the path of its socket, or HOST:PORT [default: $PEERLOCK_AGENT, else
-    /// $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
+    /// Where the agent is: the path of its socket, or HOST:PORT [default: $PEERLOCK_AGENT, else that of this machine,
+    /// which is started if there is none]
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
     /// The bearer token of an agent that wants one
@@ -65,30 +64,11 @@ impl AgentArgs {
         self.agent.is_some()
     }
 
-    /// The agent, which must be there.
-    pub fn agent(&self) -> Result<Client> {
-        let endpoint = match self.named()? {
-            Some(endpoint) => endpoint,
-            None => Endpoint::Unix(socket()?),
-        };
-        self.at(endpoint)
-    }
-
-    /// The agent of this machine, if there is one or one was named. A socket that nobody answers at is an agent that
-    /// has died: going on without it would be a cluster apart from the one it was in.
-    pub fn find(&self) -> Result<Option<Client>> {
-        if let Some(endpoint) = self.named()? {
-            return self.at(endpoint).map(Some);
-        }
-        // Without a place for its socket there is no agent.
-        let Ok(path) = socket() else { return Ok(None) };
-        match UnixStream::connect(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => {
-                let (endpoint, why) = (Endpoint::Unix(path).to_string(), error.to_string());
-                Err(PeerlockError::NoAgent { endpoint, why }.into())
-            }
-            Ok(_) => self.at(Endpoint::Unix(path)).map(Some),
+    /// The agent that was named, or that of this machine, which is started if there is none.
+    pub async fn agent(&self) -> Result<Client> {
+        match self.named()? {
+            Some(endpoint) => self.at(endpoint),
+            None => self.at(start::agent().await?),
         }
     }
 
@@ -154,11 +134,21 @@ pub struct Renew {
     held: Held,
 }
 
-/// Give a slot back that was acquired
+/// Give a slot back that was acquired, or take one away by force
 #[derive(Args)]
+#[command(after_help = "\
+With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever is
+inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
+protects what it does. `peerlock show NAME` has who holds what, and until when.")]
 pub struct Release {
     #[command(flatten)]
     held: Held,
+    /// Take away this slot, whoever holds it
+    #[arg(long, requires = "force", conflicts_with = "grant")]
+    slot: Option<u32>,
+    /// Do not ask the holder, and do not wait for its end
+    #[arg(long, conflicts_with = "grant")]
+    force: bool,
 }
 
 /// A slot that was acquired before.
@@ -193,7 +183,7 @@ impl Held {
 
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
-    let client = options.agent.agent()?;
+    let client = options.agent.agent().await?;
     let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
@@ -208,13 +198,34 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
 
 pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
-    let stands = held.agent.agent()?.renew(&held.name, &held.grant()?).await?;
+    let stands = held.agent.agent().await?.renew(&held.name, &held.grant()?).await?;
     held.done(&Renewed { ttl: stands })
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
-    held.agent.agent()?.release(&held.name, &held.grant()?).await?;
+    if options.force {
+        return revoke(held, options.slot).await;
+    }
+    let grant = held.grant()?;
+    held.agent.agent().await?.release(&held.name, &grant).await?;
+    held.done(&Released {})
+}
+
+/// Takes a slot away from whoever holds it.
+async fn revoke(held: &Held, slot: Option<u32>) -> Result<ExitCode> {
+    let client = held.agent.agent().await?;
+    let details = client.show(&held.name).await?;
+    let mut holders =
+        details.holders.iter().filter(|holder| !holder.free && slot.is_none_or(|slot| holder.slot == slot));
+    let (holder, more) = (holders.next(), holders.next());
+    let Some(holder) = holder else {
+        return Err(Error::Usage(format!("nobody holds such a slot of {}: see `peerlock show`", held.name)));
+    };
+    if more.is_some() {
+        return Err(Error::Usage(format!("several slots of {} are held: say which with --slot", held.name)));
+    }
+    client.expel(&held.name, holder.peer).await?;
     held.done(&Released {})
 }
 

@@ -108,7 +108,8 @@ async fn demo(options: &Options) -> Result<()> {
 /// This many peers, the others joining the first.
 async fn start(many: u16) -> Result<Vec<Peer>> {
     let secret = Secret::generate();
-    let builder = || Peer::builder().listen(SocketAddr::from(([127, 0, 0, 1], 0))).secret(secret.clone());
+    let builder =
+        || Peer::builder().listen(SocketAddr::from(([127, 0, 0, 1], 0))).secret(secret.clone()).votes_from_memory();
     let first = builder().start().await?;
     let address = first.address().to_string();
     let others = try_join_all((1..many).map(|_| builder().join(&*address).start())).await?;

@@ -58,10 +58,51 @@ pub enum Error {
         source: io::Error,
     },
     /// Another agent has the data folder.
-    #[error("an agent with the data folder {path} runs already: stop it, or give this one a folder with --data-dir")]
+    #[error(
+        "an agent with the data folder {path} runs already{}: stop it, or give this one a folder with --data-dir",
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
+    )]
     SecondAgent {
         /// The data folder that both want.
         path: PathBuf,
+        /// The other one, if it has said who it is.
+        pid: Option<u32>,
+    },
+    /// A cluster is to be joined, and its secret is not here.
+    #[error(
+        "there is no secret at {path}, and a cluster is joined with its own: copy the file `secret` of a machine that \
+         is in it there (mode 600), or name it with --secret-file"
+    )]
+    NoSecret {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// There is no agent, and the one that was started for this command has ended.
+    #[error("there is no agent on this machine, and one could not be started: {said} (more in {log})")]
+    AgentFailed {
+        /// What it said last.
+        said: String,
+        /// Where it says more.
+        log: PathBuf,
+        /// Its exit code.
+        code: u8,
+    },
+    /// A person has started the agent of this data folder, and it was never in a cluster.
+    #[error(
+        "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know it: \
+         start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
+    )]
+    AgentStopped {
+        /// The agent's data folder.
+        folder: PathBuf,
+    },
+    /// There is neither an agent nor word of its end.
+    #[error("an agent of this machine is starting or ending, and has not answered for {seconds} s: look at {log}")]
+    AgentMute {
+        /// How long was waited.
+        seconds: u64,
+        /// Where it may say why.
+        log: PathBuf,
     },
     /// Nothing could be listened on for clients.
     #[error("cannot listen for clients: {0}")]
@@ -90,7 +131,7 @@ pub mod exit {
     const USAGE: u8 = Class::BadRequest.exit_code();
     const NO_INPUT: u8 = 66;
     const UNAVAILABLE: u8 = Class::Unavailable.exit_code();
-    const SOFTWARE: u8 = 70;
+    pub const SOFTWARE: u8 = 70;
     const SYSTEM: u8 = 71;
     const CANNOT_CREATE: u8 = 73;
     pub const IO: u8 = 74;
@@ -129,6 +170,9 @@ pub mod exit {
             Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
+            Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
+            Error::AgentFailed { code, .. } => *code,
+            Error::NoSecret { .. } => NO_INPUT,
             Error::Folder { .. } => CANNOT_CREATE,
             Error::Start(_) => SYSTEM,
             Error::Output(_) => IO,
@@ -148,6 +192,7 @@ pub mod exit {
                 | NetworkError::SecretTooShort { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,
+            StartError::Folder(_) => NO_INPUT,
             StartError::Unresolved { .. } => UNAVAILABLE,
             StartError::Join(error) => error.class().exit_code(),
             StartError::Endpoint(_) => USAGE,

@@ -1,19 +1,17 @@
 //! Being a peer: where to listen, whom to join, with which secret.
 
-mod neighbours;
-
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use peerlock::{Error as PeerlockError, Identity, PORT, Peer, Secret, StartError, places};
+use peerlock::store::{Known, Store};
+use peerlock::{Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
 use peerlock_net as net;
 use tokio::time::timeout;
 
 use crate::{Error, Result};
-use neighbours::{Entry, Turn};
 
 /// Longer than a peer waits when it leaves until others have confirmed what it gave them.
 const LEAVING: Duration = Duration::from_secs(10);
@@ -22,7 +20,8 @@ const LEAVING: Duration = Duration::from_secs(10);
 #[derive(Args)]
 #[command(next_help_heading = "As a peer")]
 pub struct PeerArgs {
-    /// Where to listen for other peers [default: 0.0.0.0:7400; for `run` any free port if that one is taken]
+    /// Where to listen for other peers [default: 0.0.0.0:7400; any free port if that one is taken, for `run` and
+    /// for an agent that a command has started]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Where other machines reach it, if not where it listens: behind a forwarded port, or in a container. Port 0 is
@@ -30,10 +29,9 @@ pub struct PeerArgs {
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
     /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). Repeatable; one
-    /// that answers is enough [default: the peers of this data folder that run on this machine; a new cluster if there
-    /// are none]
+    /// that answers is enough
     #[arg(long, value_name = "ADDR")]
-    join: Vec<String>,
+    pub join: Vec<String>,
     /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in
     /// the data folder, made at the first start]
     #[arg(long, value_name = "FILE")]
@@ -44,20 +42,34 @@ pub struct PeerArgs {
     data_dir: Option<PathBuf>,
 }
 
+/// What an agent has, and a peer that only runs a command has not.
+#[derive(Default)]
+pub struct Kind {
+    /// Who it is, if it is always the same.
+    pub identity: Option<Identity>,
+    /// Rather on any port than not at all.
+    pub any_port: bool,
+    /// What it keeps, and what those before it have kept.
+    pub folder: Option<(Store, Known)>,
+    /// How many have to meet before one of them founds a cluster.
+    pub expect: Option<usize>,
+    /// How long its session stands.
+    pub session: Option<Duration>,
+}
+
 /// A peer that has started.
 pub struct LocalPeer {
     pub peer: Peer,
     /// The secret's file.
     pub secret: PathBuf,
-    /// Nobody was there to join.
+    /// It began a cluster of its own.
     pub is_first: bool,
-    entry: Entry,
 }
 
 impl PeerArgs {
     /// Whether something was said that only a peer can do.
     pub fn is_asked_for(&self) -> bool {
-        !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some()
+        !self.join.is_empty() || self.listen.is_some() || self.secret_file.is_some() || self.data_dir.is_some()
     }
 
     pub fn data_dir(&self) -> Result<PathBuf> {
@@ -67,39 +79,35 @@ impl PeerArgs {
         }
     }
 
-    /// Starts the peer. `any_port`: rather on any port than not at all.
-    pub async fn start(&self, identity: Option<Identity>, any_port: bool) -> Result<LocalPeer> {
-        let data_dir = self.data_dir()?;
-        let (path, secret) = self.secret(&data_dir)?;
-        let uncreatable = |source| Error::Folder { path: data_dir.clone(), source };
-        let turn = Turn::take(&data_dir, &secret).await.map_err(uncreatable)?;
-        let address = self.address(any_port)?;
-        let builder = |join: &[String]| {
-            let builder = Peer::builder().listen(address).secret(secret.clone());
-            let builder = builder.identity(identity.clone().unwrap_or_else(Identity::generate));
-            let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
-            join.iter().fold(builder, |builder, address| builder.join(address))
-        };
-        let mut join = self.join.clone();
-        let peer = loop {
-            if self.join.is_empty() {
-                join = turn.neighbours().map_err(uncreatable)?;
-            }
-            match builder(&join).start().await {
-                // A neighbour that was just leaving: whoever is left now counts.
-                Err(StartError::Join(PeerlockError::NoPeer { .. }))
-                    if self.join.is_empty() && turn.neighbours().map_err(uncreatable)? != join => {}
-                peer => break peer?,
-            }
-        };
-        let entry = turn.enter(peer.address()).map_err(uncreatable)?;
-        Ok(LocalPeer { peer, secret: path, is_first: join.is_empty(), entry })
+    /// Starts a peer that keeps nothing.
+    pub async fn start(&self) -> Result<LocalPeer> {
+        self.start_as(Kind { any_port: true, ..Kind::default() }).await
     }
 
-    /// A secret that was named must be there; our own is made.
-    fn secret(&self, data_dir: &Path) -> Result<(PathBuf, Secret)> {
+    /// Starts the peer.
+    pub async fn start_as(&self, kind: Kind) -> Result<LocalPeer> {
+        let knows = kind.folder.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.register.is_some());
+        let (path, secret) = self.secret(&self.data_dir()?, knows)?;
+        let builder = Peer::builder().listen(self.address(kind.any_port)?).secret(secret);
+        let builder = builder.identity(kind.identity.unwrap_or_else(Identity::generate));
+        let builder = kind.session.into_iter().fold(builder, PeerBuilder::session);
+        let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
+        let builder = match kind.folder {
+            Some((store, known)) => builder.folder(store, known),
+            None => builder,
+        };
+        let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
+        let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
+        Ok(LocalPeer { peer: builder.start().await?, secret: path, is_first: self.join.is_empty() })
+    }
+
+    /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.
+    fn secret(&self, data_dir: &Path, knows_cluster: bool) -> Result<(PathBuf, Secret)> {
         let own = || places::secret(data_dir);
         let path = self.secret_file.clone().unwrap_or_else(own);
+        if self.secret_file.is_none() && (knows_cluster || !self.join.is_empty()) && !path.exists() {
+            return Err(Error::NoSecret { path });
+        }
         let secret = match self.secret_file {
             Some(_) => Secret::load(&path),
             None => Secret::load_or_create(&path),
@@ -130,7 +138,6 @@ impl LocalPeer {
 
     /// Says goodbye to the others, but not for ever.
     pub async fn leave(self) {
-        drop(self.entry); // Nobody shall join us any more.
         let _late = timeout(LEAVING, self.peer.leave()).await;
     }
 }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use peerlock::{ClientView, Event, Happening, PeerView, ResourceDetails, ResourceView};
+use peerlock::{ClientView, Event, Happening, PeerId, PeerView, ResourceDetails, ResourceView};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::Result;
+use crate::by_hand::part;
 use crate::client::{AgentArgs, print};
 use crate::run::roughly;
 
@@ -65,19 +66,19 @@ impl Asked {
 }
 
 pub async fn ls(options: &Ls) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.resources().await?, |all| resources(all))
+    options.asked.answer(&options.asked.agent.agent().await?.resources().await?, |all| resources(all))
 }
 
 pub async fn show(options: &Show) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.show(&options.name).await?, details)
+    options.asked.answer(&options.asked.agent.agent().await?.show(&options.name).await?, details)
 }
 
 pub async fn peers(options: &Peers) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent()?.peers().await?, |all| known(all))
+    options.asked.answer(&options.asked.agent.agent().await?.peers().await?, |all| known(all))
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {
-    let mut events = options.asked.agent.agent()?.events(options.name.as_deref()).await?;
+    let mut events = options.asked.agent.agent().await?.events(options.name.as_deref()).await?;
     while let Some(happening) = events.next().await? {
         let text = if options.asked.json { json!(happening).to_string() } else { line(&happening) };
         print(&(text + "\n"))?;
@@ -86,7 +87,7 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
 }
 
 /// Columns as wide as what is in them, with their names above.
-fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
+pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_uppercase)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -110,23 +111,28 @@ fn details(details: &ResourceDetails) -> String {
     let who = |client: &Option<ClientView>| client.as_ref().map_or_else(|| "?".into(), |client| client.label.clone());
     let age = |client: &Option<ClientView>| client.as_ref().map_or_else(String::new, |client| roughly(client.age));
     let token = |client: &Option<ClientView>| client.as_ref().and_then(|client| client.fencing);
-    let mut rows: Vec<[String; 5]> = Vec::new();
+    let host = |name: &str, peer: PeerId| if name.is_empty() { peer.to_string() } else { name.to_owned() };
+    let ends = |client: &Option<ClientView>| client.as_ref()?.ends.map(roughly);
+    let mut rows: Vec<[String; 6]> = Vec::new();
     for slot in &details.holders {
         let place = format!("slot {}", slot.slot);
         let (who, age) =
             if slot.free { ("free".into(), String::new()) } else { (who(&slot.client), age(&slot.client)) };
         let token = token(&slot.client).map_or_else(String::new, |token| token.to_string());
-        rows.push([place, token, age, slot.peer.to_string(), who]);
+        let ends = ends(&slot.client).unwrap_or_default();
+        let ends = if slot.detached { format!("{ends}, detached") } else { ends };
+        rows.push([place, token, age, ends, host(&slot.host, slot.peer), who]);
     }
     for (place, waiter) in details.queue.iter().enumerate() {
         let place = format!("wait {}", place + 1);
-        rows.push([place, String::new(), age(&waiter.client), waiter.peer.to_string(), who(&waiter.client)]);
+        let (age, host) = (age(&waiter.client), host(&waiter.host, waiter.peer));
+        rows.push([place, String::new(), age, String::new(), host, who(&waiter.client)]);
     }
     let of = |count: usize, what: &str| format!("{count} {what}");
     let held = details.holders.iter().filter(|slot| !slot.free).count();
     let head =
         format!("{}: {} of {} slots held, {}\n", details.name, held, details.slots, of(details.queue.len(), "waiting"));
-    head + &table(["place", "token", "for", "peer", "who"], rows)
+    head + &table(["place", "token", "for", "ends in", "host", "who"], rows)
 }
 
 fn known(all: &[PeerView]) -> String {
@@ -136,9 +142,20 @@ fn known(all: &[PeerView]) -> String {
             (false, true) => "up",
             (false, false) => "down",
         };
-        [peer.peer.to_string(), peer.address.clone(), state.to_owned(), roughly(peer.since)]
+        let unknown = || "?".to_owned();
+        let session = peer.session.map_or_else(|| "none".to_owned(), |session| session.to_string());
+        [
+            if peer.name.is_empty() { unknown() } else { peer.name.clone() },
+            peer.address.clone(),
+            state.to_owned(),
+            roughly(peer.since),
+            part(peer.voter).to_owned(),
+            session,
+            peer.version.map_or_else(unknown, |version| version.to_string()),
+            peer.peer.to_string(),
+        ]
     };
-    table(["peer", "address", "state", "for"], all.iter().map(row).collect())
+    table(["host", "address", "state", "for", "votes", "session", "version", "number"], all.iter().map(row).collect())
 }
 
 /// One event for a person: time, resource, what.

@@ -8,9 +8,11 @@ use peerlock_base::{Span, SpanError};
 
 mod agent;
 mod bench;
+mod by_hand;
 mod client;
 mod demo;
 mod error;
+mod folder;
 mod here;
 mod look;
 mod progress;
@@ -18,6 +20,7 @@ mod reproduce;
 mod run;
 mod say;
 mod simulate;
+mod start;
 
 use error::{Error, exit};
 
@@ -40,6 +43,9 @@ enum Command {
     Acquire(client::Acquire),
     Renew(client::Renew),
     Release(client::Release),
+    Resize(by_hand::Resize),
+    Voters(by_hand::Voters),
+    Recover(by_hand::Recover),
     Demo(demo::Options),
     /// Run a protocol in virtual time: waits, fairness, messages
     Simulate(Box<simulate::Options>),
@@ -70,6 +76,9 @@ fn main() -> ExitCode {
         Command::Acquire(options) => wait_for(client::acquire(&options)),
         Command::Renew(options) => wait_for(client::renew(&options)),
         Command::Release(options) => wait_for(client::release(&options)),
+        Command::Resize(options) => wait_for(by_hand::resize(&options)),
+        Command::Voters(options) => wait_for(by_hand::voters(&options)),
+        Command::Recover(options) => wait_for(by_hand::recover(&options)),
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),

@@ -41,15 +41,15 @@ Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
   peerlock run -n 3 -w 10m backup -- ./backup.sh         three at a time, and wait no longer than 10 minutes
   peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
-  peerlock run --join 10.0.0.7 backup -- ./backup.sh     with the peers of another machine";
+  peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent here";
 
 /// Run a command while holding a slot of a resource
 ///
 /// Waits in line for a slot of NAME, runs the command while the slot is held, and gives the slot back. If the slot is
 /// lost, the command is stopped before anybody else can come in.
 ///
-/// With an agent on this machine (`peerlock agent`) the slot comes from it. Without one, or with --join, --listen,
-/// --secret-file or --no-agent, this process is a peer itself for as long as it runs.
+/// The slot comes from the agent of this machine (`peerlock agent`), which is started if there is none. With --join or
+/// --alone this process is a peer itself for as long as it runs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -80,9 +80,12 @@ pub struct Options {
     peer: PeerArgs,
     #[command(flatten)]
     agent: AgentArgs,
-    /// Be a peer, also if there is an agent on this machine
+    /// Be a peer and leave the agent of this machine alone: with --join or --alone
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
+    /// Be a cluster of one: nobody else is excluded but those who --join this process
+    #[arg(long, help_heading = "As a peer", conflicts_with_all = ["agent", "join"])]
+    alone: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -145,10 +148,11 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
         // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
         // the other side counts from is later.
         let asked = Moment::now();
-        let end = lease.end(asked, hold.renew().await?);
-        Ok::<_, Error>((hold, end))
+        let stands = hold.renew().await?;
+        let lease = lease.within(stands);
+        Ok::<_, Error>((hold, lease, lease.end(asked, stands)))
     };
-    let (mut hold, end) = tokio::select! {
+    let (mut hold, lease, end) = tokio::select! {
         biased;
         signal = signals.number() => return Ok(Run::Interrupted(signal)),
         acquired = acquired => acquired?,
@@ -170,7 +174,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
 /// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
 /// has less already.
 async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
-    let stop = hold.keep(Moment::now, |asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
+    let stop = hold.keep(|asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
     let time_to_stop = match stop {
         Stop::InGrace => lease.time_to_stop(),
         Stop::AtOnce => Duration::ZERO,
@@ -182,16 +186,20 @@ async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> In
 impl Options {
     /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
-        let is_peer = self.no_agent || self.peer.is_asked_for();
+        let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
         if is_peer && self.agent.is_named() {
             let contradiction =
                 "--agent asks for a slot of the agent, and --join, --listen and --secret-file for a peer";
             return Err(Error::Usage(format!("{contradiction}: leave one out")));
         }
-        if !is_peer && let Some(agent) = self.agent.find()? {
-            return Ok((agent, None));
+        if !is_peer {
+            return Ok((self.agent.agent().await?, None));
         }
-        let here = self.peer.start(None, true).await?;
+        if self.peer.join.is_empty() && !self.alone {
+            let meant = "without an agent and without --join this would be a cluster of its own, and exclude nobody";
+            return Err(Error::Usage(format!("{meant}: give --join, or --alone if that is what you want")));
+        }
+        let here = self.peer.start().await?;
         show.listening(&here, &self.name);
         Ok((here.peer.client(), Some(Box::new(here))))
     }

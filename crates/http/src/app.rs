@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::State;
 use axum::http::{Method, Uri};
@@ -15,7 +16,7 @@ use utoipa_axum::routes;
 
 use crate::metrics::Times;
 use crate::view::Watch;
-use crate::{Failure, events, metrics, page, resources, view};
+use crate::{Failure, by_hand, events, metrics, page, resources, view};
 
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ struct Shared {
     keys: RandomState,
     /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
     closing: watch::Sender<bool>,
+    /// How many connections there have been.
+    accepted: AtomicU64,
 }
 
 impl App {
@@ -51,8 +54,8 @@ impl App {
     pub fn demo(first: Service, others: Vec<Service>) -> Self {
         let times = Times::collect(first.events());
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
-        let (keys, closing) = (RandomState::new(), watch::Sender::new(false));
-        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing }) }
+        let (keys, closing, accepted) = (RandomState::new(), watch::Sender::new(false), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing, accepted }) }
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -63,8 +66,15 @@ impl App {
         &self.shared.times
     }
 
-    pub(crate) fn closing(&self) -> &watch::Sender<bool> {
-        &self.shared.closing
+    /// How many connections are open, and how many there have been.
+    pub fn connections(&self) -> (usize, u64) {
+        (self.shared.closing.receiver_count(), self.shared.accepted.load(Ordering::Relaxed))
+    }
+
+    /// A connection begins: it hears here when the agent stops, which waits for it.
+    pub(crate) fn connected(&self) -> watch::Receiver<bool> {
+        self.shared.accepted.fetch_add(1, Ordering::Relaxed);
+        self.shared.closing.subscribe()
     }
 
     /// Resolves when the agent stops.
@@ -87,21 +97,31 @@ impl App {
 
     /// All routes with their documentation.
     fn routes(&self) -> OpenApiRouter {
-        let routes = resources::routes().merge(events::routes()).merge(metrics::routes()).routes(routes!(openapi));
+        let routes = resources::routes()
+            .merge(by_hand::routes())
+            .merge(events::routes())
+            .merge(metrics::routes())
+            .routes(routes!(openapi));
         let routes = routes.with_state(self.clone()).merge(view::routes(self.shared.watch.clone()));
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// What a client knows a grant by. It is good only for this resource and this process: a client that has slept
-    /// while the agent restarted must not renew what is another's by now.
-    pub(crate) fn grant_name(&self, name: &Name, grant: GrantId) -> String {
-        format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant)))
+    /// What a client knows a grant by. It is good only for this resource, and if it ends with this process only here: a
+    /// client that has slept while the agent restarted must not renew what is another's by now.
+    pub(crate) fn grant_name(&self, name: &Name, grant: &GrantId) -> String {
+        match grant {
+            GrantId::Held(_) => format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant))),
+            GrantId::Detached(note) => note.clone(),
+        }
     }
 
     /// The grant of such a name.
     pub(crate) fn grant(&self, name: &Name, text: &str) -> Result<GrantId, Failure> {
-        let number = text.split_once('-').and_then(|(number, _)| number.parse().ok());
-        let grant = number.filter(|grant| self.grant_name(name, *grant) == text);
+        let grant: Option<GrantId> = match text.split_once('-') {
+            Some((number, _)) if !text.starts_with('d') => number.parse().ok(),
+            _ => text.parse().ok(),
+        };
+        let grant = grant.filter(|grant| self.grant_name(name, grant) == text && grant.fits(name));
         grant.ok_or_else(|| Failure::from(peerlock_service::Error::Lost))
     }
 }

@@ -33,6 +33,39 @@ pub struct Renewed {
 #[cfg_attr(feature = "server", derive(ToSchema))]
 pub struct Released {}
 
+/// How many slots a resource is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// How many may be inside at a time from now on.
+    pub slots: u32,
+}
+
+/// Which host is meant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Whom {
+    /// Its number, as in `GET /v1/peers`.
+    pub peer: String,
+}
+
+/// Which hosts are to vote.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Voters {
+    /// Their numbers, as in `GET /v1/peers`; without them the cluster chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+}
+
+/// It is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+pub struct Done {}
+
 /// One line of a `hold`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]

@@ -10,11 +10,13 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Response, header};
-use peerlock_service::{Error, Granted, Happening, Name, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{
+    ClusterView, Error, Granted, Happening, Name, PeerId, PeerView, Request, ResourceDetails, ResourceView,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::body::{Line, Released, Renewed, Which};
+use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
 use crate::{Endpoint, Failure, Token};
 use connection::Connection;
 use lines::Lines;
@@ -104,7 +106,7 @@ impl Agent {
     /// Who waits for a resource and who is inside, in the whole cluster.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`], [`Error::Stalled`].
+    /// [`Error::NoSuchResource`], [`Error::NoMajority`], [`Error::Recovering`].
     pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
         self.get(&resource(name, "")?).await
     }
@@ -115,6 +117,40 @@ impl Agent {
     /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.get("/v1/peers").await
+    }
+
+    /// The cluster as a voter knows it; as the agent does if none answers.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster(&self) -> Result<ClusterView, Error> {
+        self.get("/v1/cluster").await
+    }
+
+    /// Gives a resource another number of slots.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchResource`], and see [`Error`].
+    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
+        self.call(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
+    }
+
+    /// Takes away by force what a host has of a resource.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
+        let whom = Whom { peer: peer.to_string() };
+        self.call(Method::POST, &resource(name, "/expel")?, Some(&whom)).await.map(|Done {}| ())
+    }
+
+    /// Says which hosts vote; `None` leaves it to the cluster.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        let voters = Voters { hosts: hosts.map(|hosts| hosts.iter().map(PeerId::to_string).collect()) };
+        self.call(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }
 
     /// What happens at the agent from now on, of one resource or of everything.

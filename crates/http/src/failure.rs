@@ -104,9 +104,9 @@ mod schema {
         asked: Option<u32>,
         /// `not_acquired`: how many are ahead, if that is known.
         place: Option<u32>,
-        /// `stalled`: the peer that is missing, if it is one.
-        who: Option<String>,
-        /// `stalled`: for how long.
+        /// `no_majority`, `recovering`: whom is waited for.
+        missing: Option<Vec<peerlock_service::Missing>>,
+        /// `no_majority`, `recovering`: for how long. `session_lost`: how long before that it was last confirmed.
         since_ms: Option<u64>,
         /// `busy`: how many clients there may be.
         limit: Option<usize>,
@@ -129,7 +129,7 @@ mod schema {
 mod tests {
     use std::time::Duration;
 
-    use peerlock_service::{Name, PeerId};
+    use peerlock_service::{Missing, Name, PeerId};
 
     use super::*;
 
@@ -138,6 +138,7 @@ mod tests {
         let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };
         let since = Duration::from_millis(1500);
+        let missing = Missing { peer: PeerId::new(u64::MAX), name: "db1".into(), since };
         vec![
             (Error::BadName { name: "\n".into(), why: "it has a control character".into() }, 400, 64),
             (Error::BadSlots { slots: 0 }, 400, 64),
@@ -153,8 +154,10 @@ mod tests {
             (refused(Class::TooLarge), 413, 64),
             (Error::NotAcquired { name: name.clone(), place: Some(2) }, 423, 75),
             (Error::NotAcquired { name: name.clone(), place: None }, 423, 75),
-            (Error::Stalled { name: name.clone(), who: Some(PeerId::new(u64::MAX)), since }, 503, 69),
-            (Error::Stalled { name, who: None, since }, 503, 69),
+            (Error::SessionLost { since, why: "it could not be renewed".into() }, 410, 76),
+            (Error::Revoked { name: name.clone() }, 410, 76),
+            (Error::NoMajority { missing: vec![missing], since }, 503, 69),
+            (Error::Recovering { name, missing: Vec::new(), since }, 503, 69),
             (Error::Busy { limit: 7 }, 503, 75),
             (Error::Stopped, 503, 69),
         ]

@@ -4,9 +4,8 @@ use std::convert::Infallible;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use peerlock_service::{self as service, Acquire, Grant, Progress};
+use peerlock_service::{self as service, Acquire, Grant, Moment, Progress};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::App;
 use crate::body::Line;
@@ -23,7 +22,7 @@ enum Stage {
     Waiting {
         acquire: Acquire,
         progress: watch::Receiver<Progress>,
-        asked: Instant,
+        asked: Moment,
     },
     Held(Grant),
     /// The client was told to stop, and has until the end of the lease to do so: the slot is kept for it.
@@ -33,8 +32,8 @@ enum Stage {
 
 impl Hold {
     pub fn new(app: App, acquire: Acquire) -> Self {
-        let progress = acquire.progress();
-        Self { app, stage: Stage::Waiting { acquire, progress, asked: Instant::now() } }
+        let (progress, asked) = (acquire.progress(), app.service().now());
+        Self { app, stage: Stage::Waiting { acquire, progress, asked } }
     }
 
     /// What becomes of it, a line each.
@@ -89,7 +88,7 @@ impl Hold {
         }
     }
 
-    fn on_acquired(&mut self, acquired: Result<Grant, service::Error>, asked: Instant) -> Line {
+    fn on_acquired(&mut self, acquired: Result<Grant, service::Error>, asked: Moment) -> Line {
         match acquired {
             Ok(grant) => {
                 let granted = granted(&self.app, &grant, asked);

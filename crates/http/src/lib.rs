@@ -3,6 +3,8 @@
 //! The client alone (`default-features = false`) is what the library `peerlock` needs.
 
 mod body;
+#[cfg(feature = "server")]
+mod by_hand;
 pub mod client;
 mod endpoint;
 mod failure;
@@ -33,7 +35,7 @@ mod view;
 #[cfg(feature = "server")]
 mod waits;
 
-pub use body::{Line, Released, Renewed, Which};
+pub use body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;
 pub use token::{BadToken, Token};

@@ -88,7 +88,7 @@ fn render(
         ("malformed", "Frames of no version or format that is known", c.malformed),
         ("strange", "Messages that made no sense", c.strange),
         ("strangers", "Connections of nobody who belongs to the cluster", c.strangers),
-        ("undelivered", "Messages that found no way", c.undelivered),
+        ("sessions_lost", "Sessions of this peer that were over before it left", c.sessions_lost),
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }

@@ -5,8 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use peerlock_service::{Error, Grant, Granted, Name, PeerView, Request, ResourceDetails, ResourceView};
-use tokio::time::Instant;
+use peerlock_service::{Error, Grant, Granted, Moment, Name, PeerView, Request, ResourceDetails, ResourceView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -41,10 +40,10 @@ async fn acquire(
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
-    let asked = Instant::now();
+    let asked = app.service().now();
     let grant = tokio::select! {
         biased;
-        grant = app.service().acquire(named(name, "acquire", request)) => grant?,
+        grant = app.service().acquire_detached(named(name, "acquire", request)) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
     let granted = granted(&app, &grant, asked);
@@ -83,9 +82,9 @@ async fn renew(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Renewed>, Failure> {
-    let got = Instant::now();
-    let deadline = app.service().renew(app.grant(&name, &which.grant)?).await?;
-    Ok(Json(Renewed { ttl: deadline.duration_since(got) }))
+    let got = app.service().now();
+    let deadline = app.service().renew(&app.grant(&name, &which.grant)?).await?;
+    Ok(Json(Renewed { ttl: deadline.since(got) }))
 }
 
 /// Gives a slot back.
@@ -101,7 +100,7 @@ async fn release(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
-    app.service().release(app.grant(&name, &which.grant)?).await?;
+    app.service().release(&app.grant(&name, &which.grant)?).await?;
     Ok(Json(Released {}))
 }
 
@@ -137,6 +136,6 @@ fn named(name: Name, how: &str, mut request: Request) -> Request {
 }
 
 /// What a client is told of its grant.
-pub fn granted(app: &App, grant: &Grant, asked: Instant) -> Granted {
+pub fn granted(app: &App, grant: &Grant, asked: Moment) -> Granted {
     grant.granted(app.grant_name(grant.name(), grant.id()), asked)
 }

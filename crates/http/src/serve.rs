@@ -32,7 +32,7 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
     let router = app.router();
     let doors = listeners.iter().map(|listener| {
         let guarded = router.clone().layer(from_fn_with_state(Arc::new(listener.door.clone()), guard));
-        accept(listener, guarded, app.closing())
+        accept(listener, guarded, &app)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -43,16 +43,16 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
     app.close().await;
 }
 
-async fn accept(listener: &Listener, router: Router, closing: &watch::Sender<bool>) -> Infallible {
+async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
     loop {
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
-                tokio::spawn(connection(stream, router.clone(), closing.subscribe()));
+                tokio::spawn(connection(stream, router.clone(), app.connected()));
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
                 // Without it answers are slower, and as good.
                 _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, router.clone(), closing.subscribe()));
+                tokio::spawn(connection(stream, router.clone(), app.connected()));
             }),
         };
         if let Err(error) = accepted {

@@ -216,7 +216,7 @@ impl ViewResource {
             ViewToken { slot: held.slot, peer: held.peer.to_string(), free: held.free, holder: held.client, next }
         });
         self.tokens = tokens.collect();
-        self.keeper = Some(details.coordinator.to_string());
+        self.keeper = details.coordinator.map(|peer| peer.to_string());
         self.waiting = details.queue.len();
         let waiters = (0..).zip(details.queue).take(MOST_SHOWN).map(|(ticket, waiter)| ViewWaiter {
             peer: waiter.peer.to_string(),

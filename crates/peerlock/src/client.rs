@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 use peerlock_http::Line;
 use peerlock_http::client::Events as AgentEvents;
 use peerlock_service::{
-    Acquire, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerView, Progress, Request, ResourceDetails,
-    ResourceView,
+    Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerId, PeerView, Progress,
+    Request, ResourceDetails, ResourceView,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio::time::Instant;
 
 use crate::hold::Hold;
 use crate::{Agent, Grant, Peer};
@@ -73,7 +72,7 @@ impl Client {
         let request = request.into();
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
+                let asked = peer.service.now();
                 let grant = follow(peer.service.acquire(request), progress).await?;
                 Ok(Grant::of_peer(grant.granted(grant.id().to_string(), asked), grant))
             }
@@ -106,7 +105,7 @@ impl Client {
         let (ttl, _) = request.lease();
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
+                let asked = peer.service.now();
                 let grant = follow(peer.service.hold(request), progress).await?;
                 Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
             }
@@ -132,8 +131,8 @@ impl Client {
     pub async fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
-                let grant = peer.service.acquire(request).await?;
+                let asked = peer.service.now();
+                let grant = peer.service.acquire_detached(request).await?;
                 let granted = grant.granted(grant.id().to_string(), asked);
                 grant.detach();
                 Ok(granted)
@@ -149,8 +148,8 @@ impl Client {
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         match self {
             Self::Peer(peer) => {
-                let asked = Instant::now();
-                Ok(peer.service.renew(grant.parse()?).await?.duration_since(asked))
+                let asked = peer.service.now();
+                Ok(peer.service.renew(&grant.parse()?).await?.since(asked))
             }
             Self::Agent(Agent(agent)) => agent.renew(name, grant).await,
         }
@@ -162,7 +161,7 @@ impl Client {
     /// [`Error::Lost`] if it did not stand any more.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         match self {
-            Self::Peer(peer) => peer.service.release(grant.parse()?).await,
+            Self::Peer(peer) => peer.service.release(&grant.parse()?).await,
             Self::Agent(Agent(agent)) => agent.release(name, grant).await,
         }
     }
@@ -170,7 +169,7 @@ impl Client {
     /// Who is inside a resource and who waits, in the whole cluster.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`], or [`Error::Stalled`] if who keeps the line does not answer.
+    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
     pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
         match self {
             Self::Peer(peer) => peer.service.show(name).await,
@@ -197,6 +196,51 @@ impl Client {
         match self {
             Self::Peer(peer) => peer.service.peers().await,
             Self::Agent(Agent(agent)) => agent.peers().await,
+        }
+    }
+
+    /// The cluster as a voter knows it: its members, who votes and who has a session.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn cluster(&self) -> Result<ClusterView, Error> {
+        match self {
+            Self::Peer(peer) => peer.service.cluster().await,
+            Self::Agent(Agent(agent)) => agent.cluster().await,
+        }
+    }
+
+    /// Gives a resource another number of slots. Those that are too many go when they are left.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchResource`], and see [`Error`].
+    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.resize(name, slots).await,
+            Self::Agent(Agent(agent)) => agent.resize(name, slots).await,
+        }
+    }
+
+    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still
+    /// be inside. Only the fencing number protects what they do then.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
+        match self {
+            Self::Peer(me) => me.service.expel(name, peer).await,
+            Self::Agent(Agent(agent)) => agent.expel(name, peer).await,
+        }
+    }
+
+    /// Says which hosts vote; `None` leaves it to the cluster.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.seats(hosts).await,
+            Self::Agent(Agent(agent)) => agent.seats(hosts).await,
         }
     }
 

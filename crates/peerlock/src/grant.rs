@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use peerlock_service::{Error, Grant as PeerGrant, Granted, Name};
+use peerlock_service::{Clock, Error, Grant as PeerGrant, Granted, Moment, Name};
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep_until};
 
 use crate::hold::Hold;
 
@@ -27,8 +26,18 @@ enum Keeper {
 
 #[derive(Clone, Copy, Debug)]
 struct Lease {
-    deadline: Instant,
+    deadline: Moment,
+    /// When the holder must stop: the grace before that, or a third of what the lease stood when it was renewed if that
+    /// is less, so that there is time for the next renewal.
+    stop: Moment,
     lost: bool,
+}
+
+impl Lease {
+    fn new(asked: Moment, stands: Duration, grace: Duration) -> Self {
+        let deadline = asked + stands;
+        Self { deadline, stop: deadline - grace.min(stands / 3), lost: false }
+    }
 }
 
 impl Grant {
@@ -39,9 +48,8 @@ impl Grant {
     /// Begins to keep what is held at an agent.
     pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
-        let asked = Instant::now();
-        let deadline = asked + hold.renew().await?;
-        let (lease, seen) = watch::channel(Lease { deadline, lost: false });
+        let asked = Moment::now();
+        let (lease, seen) = watch::channel(Lease::new(asked, hold.renew().await?, grace));
         let (release, released) = oneshot::channel();
         tokio::spawn(keep(hold, grace, lease, released));
         Ok(Self { granted, keeper: Keeper::Agent { lease: seen, release } })
@@ -68,8 +76,9 @@ impl Grant {
         self.granted.slot
     }
 
-    /// When the lease ends unless it is renewed. Others may come in from then on, and not before.
-    pub fn deadline(&self) -> Instant {
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
+    /// in from then on, and not before.
+    pub fn deadline(&self) -> Moment {
         match &self.keeper {
             Keeper::Peer(grant) => grant.deadline(),
             Keeper::Agent { lease, .. } => lease.borrow().deadline,
@@ -140,17 +149,17 @@ async fn keep(
 async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Lease>) {
     let too_late = async {
         loop {
-            let last = lease.borrow().deadline - grace;
-            sleep_until(last).await;
-            if lease.borrow().deadline - grace <= last {
+            let last = lease.borrow().stop;
+            Clock::real().sleep_until(last).await;
+            if lease.borrow().stop <= last {
                 return;
             }
         }
     };
-    let renewed = |asked, stands| lease.send_modify(|lease| lease.deadline = asked + stands);
+    let renewed = |asked, stands| _ = lease.send_replace(Lease::new(asked, stands, grace));
     tokio::select! {
         biased;
         () = too_late => {}
-        _ = hold.keep(Instant::now, renewed) => {}
+        _ = hold.keep(renewed) => {}
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
-use peerlock_service::{Error, Grant as PeerGrant, Granted, Service};
+use peerlock_service::{Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
@@ -64,7 +64,10 @@ impl Hold {
     /// [`Error::Lost`] if it does not stand any more.
     pub async fn renew(&self) -> Result<Duration, Error> {
         match &self.holder {
-            Holder::Peer(service, grant) => service.renew(grant.id()).await.map(|_| self.ttl),
+            Holder::Peer(service, grant) => {
+                let asked = service.now();
+                Ok(service.renew(grant.id()).await?.since(asked).min(self.ttl))
+            }
             Holder::Agent(agent, _) => {
                 let stands = agent.renew(self.granted.name.as_str(), &self.granted.grant).await?;
                 Ok(stands.min(self.ttl))
@@ -72,14 +75,14 @@ impl Hold {
         }
     }
 
-    /// Renews the lease every third of it for as long as that is possible, and returns when the slot is lost. After
-    /// each renewal `renewed` is told what `now` was before it, and for how long the lease stands from then: whoever
-    /// has a clock that counts while the machine sleeps can give it.
+    /// Renews the lease after a third of what it stands each time, for as long as that is possible, and returns when the
+    /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
+    /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
     /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
     /// last that it was told is over.
-    pub async fn keep<T>(&mut self, now: impl Fn() -> T, mut renewed: impl FnMut(T, Duration)) -> Stop {
-        let mut pause = self.ttl / 3;
+    pub async fn keep(&mut self, mut renewed: impl FnMut(Moment, Duration)) -> Stop {
+        let mut pause = self.granted.ttl.min(self.ttl) / 3;
         let mut broken = false;
         loop {
             let word = tokio::select! {
@@ -92,13 +95,13 @@ impl Hold {
                 Some(Word::Broken) => broken = true,
                 None => {}
             }
-            let asked = now();
+            let asked = Moment::now();
             pause = match self.renew().await {
                 // The agent is there, and frees the slot with its connection, if it has not yet.
                 Ok(_) | Err(Error::Lost) if broken => return Stop::AtOnce,
                 Ok(stands) => {
                     renewed(asked, stands);
-                    self.ttl / 3
+                    stands / 3
                 }
                 Err(Error::Lost) => return Stop::InGrace,
                 // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the

@@ -58,6 +58,6 @@ pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
 pub use peerlock_net::{Error as NetworkError, Identity, Secret};
 pub use peerlock_service::{
-    Class, ClientView, Error, Event, Granted, Happening, MOST_SLOTS, Name, PeerId, PeerView, Progress, Request,
-    ResourceDetails, ResourceView, SlotView, WaiterView, places,
+    Class, ClientView, ClusterView, Error, Event, Granted, Happening, MOST_SLOTS, Moment, Name, PeerId, PeerView,
+    Progress, Request, ResourceDetails, ResourceView, SlotView, Voter, WaiterView, places, store,
 };

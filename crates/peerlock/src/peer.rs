@@ -1,7 +1,8 @@
 //! A peer on the real network, from what a person can say about it: addresses, a secret, an identity.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use peerlock_base::Span;
 use peerlock_net::{self as net, Identity, Net, Secret};
@@ -9,7 +10,8 @@ use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 
 use peerlock_http::BadEndpoint;
-use peerlock_service::{Config, Error, PeerId, RealNetwork, Service, places};
+use peerlock_service::store::{Known, Store, Unusable};
+use peerlock_service::{self as service, Config, Error, PeerId, RealNetwork, Service, places};
 
 use crate::Client;
 
@@ -40,7 +42,6 @@ pub struct Peer {
 }
 
 /// How a [`Peer`] is started.
-#[derive(Clone)]
 #[must_use = "nothing is started before `start`"]
 pub struct PeerBuilder {
     listen: SocketAddr,
@@ -48,6 +49,10 @@ pub struct PeerBuilder {
     join: Vec<String>,
     secret: Option<Secret>,
     identity: Option<Identity>,
+    folder: Option<(Store, Known)>,
+    expect: Option<usize>,
+    session: Option<Duration>,
+    votes_from_memory: bool,
 }
 
 /// Why there is no peer or agent to ask. Nothing runs, and nothing is listened on.
@@ -60,6 +65,9 @@ pub enum StartError {
     /// The place for files of its own is not known.
     #[error(transparent)]
     Places(#[from] places::Homeless),
+    /// What the processes before have left in its folder.
+    #[error(transparent)]
+    Folder(#[from] Unusable),
     /// None of the names to join means an address.
     #[error("cannot find the address of {name}: {source}. Check the name, or give an IP address and port")]
     Unresolved {
@@ -83,7 +91,17 @@ impl Peer {
     /// How to start one.
     pub fn builder() -> PeerBuilder {
         let listen = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        PeerBuilder { listen, advertise: None, join: Vec::new(), secret: None, identity: None }
+        PeerBuilder {
+            listen,
+            advertise: None,
+            join: Vec::new(),
+            secret: None,
+            identity: None,
+            folder: None,
+            expect: None,
+            session: None,
+            votes_from_memory: false,
+        }
     }
 
     /// One that nobody can dial.
@@ -147,7 +165,8 @@ impl PeerBuilder {
     }
 
     /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with
-    /// names or IP addresses. Repeatable: one that answers is enough. Without any a new cluster begins.
+    /// names or IP addresses. Repeatable: one that answers is enough, and its own is passed over. Without any a new
+    /// cluster begins, which is gone with its last member: a cluster that outlives them is one of agents.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -166,6 +185,34 @@ impl PeerBuilder {
         self
     }
 
+    /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
+    #[doc(hidden)]
+    pub fn folder(mut self, store: Store, known: Known) -> Self {
+        self.folder = Some((store, known));
+        self
+    }
+
+    /// May vote, with a file in memory: for clusters whose members all live in one process.
+    #[doc(hidden)]
+    pub fn votes_from_memory(mut self) -> Self {
+        self.votes_from_memory = true;
+        self
+    }
+
+    /// Begins a new cluster when so many hosts, this one included, have met that know none.
+    #[doc(hidden)]
+    pub fn expect(mut self, hosts: usize) -> Self {
+        self.expect = Some(hosts);
+        self
+    }
+
+    /// How long its session stands after a renewal. When it could not be renewed for so long, everything that is held
+    /// through this peer is lost, and goes on to others. 15 s by default.
+    pub fn session(mut self, session: Duration) -> Self {
+        self.session = Some(session);
+        self
+    }
+
     /// Starts the peer, and waits until it is in the cluster.
     ///
     /// # Errors
@@ -175,13 +222,21 @@ impl PeerBuilder {
             Some(secret) => secret,
             None => Secret::load_or_create(&places::secret(&places::data_dir()?))?,
         };
-        let join = resolve_all(&self.join).await?;
+        let mut join = resolve_all(&self.join).await?;
         let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
         let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
         let (address, advertised) = (net.address().socket, net.advertised().socket);
+        join.retain(|other| !is_own(other, address) && !is_own(other, advertised));
         let config = Config { awake: AWAKE, ..Config::default() };
         let builder =
             join.into_iter().fold(Service::builder(), |builder, address| builder.join(address)).config(config);
+        let builder = self.session.into_iter().fold(builder, service::Builder::session);
+        let builder = self.expect.into_iter().fold(builder, service::Builder::expect);
+        let builder = match self.folder {
+            Some((store, known)) => builder.folder(store, known),
+            None if self.votes_from_memory => builder.votes_from_memory(),
+            None => builder,
+        };
         let service = builder.start(RealNetwork::new(net)).await?;
         Ok(Peer { service, address, advertised })
     }
@@ -194,6 +249,13 @@ impl PeerBuilder {
 /// If the system gives us no file to wait with.
 pub fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build()
+}
+
+/// Whether somebody who dials this address reaches who listens there. Only an address of this machine can be bound.
+fn is_own(other: &str, listens: SocketAddr) -> bool {
+    let Ok(other) = other.trim_start_matches("quic://").parse::<SocketAddr>() else { return false };
+    let is_here = || UdpSocket::bind((other.ip(), 0)).is_ok();
+    other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
 
 /// Every address that the names stand for. A name that stands for none is passed over if others do.
@@ -255,6 +317,15 @@ mod tests {
         for name in ["", "10.0.0.7:port", "10.0.0.7:70000", "no such name.invalid:1"] {
             let error = resolve_all(&[name.to_owned()]).await.unwrap_err();
             assert!(matches!(error, StartError::Unresolved { .. }), "{name}: {error}");
+        }
+        for (other, listens, own) in [
+            ("127.0.0.1:7400", "0.0.0.0:7400", true),
+            ("127.0.0.1:7401", "0.0.0.0:7400", false),
+            ("192.0.2.77:7400", "0.0.0.0:7400", false),
+            ("127.0.0.2:7400", "127.0.0.1:7400", false),
+            ("127.0.0.1:7400", "127.0.0.1:7400", true),
+        ] {
+            assert_eq!(is_own(other, listens.parse().unwrap()), own, "{other} at {listens}");
         }
         // One that is known is enough.
         let names = ["no such name.invalid".to_owned(), "127.0.0.1:9".to_owned()];

@@ -20,7 +20,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use peerlock_service::{Error, PeerId, Service, memory};
+use peerlock_service::{Clock, Error, PeerId, Service, memory};
 
 use crate::Peer;
 
@@ -53,7 +53,7 @@ impl Network {
     /// [`Error::NoPeer`] if it cannot reach any of those.
     pub async fn peer(&self) -> Result<Peer, Error> {
         let number = self.started.fetch_add(1, Ordering::Relaxed) + 1;
-        let builder = Service::builder().process_number(number);
+        let builder = Service::builder().process_number(number).clock(Clock::pausable()).votes_from_memory();
         let others = (1..number).map(|other| memory::Network::address(PeerId::new(other)));
         let builder = others.fold(builder, |builder, address| builder.join(address));
         Ok(Peer::without_sockets(builder.start(self.memory.endpoint(PeerId::new(number))).await?))

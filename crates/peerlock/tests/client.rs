@@ -135,7 +135,7 @@ async fn who_holds_is_told_when_the_agent_stops() {
     let grant = client.acquire("a").await.unwrap();
     let mut hold = client.hold("b", |_| {}).await.unwrap();
     stand.stop.send(()).unwrap();
-    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|| (), |_, _| {}), grant.lost()) }).await.unwrap();
+    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await.unwrap();
     assert_eq!(stop, Stop::InGrace);
     assert!(grant.is_lost());
     stand.server.await.unwrap();
@@ -169,7 +169,7 @@ async fn who_lost_its_connection_stops_at_once() {
     let mut hold = client.hold("a", |_| {}).await.unwrap();
     let grant = client.acquire("b").await.unwrap();
     cut.send(()).unwrap();
-    let stop = timeout(LONG, async { tokio::join!(hold.keep(|| (), |_, _| {}), grant.lost()) }).await;
+    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await;
     assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
 }
 

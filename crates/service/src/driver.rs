@@ -3,19 +3,25 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use peerlock_base::{Rng, Span, Time};
-use peerlock_node::{Answer, Birth, Effect, Input, NetEvent, Notice, SessionId, TicketId, Wanted};
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_clock::{Clock, Moment};
+use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, SessionId, TicketId, Wanted};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep;
 
-use crate::grant::{Grant, Lease};
-use crate::product::Node;
+use crate::grant::{Grant, GrantId, Lease};
+use crate::store::{Store, Stored};
 use crate::transport::Transport;
-use crate::{Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView};
+use crate::{
+    ClusterView, Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView,
+};
+
+/// By this long after its first session stands a process has heard of the detached grants of those before it.
+const RETURNING: Duration = Duration::from_secs(3);
 
 /// What clients want.
 pub enum Command {
@@ -37,7 +43,7 @@ pub enum Command {
     },
     Renew {
         ticket: TicketId,
-        reply: Reply<Instant>,
+        reply: Reply<Moment>,
     },
     Detach {
         ticket: TicketId,
@@ -45,12 +51,35 @@ pub enum Command {
     EndSession {
         session: SessionId,
     },
+    /// Which ticket a detached grant has.
+    Find {
+        note: String,
+        reply: oneshot::Sender<Found>,
+    },
     Show {
         name: Name,
         reply: Reply<ResourceDetails>,
     },
+    Cluster {
+        reply: Reply<ClusterView>,
+    },
+    Resize {
+        name: Name,
+        slots: u32,
+        reply: Reply<()>,
+    },
+    Expel {
+        name: Name,
+        peer: PeerId,
+        reply: Reply<()>,
+    },
+    Seats {
+        hosts: Option<Vec<PeerId>>,
+        reply: Reply<()>,
+    },
     Resources {
-        reply: oneshot::Sender<Vec<ResourceView>>,
+        after: Option<Name>,
+        reply: Reply<Vec<ResourceView>>,
     },
     Peers {
         reply: oneshot::Sender<Vec<PeerView>>,
@@ -75,6 +104,15 @@ pub enum Command {
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// Where a detached grant is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Here(TicketId),
+    /// Those of earlier processes may not all be known yet.
+    NotYet,
+    Nowhere,
+}
+
 /// One who waits for a grant.
 pub struct Waiter {
     pub number: u64,
@@ -84,16 +122,22 @@ pub struct Waiter {
 
 /// Who has asked the node something, and is answered as soon as it knows.
 enum Call {
-    Acquire(Name, Waiter),
-    Release(Reply<()>),
-    Renew(Reply<Instant>),
+    /// With what a detached grant is to be called.
+    Acquire(Name, Option<String>, Waiter),
+    /// Whatever is only done.
+    Done(Reply<()>),
+    Renew(Reply<Moment>),
     Show(Reply<ResourceDetails>),
+    Cluster(Reply<ClusterView>),
+    Resources(Reply<Vec<ResourceView>>),
 }
 
 /// The clients of one ticket.
 struct Seat {
     name: Name,
     waiters: Vec<Waiter>,
+    /// What a detached grant is called.
+    note: Option<String>,
     /// How many handles there are of the grant; none of them matters once it is detached.
     handles: usize,
     detached: bool,
@@ -104,18 +148,26 @@ struct Seat {
 pub struct Driver<T> {
     transport: T,
     node: Node,
+    store: Store,
     commands: mpsc::UnboundedReceiver<Command>,
     /// For the handles that we give out. Weak: the task ends when all handles are gone.
     sender: mpsc::WeakUnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
-    began: Instant,
+    clock: Clock,
+    began: Moment,
     effects: Vec<Effect>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
     seats: BTreeMap<TicketId, Seat>,
+    /// The detached grants of this host, by what their clients call them.
+    notes: BTreeMap<String, TicketId>,
     /// Which ticket somebody waits for.
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
+    /// Whether it is an end not to have found anybody in time.
+    must_join: bool,
+    /// When its first session stood.
+    joined: Option<Moment>,
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<()>>,
     join: Vec<String>,
@@ -129,25 +181,30 @@ pub struct Driver<T> {
 impl<T: Transport> Driver<T> {
     pub fn new(
         transport: T,
-        node: Node,
+        (node, clock, store): (Node, Clock, Store),
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
-        join: Vec<String>,
+        (join, must_join): (Vec<String>, bool),
         started: Reply<()>,
     ) -> Self {
         Self {
             transport,
             node,
+            store,
             commands,
             sender: sender.downgrade(),
             events,
-            began: Instant::now(),
+            began: clock.now(),
+            clock,
             effects: Vec::new(),
             calls: BTreeMap::new(),
             last_call: 0,
             seats: BTreeMap::new(),
+            notes: BTreeMap::new(),
             waiters: BTreeMap::new(),
             started: Some(started),
+            must_join,
+            joined: None,
             draining: Vec::new(),
             leaving: Vec::new(),
             join,
@@ -162,13 +219,13 @@ impl<T: Transport> Driver<T> {
         self.step(Input::Start { join: self.join.clone() });
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
-        let mut alarm = pin!(sleep_until(self.began));
+        let mut alarm = pin!(sleep(Duration::ZERO));
         let stays_awake = stays_awake(awake.into());
-        let mut awake_until = std::time::Instant::now();
+        let mut awake_until = Instant::now();
         while !self.left {
-            let wake = self.node.next_wake().map(|at| self.instant(at));
+            let wake = self.node.next_wake();
             if let Some(wake) = wake.filter(|_| wake != set) {
-                alarm.as_mut().reset(wake);
+                alarm.as_mut().reset(tokio::time::Instant::now() + self.clock.nap(self.moment(wake)));
             }
             set = wake;
             tokio::select! {
@@ -178,11 +235,12 @@ impl<T: Transport> Driver<T> {
                     Some(event) => {
                         self.on_event(event);
                         if let Some(span) = stays_awake {
-                            awake_until = std::time::Instant::now() + span;
+                            awake_until = Instant::now() + span;
                         }
                     }
                     None => break,
                 },
+                Some(stored) = self.store.next() => self.step(input(stored)),
                 command = self.commands.recv(), if !self.abandoned => match command {
                     Some(command) => self.on_command(command),
                     None => {
@@ -191,11 +249,11 @@ impl<T: Transport> Driver<T> {
                     }
                 },
                 () = alarm.as_mut(), if wake.is_some() => {
-                    // It has gone off: the next may be for the same time.
+                    // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
                     set = None;
-                    self.step(Input::Wake);
+                    self.wake_if_due();
                 }
-                () = yield_now(), if stays_awake.is_some() && std::time::Instant::now() < awake_until => {
+                () = yield_now(), if stays_awake.is_some() && Instant::now() < awake_until => {
                     std::thread::yield_now();
                 }
             }
@@ -205,16 +263,34 @@ impl<T: Transport> Driver<T> {
     }
 
     fn now(&self) -> Time {
-        Time::ZERO + Span::from_nanos(self.began.elapsed().as_nanos() as u64)
+        Time::from_nanos(self.clock.now().since(self.began).as_nanos() as u64)
     }
 
-    fn instant(&self, time: Time) -> Instant {
+    fn moment(&self, time: Time) -> Moment {
         self.began + Duration::from_nanos(time.as_nanos())
     }
 
-    /// Hands one input to the node, and does what it wants done.
+    /// What was to happen by now happens first: after a sleep of the machine nobody is granted anything, answered or
+    /// sent a message before the leases that ended meanwhile have been looked at.
     fn step(&mut self, input: Input) {
-        let (now, mut effects) = (self.now(), std::mem::take(&mut self.effects));
+        self.wake_if_due();
+        self.step_at(self.now(), input);
+        // What is kept in memory is kept at once.
+        while let Some(stored) = self.store.try_next() {
+            self.step_at(self.now(), self::input(stored));
+        }
+    }
+
+    fn wake_if_due(&mut self) {
+        let now = self.now();
+        if self.node.next_wake().is_some_and(|wake| wake <= now) {
+            self.step_at(now, Input::Wake);
+        }
+    }
+
+    /// Hands one input to the node, and does what it wants done.
+    fn step_at(&mut self, now: Time, input: Input) {
+        let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect);
@@ -227,7 +303,17 @@ impl<T: Transport> Driver<T> {
             Effect::Send { to, epoch, bytes } => self.transport.send(to, epoch, bytes),
             Effect::HangUp(peer) => self.transport.hang_up(peer),
             Effect::Dial(address) => self.transport.dial(&address),
-            Effect::Joined => self.report(Ok(())),
+            Effect::Write { number, write } => self.store.write(number, write),
+            Effect::Belongs(cluster) => {
+                tracing::info!(%cluster, "belongs to a cluster");
+                self.store.belongs(cluster);
+            }
+            Effect::Members(addresses) => self.store.members(addresses),
+            Effect::Joined => {
+                self.joined = Some(self.clock.now());
+                self.report(Ok(()));
+            }
+            Effect::NotJoined if !self.must_join => {}
             Effect::NotJoined => {
                 let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
                 let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
@@ -236,18 +322,19 @@ impl<T: Transport> Driver<T> {
             }
             Effect::Answer { call, answer } => self.on_answer(call, answer),
             Effect::Granted { ticket, until } => {
-                let deadline = self.instant(until);
+                let deadline = self.moment(until);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.lease = Some(watch::Sender::new(Lease { deadline, lost: false }));
                 }
                 self.hand_out(ticket);
             }
             Effect::Renewed { ticket, until } => {
-                let deadline = self.instant(until);
+                let deadline = self.moment(until);
                 self.on_lease(ticket, |lease| lease.deadline = deadline);
             }
             Effect::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
             Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
+            Effect::Returned { ticket, note, .. } => _ = self.notes.insert(note, ticket),
             Effect::Progress(ticket, progress) => {
                 let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
@@ -256,7 +343,9 @@ impl<T: Transport> Driver<T> {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 _ = self.events.send(Happening { at, event });
             }
-            Effect::Notice(notice @ Notice::FoundedTwice { .. }) => tracing::error!("{notice}"),
+            Effect::Notice(notice @ (Notice::SessionLost { .. } | Notice::OtherCluster { .. } | Notice::Halted(_))) => {
+                tracing::error!("{notice}");
+            }
             Effect::Notice(notice) => tracing::warn!("{notice}"),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
             Effect::Left => self.left = true,
@@ -273,7 +362,7 @@ impl<T: Transport> Driver<T> {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Acquire { wanted, waiter } => {
-                let call = self.call(Call::Acquire(wanted.name.clone(), waiter));
+                let call = self.call(Call::Acquire(wanted.name.clone(), wanted.detached.clone(), waiter));
                 self.step(Input::Acquire { call, wanted });
             }
             Command::Forget { waiter } => {
@@ -288,7 +377,7 @@ impl<T: Transport> Driver<T> {
                 self.release_if_unwanted(ticket);
             }
             Command::Release { ticket, reply } => {
-                let call = Some(self.call(Call::Release(reply)));
+                let call = Some(self.call(Call::Done(reply)));
                 self.step(Input::Release { call, ticket });
             }
             Command::Renew { ticket, reply } => {
@@ -298,15 +387,34 @@ impl<T: Transport> Driver<T> {
             Command::Detach { ticket } => {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.detached = true;
-                    self.step(Input::Detach(ticket));
                 }
             }
             Command::EndSession { session } => self.step(Input::EndSession(session)),
+            Command::Find { note, reply } => _ = reply.send(self.find(&note)),
+            Command::Cluster { reply } => {
+                let call = self.call(Call::Cluster(reply));
+                self.step(Input::Look { call });
+            }
+            Command::Resize { name, slots, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Resize { call, name, slots });
+            }
+            Command::Expel { name, peer, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Expel { call, name, peer });
+            }
+            Command::Seats { hosts, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Seats { call, hosts });
+            }
             Command::Show { name, reply } => {
                 let call = self.call(Call::Show(reply));
                 self.step(Input::Show { call, name });
             }
-            Command::Resources { reply } => _ = reply.send(self.node.resources()),
+            Command::Resources { after, reply } => {
+                let call = self.call(Call::Resources(reply));
+                self.step(Input::List { call, after });
+            }
             Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {
                 _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
@@ -332,21 +440,38 @@ impl<T: Transport> Driver<T> {
 
     fn on_answer(&mut self, call: u64, answer: Result<Answer, Error>) {
         match (self.calls.remove(&call), answer) {
-            (Some(Call::Acquire(name, waiter)), Ok(Answer::Ticket(ticket))) => self.on_ticket(ticket, name, waiter),
-            (Some(Call::Release(reply)), Ok(Answer::Released)) => _ = reply.send(Ok(())),
-            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.instant(until))),
+            (Some(Call::Acquire(name, note, waiter)), Ok(Answer::Ticket(ticket))) => {
+                self.on_ticket(ticket, (name, note), waiter);
+            }
+            (Some(Call::Done(reply)), Ok(Answer::Released | Answer::Resized | Answer::Expelled | Answer::Seated)) => {
+                _ = reply.send(Ok(()));
+            }
+            (Some(Call::Cluster(reply)), Ok(Answer::Seen(cluster))) => _ = reply.send(Ok(cluster)),
+            (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
+            (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Renew(reply)), Ok(Answer::Renewed(until))) => _ = reply.send(Ok(self.moment(until))),
             (Some(Call::Show(reply)), Ok(Answer::Shown(details))) => _ = reply.send(Ok(details)),
-            (Some(Call::Acquire(_, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
-            (Some(Call::Release(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Acquire(_, _, waiter)), Err(error)) => _ = waiter.reply.send(Err(error)),
+            (Some(Call::Done(reply)), Err(error)) => _ = reply.send(Err(error)),
+            (Some(Call::Cluster(reply)), Err(error)) => _ = reply.send(Err(error)),
             (Some(Call::Renew(reply)), Err(error)) => _ = reply.send(Err(error)),
             (Some(Call::Show(reply)), Err(error)) => _ = reply.send(Err(error)),
             (_, answer) => unreachable!("{answer:?} is no answer to what call {call} asked"),
         }
     }
 
-    fn on_ticket(&mut self, ticket: TicketId, name: Name, waiter: Waiter) {
+    fn find(&self, note: &str) -> Found {
+        match (self.notes.get(note), self.joined) {
+            (Some(ticket), _) => Found::Here(*ticket),
+            (None, Some(joined)) if self.clock.now() >= joined + RETURNING => Found::Nowhere,
+            (None, _) => Found::NotYet,
+        }
+    }
+
+    fn on_ticket(&mut self, ticket: TicketId, (name, note): (Name, Option<String>), waiter: Waiter) {
         let seat = self.seats.entry(ticket).or_insert_with(|| Seat {
             name,
+            note,
             waiters: Vec::new(),
             handles: 0,
             detached: false,
@@ -373,10 +498,15 @@ impl<T: Transport> Driver<T> {
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(seat), Some(sender)) = (self.seats.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &seat.lease) else { return };
+        if let Some(note) = &seat.note {
+            self.notes.insert(note.clone(), ticket);
+        }
         for waiter in std::mem::take(&mut seat.waiters) {
             self.waiters.remove(&waiter.number);
             seat.handles += 1;
-            let handle = Grant::new(ticket, seat.name.clone(), grant, lease.subscribe(), sender.clone());
+            let id = seat.note.clone().map_or(GrantId::Held(ticket), GrantId::Detached);
+            let means = (sender.clone(), self.clock.clone());
+            let handle = Grant::new((ticket, id), seat.name.clone(), grant, lease.subscribe(), means);
             drop(waiter.reply.send(Ok(handle)));
         }
     }
@@ -395,6 +525,7 @@ impl<T: Transport> Driver<T> {
 
     fn on_ended(&mut self, ticket: TicketId, error: &Error) {
         self.on_lease(ticket, |lease| lease.lost = true);
+        self.notes.retain(|_, named| *named != ticket);
         let Some(seat) = self.seats.remove(&ticket) else { return };
         for waiter in seat.waiters {
             self.waiters.remove(&waiter.number);
@@ -410,13 +541,21 @@ fn stays_awake(span: Duration) -> Option<Duration> {
     (alone && !span.is_zero()).then_some(span)
 }
 
-/// This process, now. Here the wall clock is read, and chance comes in.
-pub fn born() -> Birth {
-    let micros = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
-    Birth { process: random(), micros, rng: Rng::new(random()) }
+/// What has been kept, as the node hears it.
+fn input(stored: Stored) -> Input {
+    match stored {
+        Stored::Written(number) => Input::Written(number),
+        Stored::Belongs => Input::Kept,
+    }
 }
 
-fn random() -> u64 {
+/// Something new, from the operating system.
+pub fn random() -> u64 {
     // A process that takes itself for an earlier one of the same host would break every promise.
     getrandom::u64().expect("the operating system has a random source")
+}
+
+/// A stream of chance for one process.
+pub fn chance() -> Rng {
+    Rng::new(random())
 }

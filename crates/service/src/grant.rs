@@ -4,20 +4,20 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use peerlock_clock::{Clock, Moment};
 use peerlock_mutex as mutex;
 use peerlock_node::{TicketId, json};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::Instant;
 
-use crate::driver::Command;
+use crate::driver::{Command, random};
 use crate::{Error, Name};
 
 /// How a lease stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// When it ends unless it is renewed.
-    pub deadline: Instant,
+    pub deadline: Moment,
     /// The client must stop.
     pub lost: bool,
 }
@@ -30,10 +30,12 @@ pub struct Lease {
 #[derive(Debug)]
 pub struct Grant {
     ticket: TicketId,
+    id: GrantId,
     name: Name,
     grant: mutex::Grant,
     lease: watch::Receiver<Lease>,
     commands: mpsc::UnboundedSender<Command>,
+    clock: Clock,
     /// Dropping it means nothing any more.
     disarmed: bool,
 }
@@ -63,18 +65,42 @@ pub struct Granted {
 }
 
 /// A grant's name, for clients that have no handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GrantId(pub(crate) TicketId);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GrantId {
+    /// It ends with the process that has given it, which knows it by this number.
+    Held(TicketId),
+    /// It outlives that process: all of the same host know it by this name, which nobody can guess.
+    Detached(String),
+}
+
+impl GrantId {
+    /// A new name for a detached grant of this resource, and only of this one.
+    pub(crate) fn new_detached(name: &Name) -> String {
+        format!("d{:016x}{:016x}-{:016x}", random(), random(), of_resource(name))
+    }
+
+    /// Whether it can be a grant of this resource: what a client has slept over must not be taken for another's.
+    pub fn fits(&self, name: &Name) -> bool {
+        match self {
+            Self::Held(_) => true,
+            Self::Detached(note) => note.ends_with(&format!("-{:016x}", of_resource(name))),
+        }
+    }
+}
+
+fn of_resource(name: &Name) -> u64 {
+    name.key().get() as u64
+}
 
 impl Grant {
     pub(crate) fn new(
-        ticket: TicketId,
+        (ticket, id): (TicketId, GrantId),
         name: Name,
         grant: mutex::Grant,
         lease: watch::Receiver<Lease>,
-        commands: mpsc::UnboundedSender<Command>,
+        (commands, clock): (mpsc::UnboundedSender<Command>, Clock),
     ) -> Self {
-        Self { ticket, name, grant, lease, commands, disarmed: false }
+        Self { ticket, id, name, grant, lease, commands, clock, disarmed: false }
     }
 
     /// What is held.
@@ -92,8 +118,9 @@ impl Grant {
         self.grant.slot
     }
 
-    /// When the lease ends unless it is renewed. Others may come in from then on, and not before.
-    pub fn deadline(&self) -> Instant {
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
+    /// in from then on, and not before.
+    pub fn deadline(&self) -> Moment {
         self.lease.borrow().deadline
     }
 
@@ -127,24 +154,24 @@ impl Grant {
         released.await.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Keeps the grant without a handle: from now on it stands until its lease ends, unless it is renewed by
-    /// [`Service::renew`](crate::Service::renew).
+    /// Lets it stand without a handle, until its lease ends; a [detached](crate::Service::acquire_detached) one can be
+    /// renewed and released by its name.
     pub fn detach(mut self) -> GrantId {
         self.disarmed = true;
         _ = self.commands.send(Command::Detach { ticket: self.ticket });
-        GrantId(self.ticket)
+        self.id.clone()
     }
 
     /// What its holder is told: by which name to renew it, and since when it was asked for.
-    pub fn granted(&self, grant: String, asked: Instant) -> Granted {
-        let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), Instant::now());
-        let ttl = self.deadline().saturating_duration_since(now);
-        Granted { grant, name, slot, fencing, ttl, waited: now.duration_since(asked) }
+    pub fn granted(&self, grant: String, asked: Moment) -> Granted {
+        let (name, slot, fencing, now) = (self.name.clone(), self.slot(), self.fencing(), self.clock.now());
+        let ttl = self.deadline().since(now);
+        Granted { grant, name, slot, fencing, ttl, waited: now.since(asked) }
     }
 
     /// Its name, for clients that have no handle.
-    pub fn id(&self) -> GrantId {
-        GrantId(self.ticket)
+    pub fn id(&self) -> &GrantId {
+        &self.id
     }
 }
 
@@ -158,7 +185,10 @@ impl Drop for Grant {
 
 impl fmt::Display for GrantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.0.fmt(f)
+        match self {
+            Self::Held(ticket) => ticket.0.fmt(f),
+            Self::Detached(note) => note.fmt(f),
+        }
     }
 }
 
@@ -166,6 +196,10 @@ impl FromStr for GrantId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        text.parse().map(|number| Self(TicketId(number))).map_err(|_| Error::Lost)
+        match text.parse() {
+            Ok(number) => Ok(Self::Held(TicketId(number))),
+            Err(_) if text.starts_with('d') => Ok(Self::Detached(text.to_owned())),
+            Err(_) => Err(Error::Lost),
+        }
     }
 }

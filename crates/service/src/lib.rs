@@ -8,18 +8,20 @@ mod grant;
 pub mod memory;
 mod net;
 pub mod places;
-mod product;
 mod request;
 mod service;
+pub mod store;
 pub mod transport;
 
 pub use grant::{Grant, GrantId, Granted};
 pub use net::RealNetwork;
 pub use peerlock_base::{Key, PeerId, Span};
+pub use peerlock_clock::{Clock, Moment};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
-    Class, ClientView, Config, Counters, Error, Event, Happening, Inspection, MOST_SLOTS, Name, Part, PartClient,
-    PeerView, Progress, ResourceDetails, ResourceView, SlotView, TicketView, TokenView, WaiterView, json,
+    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Inspection, MOST_SLOTS,
+    Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceView, SlotView, TicketView,
+    TokenView, Voter, WaiterView, json,
 };
 pub use request::Request;
 pub use service::{Acquire, Builder, Service, Session};

@@ -28,14 +28,16 @@ pub fn identity(data_dir: &Path) -> PathBuf {
     data_dir.join("identity")
 }
 
-/// The agent's socket: `/run/peerlock/agent.sock` for root, and for others `$XDG_RUNTIME_DIR/peerlock/agent.sock`;
-/// where there is no such folder, `agent.sock` in the data folder.
+/// The socket of the machine's own agent, which is root's.
+pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
+
+/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`; else `/run/peerlock/agent.sock` for root, and for others
+/// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.
 pub fn agent_socket() -> Result<PathBuf, Homeless> {
-    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    agent_socket_of(is_root(), variable)
+    agent_socket_of(is_root(), |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
 }
 
 fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
@@ -50,8 +52,11 @@ fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result
 }
 
 fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
+    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR") {
+        return Ok(folder.join("agent.sock"));
+    }
     if root {
-        return Ok("/run/peerlock/agent.sock".into());
+        return Ok(SYSTEM_SOCKET.into());
     }
     match variable("XDG_RUNTIME_DIR") {
         Some(folder) => Ok(folder.join("peerlock/agent.sock")),
@@ -72,7 +77,7 @@ mod tests {
     fn where_things_are() {
         type Set<'a> = &'a [(&'a str, &'a str)];
         let home = ("HOME", "/home/ada");
-        let table: [(bool, Set, Option<&str>, Option<&str>); 6] = [
+        let table: [(bool, Set, Option<&str>, Option<&str>); 7] = [
             (
                 false,
                 &[home],
@@ -88,6 +93,7 @@ mod tests {
             ),
             (true, &[("HOME", "/root")], Some("/var/lib/peerlock"), Some("/run/peerlock/agent.sock")),
             (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/run/peerlock/agent.sock")),
+            (true, &[("PEERLOCK_RUNTIME_DIR", "/r")], Some("/var/lib/peerlock"), Some("/r/agent.sock")),
             (false, &[], None, None),
         ];
         for (root, set, data, socket) in table {

@@ -9,13 +9,27 @@ use utoipa::ToSchema;
 
 use peerlock_node::{SessionId, Wait, Wanted, check_slots, json};
 
-use crate::{Class, Error, Name};
+use crate::{Class, Error, GrantId, Name};
 
 /// The lease of who does not say how long.
 const TTL: Duration = Duration::from_secs(30);
 const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// The longest label and request id: others get to see the first.
 const MOST_TEXT: usize = 1024;
+
+/// The longest lease of a detached grant.
+const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Who keeps a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// This peer renews it, for as long as it runs.
+    Peer,
+    /// The client renews it; it ends with this peer's session at the latest.
+    Client,
+    /// The client renews it, and the register knows of it: it outlives this peer.
+    Register,
+}
 
 /// What is asked for: a resource by its name, and how. A name alone is a request, too.
 ///
@@ -112,8 +126,8 @@ impl Request {
         (ttl, self.grace.unwrap_or(ttl / 5))
     }
 
-    /// The same for the engine, if it makes sense. `kept`: this peer renews the lease, and not the client.
-    pub(crate) fn wanted(self, session: SessionId, kept: bool) -> Result<Wanted, Error> {
+    /// The same for the engine, if it makes sense.
+    pub(crate) fn wanted(self, session: SessionId, keeping: Keeping) -> Result<Wanted, Error> {
         let name: Name = self.name.parse()?;
         self.slots.map(check_slots).transpose()?;
         let (ttl, grace) = self.lease();
@@ -131,7 +145,12 @@ impl Request {
             (false, Some(wait)) => Wait::For(span(wait)),
         };
         let (slots, label, request) = (self.slots, self.label.unwrap_or_default(), self.request_id);
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, wait, label, session, request })
+        let detached = (keeping == Keeping::Register).then(|| GrantId::new_detached(&name));
+        if detached.is_some() && ttl > LONGEST_DETACHED {
+            return bad("a slot that outlives its peer can stand for 30 days at most: renew it");
+        }
+        let kept = keeping == Keeping::Peer;
+        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, detached, wait, label, session, request })
     }
 }
 
@@ -181,7 +200,7 @@ mod tests {
             (r().label("x".repeat(1025)), false),
             (r().request_id("x".repeat(1025)), false),
         ] {
-            let wanted = request.clone().wanted(SessionId(1), true);
+            let wanted = request.clone().wanted(SessionId(1), Keeping::Peer);
             assert_eq!(wanted.is_ok(), good, "{request:?}");
             assert!(good || wanted.unwrap_err().class() == Class::BadRequest, "{request:?}");
         }

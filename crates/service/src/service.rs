@@ -5,22 +5,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use peerlock_base::{PeerId, Rng};
-use peerlock_node::{Birth, SessionId};
+use peerlock_clock::{Clock, Moment};
+use peerlock_node::{Birth, Class, ClusterId, Name, Node, Origin, SessionId, TicketId, Ttl};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{sleep, timeout};
 
-use crate::driver::{Command, Driver, Waiter, born};
-use crate::product::Node;
+use crate::driver::{Command, Driver, Found, Waiter, chance, random};
+use crate::request::Keeping;
+use crate::store::{Known, Store};
 use crate::transport::Transport;
 use crate::{
-    Config, Counters, Error, Grant, GrantId, Happening, Inspection, PeerView, Progress, Request, ResourceDetails,
-    ResourceView,
+    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Inspection, PeerView, Progress, Request,
+    ResourceDetails, ResourceView,
 };
 
 /// At most this many events are kept for a watcher that is slow.
 const EVENTS: usize = 4096;
+/// How long a session stands after a renewal, unless something else is said.
+const SESSION: Duration = Duration::from_secs(15);
+/// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and tells
+/// its clients what is missing.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often we ask for a grant of an earlier process that may not be known yet.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A peer with its clients. Copies are handles of the same peer; it leaves when the last of them and of the grants is
 /// gone, or when [told to](Service::leave).
@@ -46,20 +56,29 @@ struct Shared {
     me: PeerId,
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
+    clock: Clock,
     /// Numbers of waiters and sessions.
     numbers: AtomicU64,
 }
 
 /// How a peer is started.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
+#[must_use = "nothing is started before `start`"]
 pub struct Builder {
     join: Vec<String>,
     config: Config,
     process: Option<u64>,
+    clock: Clock,
+    folder: Option<(Store, Known)>,
+    expect: Option<usize>,
+    session: Option<Duration>,
+    name: Option<String>,
+    votes_from_memory: bool,
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins.
+    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins, unless the folder
+    /// knows one.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -71,31 +90,111 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way; fencing
-    /// numbers begin as if it were 1970. By default it is random. The same number twice is two members in one, and
-    /// breaks every promise.
+    /// Keeps what the next process of this host has to know, and begins with what the last one has left: a peer with a
+    /// folder may vote, and always comes back to the same cluster.
+    pub fn folder(mut self, store: Store, known: Known) -> Self {
+        self.folder = Some((store, known));
+        self
+    }
+
+    /// May vote although it keeps nothing: its voter's file is in memory, and gone with it, as a host would be that has
+    /// lost its disk. For clusters whose members all live in one process.
+    pub fn votes_from_memory(mut self) -> Self {
+        self.votes_from_memory = true;
+        self
+    }
+
+    /// Begins a new cluster when so many hosts, this one included, have met that know none.
+    pub fn expect(mut self, hosts: usize) -> Self {
+        self.expect = Some(hosts);
+        self
+    }
+
+    /// How long its session stands after a renewal: after this long without a majority nothing that it has is used any
+    /// more. 15 s by default.
+    pub fn session(mut self, session: Duration) -> Self {
+        self.session = Some(session);
+        self
+    }
+
+    /// What people call this host. By default what the system calls it.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The clock that leases are counted by. By default the machine's own.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The number of this process among all of its host, for tests that shall run twice in the same way. By default it is
+    /// random. The same number twice is two processes in one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster.
+    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster is there after a while even if
+    /// it could not reach it, and tells its clients what is missing.
     ///
     /// # Errors
-    /// [`Error::NoPeer`] if nobody was there to join.
+    /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
     pub async fn start(self, transport: impl Transport) -> Result<Service, Error> {
         let me = transport.me();
-        let given = |process| Birth { process, micros: 0, rng: Rng::stream(me.get(), process) };
-        let node = Node::new(me, transport.addresses(), self.process.map_or_else(born, given), self.config);
+        let session = self.session.unwrap_or(SESSION).as_millis();
+        let bad = |message: String| Error::Refused { class: Class::BadRequest, message };
+        let session = u64::try_from(session).map_err(|_| "it is too long").and_then(Ttl::from_millis);
+        let session = session.map_err(|why| bad(format!("a session cannot stand so long: {why}")))?;
+        let keeps = self.folder.is_some() || self.votes_from_memory;
+        let (store, known) = self.folder.unwrap_or_else(|| (Store::memory(), Known::default()));
+        let new_cluster = || match self.process {
+            Some(process) => ClusterId::new(process.into()),
+            None => ClusterId::new(u128::from(random()) << 64 | u128::from(random())),
+        };
+        let origin = match known {
+            Known { register: Some(file), .. } => Origin::Votes(file),
+            Known { cluster: Some(cluster), .. } => Origin::Belongs(cluster),
+            _ if self.join.is_empty() && self.expect.is_none() => Origin::Founds(new_cluster()),
+            _ => Origin::Seeks { expect: self.expect.map(|hosts| (hosts, new_cluster())) },
+        };
+        let knows = matches!(origin, Origin::Votes(_) | Origin::Belongs(_));
+        let must_join = origin == Origin::Seeks { expect: None };
+        let birth = Birth {
+            process: self.process.unwrap_or_else(random),
+            rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
+            name: self.name.unwrap_or_else(|| self.process.map_or_else(host_name, |_| format!("peer-{me}"))),
+            keeps,
+            session,
+            origin,
+        };
+        let damaged =
+            |why: peerlock_node::Damage| Error::Refused { class: Class::Unavailable, message: why.to_string() };
+        let node = Node::new(me, transport.addresses(), birth, self.config).map_err(damaged)?;
         let (commands, receiver) = mpsc::unbounded_channel();
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
-        let driver = Driver::new(transport, node, (&commands, receiver), events.clone(), self.join, started);
+        let join = self.join.into_iter().chain(known.members).collect();
+        let own = (node, self.clock.clone(), store);
+        let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
         tokio::spawn(driver.run(self.config.awake));
-        is_started.await.unwrap_or(Err(Error::Stopped))?;
+        match knows {
+            true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
+            false => is_started.await,
+        }
+        .unwrap_or(Err(Error::Stopped))?;
         // Session 1 is that of the process itself.
-        Ok(Service { shared: Arc::new(Shared { me, commands, events, numbers: AtomicU64::new(2) }) })
+        let (clock, numbers) = (self.clock, AtomicU64::new(2));
+        Ok(Service { shared: Arc::new(Shared { me, commands, events, clock, numbers }) })
     }
+}
+
+/// What the system calls this host.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name: String = name.trim().chars().filter(|c| !c.is_control()).take(63).collect();
+    if name.is_empty() { "?".into() } else { name }
 }
 
 impl Service {
@@ -109,13 +208,18 @@ impl Service {
         self.shared.me
     }
 
+    /// The present moment on the clock of its deadlines.
+    pub fn now(&self) -> Moment {
+        self.shared.clock.now()
+    }
+
     /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was
     /// granted meanwhile. This peer renews the lease.
     ///
     /// # Errors
     /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), SessionId(1), true)
+        self.ask(request.into(), SessionId(1), Keeping::Peer)
     }
 
     /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
@@ -124,15 +228,25 @@ impl Service {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn hold(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), SessionId(1), false)
+        self.ask(request.into(), SessionId(1), Keeping::Client)
     }
 
-    fn ask(&self, request: Request, session: SessionId, kept: bool) -> Acquire {
+    /// As [`hold`](Self::hold), but the grant is in the register before it is told, and outlives this peer: once it is
+    /// [let go of](Grant::detach), it stands until its lease ends, and any later process of this host knows it by its
+    /// name.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
+        self.ask(request.into(), SessionId(1), Keeping::Register)
+    }
+
+    fn ask(&self, request: Request, session: SessionId, keeping: Keeping) -> Acquire {
         let waiter = self.shared.number();
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
-        match request.wanted(session, kept) {
+        match request.wanted(session, keeping) {
             Ok(wanted) => {
                 let waiter = Waiter { number: waiter, reply, progress };
                 _ = commands.send(Command::Acquire { wanted, waiter });
@@ -147,34 +261,70 @@ impl Service {
         Session { id: SessionId(self.shared.number()), service: self.clone() }
     }
 
-    /// Renews the lease of a [detached](Grant::detach) grant: until when it stands then.
+    /// Renews the lease of a grant by its name: until when it stands then.
     ///
     /// # Errors
     /// [`Error::Lost`] if it does not stand any more.
-    pub async fn renew(&self, grant: GrantId) -> Result<Instant, Error> {
-        self.call(|reply| Command::Renew { ticket: grant.0, reply }).await?
+    pub async fn renew(&self, grant: &GrantId) -> Result<Moment, Error> {
+        let ticket = self.ticket(grant).await?;
+        self.call(|reply| Command::Renew { ticket, reply }).await?
     }
 
-    /// Gives a [detached](Grant::detach) grant back.
+    /// Gives a grant back by its name.
     ///
     /// # Errors
     /// [`Error::Lost`] if it does not stand any more.
-    pub async fn release(&self, grant: GrantId) -> Result<(), Error> {
-        self.call(|reply| Command::Release { ticket: grant.0, reply }).await?
+    pub async fn release(&self, grant: &GrantId) -> Result<(), Error> {
+        let ticket = self.ticket(grant).await?;
+        self.call(|reply| Command::Release { ticket, reply }).await?
     }
 
-    /// All resources that this peer knows of, by name.
+    /// What a grant is called here. A process that has just begun hears of those of earlier ones in a moment.
+    async fn ticket(&self, grant: &GrantId) -> Result<TicketId, Error> {
+        let note = match grant {
+            GrantId::Held(ticket) => return Ok(*ticket),
+            GrantId::Detached(note) => note,
+        };
+        let find = async {
+            loop {
+                match self.call(|reply| Command::Find { note: note.clone(), reply }).await? {
+                    Found::Here(ticket) => return Ok(ticket),
+                    Found::NotYet => sleep(ASK_AGAIN).await,
+                    Found::Nowhere => return Err(Error::Lost),
+                }
+            }
+        };
+        match timeout(PATIENCE, find).await {
+            Ok(found) => found,
+            // There is still no session, and so nobody who knows.
+            Err(_) => Err(self
+                .cluster()
+                .await?
+                .trouble
+                .map_or(Error::Stopped, |message| Error::Refused { class: Class::Unavailable, message })),
+        }
+    }
+
+    /// All resources of the cluster, by name.
     ///
     /// # Errors
-    /// [`Error::Stopped`].
+    /// [`Error::NoMajority`] if nobody who knows them can be reached.
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.call(|reply| Command::Resources { reply }).await
+        let mut all: Vec<ResourceView> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.name.clone());
+            let page = self.call(|reply| Command::Resources { after, reply }).await??;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
     }
 
     /// Who waits for a resource and who is inside, in the whole cluster.
     ///
     /// # Errors
-    /// [`Error::NoSuchResource`], or [`Error::Stalled`] if who keeps the line does not answer.
+    /// [`Error::NoSuchResource`]; [`Error::NoMajority`] or [`Error::Recovering`] if nobody can tell now.
     pub async fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
         let name = name.parse()?;
         self.call(|reply| Command::Show { name, reply }).await?
@@ -186,6 +336,42 @@ impl Service {
     /// [`Error::Stopped`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.call(|reply| Command::Peers { reply }).await
+    }
+
+    /// The cluster as a voter knows it; as this peer does if none can be reached.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub async fn cluster(&self) -> Result<ClusterView, Error> {
+        self.call(|reply| Command::Cluster { reply }).await?
+    }
+
+    /// Gives a resource another number of slots. Those that are too many go when they are left.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchResource`], or that no majority can be reached.
+    pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
+        let name: Name = name.parse()?;
+        peerlock_node::check_slots(slots)?;
+        self.call(|reply| Command::Resize { name, slots, reply }).await?
+    }
+
+    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still
+    /// be inside.
+    ///
+    /// # Errors
+    /// That no majority can be reached.
+    pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
+        let name: Name = name.parse()?;
+        self.call(|reply| Command::Expel { name, peer, reply }).await?
+    }
+
+    /// Says which hosts vote; `None` leaves it to the register.
+    ///
+    /// # Errors
+    /// That no majority can be reached, or why these cannot vote.
+    pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        self.call(|reply| Command::Seats { hosts, reply }).await?
     }
 
     /// What this peer has counted.
@@ -253,7 +439,7 @@ impl Session {
     /// # Errors
     /// As [`Service::acquire`].
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
-        self.service.ask(request.into(), self.id, true)
+        self.service.ask(request.into(), self.id, Keeping::Peer)
     }
 }
 

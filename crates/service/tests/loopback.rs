@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_net::{Config, Identity, Net, Secret};
-use peerlock_service::{RealNetwork, Request, Service};
+use peerlock_service::{PeerView, RealNetwork, Request, Service, Voter};
 use tokio::time::timeout;
 
 async fn start(join: Option<&str>) -> (Service, String) {
     let secret = Secret::new(b"a secret that is long enough for a test").unwrap();
     let net = Net::start(Config::new("127.0.0.1:0".parse().unwrap()), Identity::generate(), secret).await.unwrap();
     let address = net.address().to_string();
-    let builder = join.into_iter().fold(Service::builder(), |builder, address| builder.join(address));
+    let builder =
+        join.into_iter().fold(Service::builder().votes_from_memory(), |builder, address| builder.join(address));
     (builder.start(RealNetwork::new(net)).await.unwrap(), address)
 }
 
@@ -47,6 +48,13 @@ async fn four_peers_with_three_clients_each_and_two_slots() {
     assert_eq!(inside.lock().unwrap().1.len(), 1200);
 
     // Whoever founded it leaves, and the others go on.
+    let votes = |peer: &&PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+    let three_vote = async {
+        while peers[0].cluster().await.unwrap().peers.iter().filter(votes).count() < 3 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), three_vote).await.expect("three of four vote");
     peers.remove(0).leave().await;
     for peer in &peers {
         let grant = timeout(Duration::from_secs(20), peer.acquire("r")).await.expect("it goes on").unwrap();

@@ -17,8 +17,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::{Pid, read};
+use peerlock_clock::Moment;
 
-use crate::clock::{Moment, Timer};
+use crate::clock::Timer;
 use crate::errand;
 
 /// How the guard's process calls itself.

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use peerlock_clock::Moment;
 
 /// What happens to the command when its grant is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,8 +40,8 @@ mod signals;
 mod supervise;
 mod terminal;
 
-pub use clock::Moment;
 pub use errand::errand;
 pub use lease::OnLost;
+pub use peerlock_clock::Moment;
 pub use signals::Signals;
 pub use supervise::{Job, Notice, Outcome, supervise};

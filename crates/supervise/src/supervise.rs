@@ -11,11 +11,12 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use peerlock_clock::Moment;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::child::{Child, Event};
-use crate::clock::{Alarm, Moment};
+use crate::clock::Alarm;
 use crate::guard::Guard;
 use crate::lease::{Due, Lease, OnLost};
 use crate::signals::Signals;

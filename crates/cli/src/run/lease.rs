@@ -28,6 +28,14 @@ impl Lease {
         Self { ttl, grace: grace.unwrap_or(ttl / 5).max(margin), margin }
     }
 
+    /// The same where it stands no longer than this, whatever was asked for, because the agent's session does not: then
+    /// there is less time to stop, so that there is time for the next renewal.
+    pub fn within(self, stands: Duration) -> Self {
+        let ttl = self.ttl.min(stands);
+        let margin = ttl / 20;
+        Self { ttl, grace: self.grace.min(ttl / 3).max(margin), margin }
+    }
+
     /// By when nothing of the command may be alive, if the lease was asked for at `asked` and stands this long from
     /// then.
     pub fn end(&self, asked: Moment, stands: Duration) -> Moment {
@@ -43,6 +51,20 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_that_is_bound_by_a_session_leaves_time_to_renew_it() {
+        let ms = Duration::from_millis;
+        for (ttl, stands, grace, stopping) in [
+            (3_600_000, 12_000, 4_000, 3_400),
+            (30_000, 12_000, 4_000, 3_400),
+            (30_000, 30_000, 6_000, 4_500),
+            (2_000, 12_000, 400, 300),
+        ] {
+            let lease = Lease::new(ms(ttl), None).within(ms(stands));
+            assert_eq!((lease.grace, lease.time_to_stop()), (ms(grace), ms(stopping)), "{ttl} {stands}");
+        }
+    }
 
     #[test]
     fn the_last_of_a_lease_is_for_dying() {

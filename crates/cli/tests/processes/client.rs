@@ -125,8 +125,10 @@ impl Visitor {
         Ok(inside)
     }
 
-    async fn stay(&mut self, asked: u64, Granted { grant, fencing, slot, .. }: &Granted) -> Result<bool, Error> {
-        let ttl = self.orders.ttl.as_nanos() as u64;
+    async fn stay(&mut self, asked: u64, granted: &Granted) -> Result<bool, Error> {
+        // It ends with its agent's session at the latest, whatever was asked for.
+        let Granted { grant, fencing, slot, ttl, .. } = granted;
+        let ttl = ttl.as_nanos() as u64;
         let mut until = asked + ttl;
         if now() + ttl / 2 > until {
             // It has waited for so long that it cannot tell when the lease began.

@@ -120,18 +120,19 @@ async fn clients_that_are_frozen_lose_their_leases_and_the_others_go_on() {
     assert!(clients.iter().all(|client| summary.of(client.number) > 1), "all of them go on: {summary:?}");
 }
 
-/// Agents come and go; clients of those that stay do not notice.
+/// Agents come and go; clients of those that stay do not notice. One of the three that vote is among those that go: when
+/// two of them have gone, the others wait until they are back, or replaced after a minute.
 #[tokio::test]
 async fn agents_that_leave_take_nothing_with_them() {
     let mut world = World::new(3, NEVER, A_MOMENT);
     let mut agents = world.cluster(5).await;
-    let staying = [1, 3];
+    let staying = [1, 2];
     let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[staying[n % 2]], ON_AND_ON, n % 3 > 0)).collect();
-    let going: Vec<_> = [4, 2, 0].map(|n| world.client(&agents[n], ON_AND_ON, true)).into_iter().collect();
+    let going: Vec<_> = [4, 3, 0].map(|n| world.client(&agents[n], ON_AND_ON, true)).into_iter().collect();
     world.more(50).await;
-    let join = [agents[3].address];
+    let join = [agents[1].address];
     let gone: Vec<u64> = going.iter().map(|client| client.number).collect();
-    for (index, mut leaver) in [4, 2, 0].into_iter().zip(going) {
+    for (index, mut leaver) in [4, 3, 0].into_iter().zip(going) {
         let mut agent = agents.remove(index);
         agent.process.signal(Signal::SIGTERM);
         assert_eq!(agent.process.ends().await.code(), Some(0), "agent {}", agent.process.number);
@@ -150,30 +151,27 @@ async fn agents_that_leave_take_nothing_with_them() {
     assert!(clients.iter().all(|client| summary.of(client.number) > 0), "{summary:?}");
 }
 
-/// Waits until each of these has come in some more or has given up with an error; returns how many gave up.
-async fn goes_on_or_gives_up(world: &World, clients: &mut [Process]) -> usize {
+/// Waits until each of these has come in some more.
+async fn go_on(world: &World, clients: &[Process]) {
     let before = world.tally();
-    let mut stalled = 0;
     for client in clients {
         let number = client.number;
-        stalled += until("an entry or an error", async || {
+        until("another entry", async || {
             let summary = world.tally();
-            let gave_up = summary.errors.iter().find(|(who, _)| *who == number);
-            if let Some((_, why)) = gave_up {
-                assert!(why.contains("stall") || why.contains("lost") || why.contains("cannot be reached"), "{why}");
-                return Some(1);
+            if let Some((_, why)) = summary.errors.iter().find(|(who, _)| *who == number) {
+                panic!("client {number} has given up: {why}");
             }
-            (summary.of(number) >= before.of(number) + 3).then_some(0)
+            (summary.of(number) >= before.of(number) + 3).then_some(())
         })
         .await;
     }
-    stalled
 }
 
-/// What a killed agent had is lost for now, but nobody waits for ever, and nobody comes in twice.
+/// What a killed agent had goes on to others when its session has ended, and nobody comes in twice.
 #[tokio::test]
-async fn an_agent_that_is_killed_costs_an_error_and_never_a_second_holder() {
+async fn an_agent_that_is_killed_costs_the_others_a_moment_and_never_a_second_holder() {
     let mut world = World::new(2, SHORT, A_MOMENT);
+    world.session = Some(SHORT);
     let mut agents = world.cluster(4).await;
     let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ON_AND_ON, n % 2 == 0)).collect();
     let mut orphans: Vec<_> = (0..2).map(|_| world.client(&agents[3], ON_AND_ON, true)).collect();
@@ -183,19 +181,20 @@ async fn an_agent_that_is_killed_costs_an_error_and_never_a_second_holder() {
     for orphan in &mut orphans {
         assert!(!orphan.ends().await.success(), "its clients are told");
     }
-    let stalled = goes_on_or_gives_up(&world, &mut clients).await;
+    go_on(&world, &clients).await;
     world.stop();
     for client in &mut clients {
         client.ends().await;
     }
     let summary = world.check();
-    println!("{} entries, {stalled} of 6 clients gave up: {:?}", summary.all(), summary.errors);
+    println!("{} entries, {:?}", summary.all(), summary.errors);
 }
 
 /// An agent that is frozen for longer than the leases, and goes on as if nothing had happened.
 #[tokio::test]
 async fn an_agent_that_is_frozen_is_no_second_holder_when_it_goes_on() {
     let mut world = World::new(2, SHORT, A_MOMENT);
+    world.session = Some(SHORT);
     let agents = world.cluster(4).await;
     let mut clients: Vec<_> = (0..6).map(|n| world.client(&agents[n % 3], ON_AND_ON, n % 2 == 0)).collect();
     let mut frozen: Vec<_> = (0..2).map(|n| world.client(&agents[3], ON_AND_ON, n == 0)).collect();
@@ -204,11 +203,11 @@ async fn an_agent_that_is_frozen_is_no_second_holder_when_it_goes_on() {
     let thaw = now() + 2 * SHORT.as_nanos() as u64;
     until("the end of its leases", async || (now() > thaw).then_some(())).await;
     agents[3].process.signal(Signal::SIGCONT);
-    let stalled = goes_on_or_gives_up(&world, &mut clients).await;
+    go_on(&world, &clients).await;
     world.stop();
     for client in clients.iter_mut().chain(&mut frozen) {
         client.ends().await;
     }
     let summary = world.check();
-    println!("{} entries, {stalled} of 6 clients gave up: {:?}", summary.all(), summary.errors);
+    println!("{} entries, {:?}", summary.all(), summary.errors);
 }

@@ -9,6 +9,7 @@ mod addresses;
 mod checker;
 mod client;
 mod crowd;
+mod custody;
 mod deaths;
 mod namespaces;
 mod strangers;

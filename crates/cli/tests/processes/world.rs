@@ -82,6 +82,8 @@ pub struct World {
     pub slots: u32,
     pub ttl: Duration,
     pub stay: Duration,
+    /// How long sessions stand, if not as long as usual.
+    pub session: Option<Duration>,
     clients: u64,
     agents: u64,
 }
@@ -120,7 +122,7 @@ impl World {
     pub fn new(slots: u32, ttl: Duration, stay: Duration) -> Self {
         let seed = std::env::var("PEERLOCK_SEED").map_or(1, |seed| seed.parse().expect("PEERLOCK_SEED is a number"));
         let dir = tempfile::Builder::new().prefix("peerlock-").tempdir().unwrap();
-        Self { dir, seed, rng: Rng::new(seed), slots, ttl, stay, clients: 0, agents: 0 }
+        Self { dir, seed, rng: Rng::new(seed), slots, ttl, stay, session: None, clients: 0, agents: 0 }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -134,19 +136,24 @@ impl World {
     /// A command that runs the agent; where it listens, whom it joins and with which secret.
     pub fn agent_command(&mut self, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
         self.agents += 1;
-        let socket = self.path(&format!("a{}.sock", self.agents));
+        self.command_of(self.agents, address, join, secret)
+    }
+
+    /// The command for the agent of this number, the first time or again.
+    fn command_of(&self, number: u64, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
+        let socket = self.path(&format!("a{number}.sock"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         command.arg("agent").arg("--listen").arg(address.to_string());
         for join in join {
             command.arg("--join").arg(join.to_string());
         }
         command.arg("--secret-file").arg(self.secret(secret));
-        command.arg("--data-dir").arg(self.path(&format!("a{}.data", self.agents)));
+        command.arg("--data-dir").arg(self.path(&format!("a{number}.data")));
         command.arg("--http").arg(&socket);
-        command
-            .stdin(Stdio::null())
-            .stdout(self.output("agent", self.agents))
-            .stderr(self.output("agent", self.agents));
+        if let Some(session) = self.session {
+            command.arg("--session").arg(format!("{}ms", session.as_millis()));
+        }
+        command.stdin(Stdio::null()).stdout(self.output("agent", number)).stderr(self.output("agent", number));
         (command, socket)
     }
 
@@ -184,7 +191,25 @@ impl World {
 
     /// Starts an agent by a command that is ready, and waits until it answers.
     pub async fn start_agent(&self, command: Command, socket: PathBuf) -> Agent {
-        let mut process = self.spawn(command);
+        self.answers((self.spawn(command), socket)).await
+    }
+
+    /// The agent with the same folder, started again as it was, but for whom it joins: its folder knows.
+    pub async fn restart(&self, agent: Agent) -> Agent {
+        self.answers(self.begin_again(agent)).await
+    }
+
+    /// The same, which may take a while to answer.
+    pub fn begin_again(&self, agent: Agent) -> (Process, PathBuf) {
+        let Agent { process, address, .. } = agent;
+        let number = process.number;
+        drop(process);
+        let (mut command, socket) = self.command_of(number, address, &[], "ours");
+        (Process { child: command.spawn().unwrap(), number }, socket)
+    }
+
+    /// Waits until an agent answers.
+    pub async fn answers(&self, (mut process, socket): (Process, PathBuf)) -> Agent {
         let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
         until("an agent that answers", async || {
             assert!(!process.has_ended(), "agent {} has ended", process.number);
@@ -192,7 +217,7 @@ impl World {
         })
         .await;
         let said = self.said(process.number);
-        let address = said.split("a peer me=").nth(1).and_then(|rest| rest.split("address=").nth(1));
+        let address = said.split("a peer me=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
         Agent { process, socket, address, talk }
     }

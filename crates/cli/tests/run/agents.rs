@@ -18,11 +18,11 @@ fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early(
         one.path("ended").display(),
         one.path("ready").display()
     );
-    let mut holder = one.run_on("--ttl 1h r", &script);
+    let mut holder = one.run("--ttl 1h r", &script);
     one.written("ready");
-    let mut local = one.run_on("r", "true");
+    let mut local = one.run("r", "true");
     local.waits_behind(0);
-    let mut waiter = two.run_on("r", &format!("cat {}", one.path("ended").display()));
+    let mut waiter = two.run("r", &format!("cat {}", one.path("ended").display()));
     waiter.waits_behind(1);
     first.send(Signal::SIGTERM);
     holder.ends_with(76);
@@ -30,7 +30,7 @@ fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early(
     assert_eq!(waiter.ends_with(0), "ended\n");
     first.ends_with(0);
     assert!(!one.socket().exists());
-    two.run_on("--try r", "true").ends_with(0);
+    two.run("--try r", "true").ends_with(0);
 }
 
 #[test]
@@ -39,14 +39,15 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     let (agent, address) = folder.agent("");
     let (code, _, said) = Running::start(&mut folder.peerlock("agent --listen 127.0.0.1:0")).ends();
     assert_eq!(code, 69, "{said}");
-    assert!(said.contains("--data-dir"), "{said}");
+    let process = format!("(process {})", agent.pid());
+    assert!(said.contains("--data-dir") && said.contains(&process), "{said}");
     let other = Folder::new();
     let options = format!("agent --listen {address} --http unix:{}", other.socket().display());
     let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
     // A second signal does not wait for anybody.
-    let mut holder = folder.run_on("--ttl 1h r", "trap '' TERM; while :; do sleep 0.01; done");
+    let mut holder = folder.run("--ttl 1h r", "trap '' TERM; while :; do sleep 0.01; done");
     holder.tells("granted");
     agent.send(Signal::SIGTERM);
     agent.line(|line| line.contains("leaving").then_some(()));
@@ -92,9 +93,9 @@ fn systemd_hears_when_it_is_ready_and_when_it_stops() {
 fn who_holds_who_waits_and_who_is_there_can_be_seen() {
     let folder = Folder::new();
     let (_agent, address) = folder.agent("");
-    let holder = folder.run_on("-n 1 r", "sleep 1000");
+    let holder = folder.run("-n 1 r", "sleep 1000");
     holder.tells("granted");
-    let waiter = folder.run_on("r", "true");
+    let waiter = folder.run("r", "true");
     waiter.waits_behind(0);
     let seen = eventually("holder and waiter", || {
         let seen = folder.show("r");
@@ -127,8 +128,8 @@ fn what_happens_can_be_watched() {
     let mut one = Running::start(&mut folder.peerlock("watch --json one"));
     // They may not listen yet.
     eventually("events", || {
-        folder.run_on("one", "true").ends_with(0);
-        folder.run_on("two", "true").ends_with(0);
+        folder.run("one", "true").ends_with(0);
+        folder.run("two", "true").ends_with(0);
         (one.printed().contains("\"released\"") && all.printed().contains("released after")).then_some(())
     });
     agent.send(Signal::SIGTERM);
@@ -143,13 +144,62 @@ fn what_happens_can_be_watched() {
 }
 
 #[test]
-fn without_an_agent_it_is_said_how_to_start_one() {
+fn where_the_agent_was_named_and_is_not_it_is_said_how_to_start_one() {
     let folder = Folder::new();
+    let nobody = folder.socket();
     for arguments in
         ["ls", "show r", "peers", "watch", "acquire --ttl 1s r", "renew --grant 1 r", "release --grant 1 r"]
     {
-        let (code, _, said) = Running::start(&mut folder.peerlock(arguments)).ends();
+        let (code, _, said) = Running::start(folder.peerlock(arguments).env("PEERLOCK_AGENT", &nobody)).ends();
         assert_eq!(code, 69, "{arguments}: {said}");
         assert!(said.contains("peerlock agent"), "{arguments}: {said}");
     }
+}
+
+/// It has nothing of whoever started it but its environment: no terminal, no pipe and no lock.
+#[test]
+fn an_agent_that_a_command_starts_is_on_its_own() {
+    let folder = Folder::new();
+    let lines = "exec 9>held; flock 9; exec \"$0\" ls";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", lines, env!("CARGO_BIN_EXE_peerlock")]).current_dir(folder.path(""));
+    shell.env("PEERLOCK_DATA_DIR", "data").env("PEERLOCK_RUNTIME_DIR", folder.path(""));
+    shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    // Its output ends although the agent runs, so it has none of it.
+    Running::start(&mut shell).ends_with(0);
+    let agent = folder.started().expect("an agent that a command has started");
+    let file = std::fs::File::open(folder.path("held")).unwrap();
+    assert!(nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok(), "the lock is free");
+    assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
+    // Killed, its socket is still there: the next command starts another one.
+    nix::sys::signal::kill(agent, Signal::SIGKILL).unwrap();
+    folder.run("r", "true").ends_with(0);
+    assert_ne!(folder.started(), Some(agent));
+}
+
+#[test]
+fn an_agent_that_nobody_needs_ends_by_itself() {
+    let folder = Folder::new();
+    let socket = folder.socket();
+    let options = format!("agent --idle 400ms --listen 127.0.0.1:0 --http unix:{}", socket.display());
+    let mut agent = Running::start(&mut folder.peerlock(&options));
+    agent.line(|line| line.contains("ready").then_some(()));
+    // Held by nobody's connection, for longer than it would stay for nobody.
+    let (code, _, said) = Running::start(&mut folder.peerlock("acquire --ttl 2s r")).ends();
+    assert_eq!(code, 0, "{said}");
+    let waiter = folder.run("r", "true");
+    waiter.tells("granted");
+    agent.ends_with(0);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn an_agent_that_cannot_be_started_says_why_itself() {
+    let folder = Folder::new();
+    folder.secret("in the open");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(folder.path("data/secret"), open).unwrap();
+    let (code, _, said) = folder.run("r", "true").ends();
+    assert_eq!(code, 66, "{said}");
+    assert!(said.contains("chmod 600") && said.contains("agent.log"), "{said}");
 }

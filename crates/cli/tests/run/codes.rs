@@ -19,7 +19,7 @@ fn the_commands_code_is_ours() {
 fn what_cannot_be_run_is_said_as_by_a_shell() {
     let folder = Folder::new();
     for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
-        let mut command = folder.peerlock("run --listen 127.0.0.1:0 --no-agent r --");
+        let mut command = folder.peerlock("run r --");
         let mut run = Running::start(command.arg(program));
         let (ended, _, said) = run.ends();
         assert_eq!(ended, code, "{said}");
@@ -46,7 +46,7 @@ fn the_command_knows_its_slot() {
 #[test]
 fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
     let folder = Folder::new();
-    let mut command = folder.peerlock("run --listen 127.0.0.1:0 --no-agent r -- cat");
+    let mut command = folder.peerlock("run r -- cat");
     let mut process = command.stdin(Stdio::piped()).spawn().unwrap();
     process.stdin.take().unwrap().write_all(b"one\ntwo").unwrap();
     let output = process.wait_with_output().unwrap();
@@ -67,9 +67,10 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("--ttl 10s --grace 5s r -- touch run", "cannot be kept"),
         ("--on-lost hope r -- touch run", "hope"),
         ("--agent /a/b r -- touch run", "cannot be used with"),
+        ("--join 127.0.0.1:1 r -- touch run", "cannot be used with"),
         ("-E 256 r -- touch run", "256"),
     ] {
-        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
+        let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));
         let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
@@ -88,7 +89,13 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
-    for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x"] {
+    // It would be alone without having said so.
+    for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
+        let (code, _, said) = Running::start(&mut folder.peerlock(&format!("run {option} r -- touch run"))).ends();
+        assert_eq!(code, 64, "{option}: {said}");
+        assert!(said.contains("--alone"), "{option}: {said}");
+    }
+    for option in ["--join 127.0.0.1:1", "--listen 127.0.0.1:0", "--secret-file x", "--alone"] {
         let mut command = folder.peerlock(&format!("run --agent /a/b {option} r -- true"));
         let (code, _, said) = Running::start(&mut command).ends();
         assert_eq!(code, 64, "{option}: {said}");
@@ -104,12 +111,12 @@ fn files_that_cannot_be_used_are_named() {
     std::fs::write(&secret, "0123456789abcdef0123456789abcdef\n").unwrap();
     for (mode, code, words) in [(0o644, 66, "chmod 600"), (0o600, 0, "")] {
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(mode)).unwrap();
-        let (ended, _, said) = folder.run(&format!("--secret-file {} r", secret.display()), "true").ends();
+        let (ended, _, said) = folder.peer(&format!("--alone --secret-file {} r", secret.display()), "true").ends();
         assert_eq!(ended, code, "{said}");
         assert!(said.contains(words), "{said}");
     }
-    let (code, _, said) = folder.run("--secret-file /no/such/file r", "true").ends();
+    let (code, _, said) = folder.peer("--alone --secret-file /no/such/file r", "true").ends();
     assert_eq!(code, 66, "{said}");
-    let (code, _, said) = folder.run("--data-dir /proc/no/such r", "true").ends();
+    let (code, _, said) = folder.peer("--alone --data-dir /proc/no/such r", "true").ends();
     assert_eq!(code, 73, "{said}");
 }

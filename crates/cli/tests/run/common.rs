@@ -18,19 +18,35 @@ impl Folder {
     pub fn peerlock(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         command.args(arguments.split_whitespace()).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-        command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_AGENT", self.socket());
+        command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_RUNTIME_DIR", self.path(""));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     /// A run that is a peer itself, and tells what happens.
-    pub fn run(&self, options: &str, script: &str) -> Running {
-        self.run_on(&format!("--listen 127.0.0.1:0 --no-agent {options}"), script)
+    pub fn peer(&self, options: &str, script: &str) -> Running {
+        self.run(&format!("--listen 127.0.0.1:0 --no-agent {options}"), script)
     }
 
-    /// A run through the agent of this folder.
-    pub fn run_on(&self, options: &str, script: &str) -> Running {
+    /// A run through the agent of this folder, which it starts if there is none.
+    pub fn run(&self, options: &str, script: &str) -> Running {
         Running::start(self.peerlock(&format!("run --json {options}")).args(["--", "sh", "-c", script]))
+    }
+
+    /// A secret in its data folder.
+    pub fn secret(&self, name: &str) {
+        use std::io::Write as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        fs::create_dir_all(self.path("data")).unwrap();
+        let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(self.path("data/secret"));
+        file.as_mut().unwrap().write_all(format!("the secret named {name} of this test\n").as_bytes()).unwrap();
+    }
+
+    /// The process of the agent that a command has started, if one has.
+    pub fn started(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.path("data/agent.lock")).ok()?;
+        let (pid, rest) = text.split_once('\n')?;
+        rest.starts_with("ends by itself").then(|| Pid::from_raw(pid.parse().unwrap()))
     }
 
     /// Where the agent of this folder has its socket.
@@ -58,6 +74,15 @@ impl Folder {
     /// What a command has written into a file, when it ends with a line.
     pub fn written(&self, name: &str) -> String {
         line(&self.path(name))
+    }
+}
+
+/// What a command has started ends with the test.
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Some(agent) = self.started() {
+            let _gone = kill(agent, Signal::SIGKILL);
+        }
     }
 }
 

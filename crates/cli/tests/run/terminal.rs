@@ -13,7 +13,7 @@ use crate::common::{Folder, Running, eventually};
 fn on_a_terminal(folder: &Folder, options: &str) -> (Running, Arc<Mutex<String>>) {
     let size = Winsize { ws_row: 25, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(Some(&size), None).unwrap();
-    let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --no-agent {options}"));
+    let mut command = folder.peerlock(&format!("run {options}"));
     command.stderr(Stdio::from(pty.slave)).env("TERM", "xterm").args(["--", "sh", "-c", "echo started >&2"]);
     let run = Running::start(&mut command);
     drop(command); // With its copy of the terminal.
@@ -45,13 +45,13 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
     });
     let (before, _) = screen.split_once("started").unwrap();
     assert!(before.ends_with("\r\u{1b}[2K") || before.ends_with("\u{1b}[K") || before.ends_with('\r'), "{before:?}");
-    assert!(!screen.contains("alone"), "it has joined the first: {screen:?}");
+    assert!(!screen.contains("agent"), "the first has started it: {screen:?}");
 }
 
 #[test]
 fn who_is_alone_is_told_how_others_join() {
     let folder = Folder::new();
-    let (mut run, screen) = on_a_terminal(&folder, "backup");
+    let (mut run, screen) = on_a_terminal(&folder, "--listen 127.0.0.1:0 --alone backup");
     run.ends_with(0);
     let screen = eventually("an invitation", || {
         let screen = screen.lock().unwrap();
@@ -59,4 +59,17 @@ fn who_is_alone_is_told_how_others_join() {
     });
     assert!(screen.contains("peerlock run --join 127.0.0.1:") && screen.contains(" backup -- "), "{screen:?}");
     assert!(!screen.contains("waiting"), "{screen:?}");
+}
+
+#[test]
+fn who_starts_the_agent_is_told_so_in_one_line() {
+    let folder = Folder::new();
+    let (mut run, screen) = on_a_terminal(&folder, "backup");
+    run.ends_with(0);
+    let screen = eventually("the command", || {
+        let screen = screen.lock().unwrap();
+        screen.contains("started\r\n").then(|| screen.clone())
+    });
+    let lines: Vec<&str> = screen.lines().filter(|line| line.contains("started an agent")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("agent.log"), "{screen:?}");
 }

@@ -1,4 +1,4 @@
-//! Runs that are peers themselves take turns.
+//! Runs take turns: through an agent that the first of them starts, and as peers themselves.
 
 use nix::sys::signal::Signal;
 
@@ -16,14 +16,14 @@ fn let_go(folder: &Folder, file: &str) {
 #[test]
 fn a_second_run_waits_its_turn() {
     let folder = Folder::new();
-    let mut first = folder.run("r", &until(&folder, "go"));
+    let mut first = folder.peer("--alone r", &until(&folder, "go"));
     let address = first.tells("listening").as_str().unwrap().to_owned();
     first.tells("granted");
     let other = Folder::new(); // Another machine, with the same secret.
     let secret = folder.path("data/secret").display().to_string();
-    let mut second = other.run(&format!("--secret-file {secret} --join {address} r"), "echo second");
+    let mut second = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo second");
     second.waits_behind(0);
-    let mut third = other.run(&format!("--secret-file {secret} --join {address} r"), "echo third");
+    let mut third = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo third");
     third.waits_behind(1);
     let_go(&folder, "go");
     first.ends_with(0);
@@ -33,11 +33,11 @@ fn a_second_run_waits_its_turn() {
     assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
 }
 
-/// Without a word about whom to join: else each would have a cluster of its own, and all would run at once.
+/// All at once, and no agent is there: one of them starts it, and the others find it.
 #[test]
 fn runs_on_one_machine_find_each_other() {
     let folder = Folder::new();
-    let mut runs: Vec<Running> = (0..4).map(|_| folder.run("r", &until(&folder, "go"))).collect();
+    let mut runs: Vec<Running> = (0..8).map(|_| folder.run("r", &until(&folder, "go"))).collect();
     let waiting = |run: &Running| {
         run.line(|line| {
             let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
@@ -101,8 +101,9 @@ fn a_signal_while_waiting_withdraws() {
     }
     // What was ignored stays ignored: `nohup peerlock run …`.
     let mut command = std::process::Command::new("sh");
-    let run = "trap '' HUP; exec \"$0\" run --json --listen 127.0.0.1:0 --no-agent r -- echo run";
+    let run = "trap '' HUP; exec \"$0\" run --json r -- echo run";
     command.args(["-c", run, env!("CARGO_BIN_EXE_peerlock")]).env("PEERLOCK_DATA_DIR", folder.path("data"));
+    command.env("PEERLOCK_RUNTIME_DIR", folder.path(""));
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let mut run = Running::start(&mut command);
     run.waits_behind(0);
@@ -125,11 +126,16 @@ fn a_signal_while_running_is_the_commands() {
 #[test]
 fn who_finds_nobody_to_join_says_what_to_check() {
     let folder = Folder::new();
-    let (code, _, said) = folder.run("--join 127.0.0.1:1 r", "true").ends();
+    // A cluster is joined with its own secret, and not with one that nobody else has.
+    let (code, _, said) = folder.peer("--join 127.0.0.1:1 r", "true").ends();
+    assert_eq!(code, 66, "{said}");
+    assert!(said.contains("data/secret") && !folder.path("data/secret").exists(), "{said}");
+    folder.secret("another");
+    let (code, _, said) = folder.peer("--join 127.0.0.1:1 r", "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("127.0.0.1:1") && said.contains("secret file"), "{said}");
 
-    let (code, _, said) = folder.run("--join no-such-name.invalid r", "true").ends();
+    let (code, _, said) = folder.peer("--join no-such-name.invalid r", "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("no-such-name.invalid"), "{said}");
 }
@@ -137,10 +143,11 @@ fn who_finds_nobody_to_join_says_what_to_check() {
 #[test]
 fn a_stranger_is_told_that_the_secrets_differ() {
     let folder = Folder::new();
-    let first = folder.run("r", "sleep 1000");
+    let first = folder.peer("--alone r", "sleep 1000");
     let address = first.tells("listening").as_str().unwrap().to_owned();
     let stranger = Folder::new();
-    let (code, _, said) = stranger.run(&format!("--join {address} r"), "true").ends();
+    stranger.secret("another");
+    let (code, _, said) = stranger.peer(&format!("--join {address} r"), "true").ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains("secrets differ"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use peerlock_service::{Error, Request};
 use tokio::time::{sleep, timeout};
 
-use crate::world::{Cluster, Log, id};
+use crate::world::{Cluster, Log};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,10 +59,10 @@ async fn those_who_wait_keep_their_places_when_the_holder_leaves() {
 /// An agent that is told to stop: its clients need time to stop, and nobody comes in meanwhile.
 #[tokio::test(start_paused = true)]
 async fn who_drains_first_lets_nobody_in_beside_those_who_are_inside() {
-    let cluster = Cluster::of(2, 24).await;
+    let cluster = Cluster::of(3, 24).await;
     let leaving = cluster.peer(1);
     let held = leaving.acquire("r").await.unwrap();
-    let detached = leaving.acquire(Request::new("detached").ttl(10 * SECOND)).await.unwrap();
+    let detached = leaving.acquire_detached(Request::new("detached").ttl(3600 * SECOND)).await.unwrap();
     detached.detach();
     let waiting = tokio::spawn(leaving.acquire("r"));
     let other = cluster.peer(2).clone();
@@ -70,15 +70,17 @@ async fn who_drains_first_lets_nobody_in_beside_those_who_are_inside() {
     assert!(timeout(SECOND, &mut others).await.is_err(), "it waits");
 
     let mut drained = Box::pin(leaving.drain());
-    assert!(timeout(SECOND, &mut drained).await.is_err(), "two are inside");
+    assert!(timeout(SECOND, &mut drained).await.is_err(), "one is inside");
     assert!(held.is_lost());
     assert_eq!(waiting.await.unwrap().unwrap_err(), Error::Stopped);
     assert_eq!(leaving.acquire("r").await.unwrap_err(), Error::Stopped);
     assert!(timeout(SECOND, &mut others).await.is_err(), "nobody comes in while the holder stops");
     assert_eq!(held.release().await, Err(Error::Lost));
     drop(timeout(SECOND, others).await.expect("the slot is free"));
-    timeout(10 * SECOND, drained).await.expect("the lease of the other ends");
+    timeout(SECOND, drained).await.expect("the other is in the register, and is not waited for");
     leaving.leave().await;
+    let error = cluster.peer(2).acquire(Request::new("detached").try_only()).await.unwrap_err();
+    assert!(matches!(error, Error::NotAcquired { .. }), "it outlives its peer: {error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -86,21 +88,22 @@ async fn the_first_ones_leave_one_after_the_other() {
     let mut cluster = Cluster::of(5, 23).await;
     let log = Log::new(1);
     for number in 1..=4 {
-        let grant = timeout(SECOND, cluster.peer(number).acquire("r")).await.expect("at once").unwrap();
+        let grant = timeout(5 * SECOND, cluster.peer(number).acquire("r")).await.expect("soon").unwrap();
         log.enter(number, &grant);
         log.leave(&grant);
         drop(grant);
         cluster.peers.remove(&number).unwrap().leave().await;
+        // If it was a voter, another one takes its place before the next one goes.
+        sleep(90 * SECOND).await;
         let newcomer = 10 + number;
         cluster.start(newcomer, 5).await.unwrap();
-        let grant = timeout(SECOND, cluster.peer(newcomer).acquire("r")).await.expect("at once").unwrap();
+        let grant = timeout(5 * SECOND, cluster.peer(newcomer).acquire("r")).await.expect("soon").unwrap();
         log.enter(newcomer, &grant);
         log.leave(&grant);
     }
-    assert!(cluster.peer(5).peers().await.unwrap().iter().all(|peer| peer.up && peer.peer >= id(5)));
 }
 
-/// A host that comes back is another member: nothing that it had in its former life comes back with it.
+/// A host that comes back has another session: nothing that it had in its former life comes back with it.
 #[tokio::test(start_paused = true)]
 async fn who_founded_and_left_comes_back_without_a_second_set_of_slots() {
     let mut cluster = Cluster::of(3, 24).await;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod asleep;
 mod basics;
 mod clients;
 mod inspect;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use peerlock_base::Rng;
 use peerlock_service::memory::{Endpoint, Network};
 use peerlock_service::transport::{Event, Transport};
-use peerlock_service::{PeerId, Request, Service};
+use peerlock_service::{Clock, PeerId, Request, Service};
 use tokio::time::timeout;
 
 use super::world::{Cluster, id};
@@ -106,7 +106,7 @@ async fn a_member_that_talks_nonsense_brings_nobody_down() {
         let one_in = [2, 5, 20][seed as usize % 3];
         let endpoint = cluster.network.endpoint(id(9));
         let spoiling = Spoiling { endpoint, rng: Rng::new(seed), one_in, earlier: Vec::new() };
-        let builder = Service::builder().process_number(seed).join(Network::address(id(1)));
+        let builder = Service::builder().clock(Clock::pausable()).process_number(seed).join(Network::address(id(1)));
         // It may not even come to join.
         let rogue = timeout(Duration::from_secs(20), builder.start(spoiling)).await;
         let services = cluster.peers.values().cloned().chain(rogue.into_iter().flatten());

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use peerlock_service::memory::Network;
-use peerlock_service::{Error, Grant, PeerId, Service};
+use peerlock_service::{Clock, Error, Grant, PeerId, PeerView, Service, Voter};
 
 /// A network and the peers on it, numbered from 1.
 pub struct Cluster {
     pub network: Network,
     pub peers: BTreeMap<u64, Service>,
+    /// The clock of each, which can be put to sleep.
+    pub clocks: BTreeMap<u64, Clock>,
     /// How many processes there have been.
     started: u64,
 }
@@ -26,22 +28,39 @@ impl Cluster {
         let seed = seed + 1000 * other;
         let network = Network::new(seed);
         network.delay(Duration::from_micros(50), Duration::from_millis(2));
-        let mut cluster = Self { network, peers: BTreeMap::new(), started: 1000 * seed };
+        let mut cluster = Self { network, peers: BTreeMap::new(), clocks: BTreeMap::new(), started: 1000 * seed };
         for number in 1..=peers {
             cluster.start(number, 1).await.expect("it starts");
         }
         cluster.settle().await;
+        cluster.voters([1, 3][usize::from(peers > 2)]).await;
         cluster
     }
 
     /// Starts a peer that joins through another.
     pub async fn start(&mut self, number: u64, via: u64) -> Result<(), Error> {
         self.started += 1;
-        let builder = Service::builder().process_number(self.started);
+        let clock = Clock::pausable();
+        self.clocks.insert(number, clock.clone());
+        let builder = Service::builder().process_number(self.started).clock(clock).votes_from_memory();
         let builder = if number == via { builder } else { builder.join(Network::address(id(via))) };
         let service = builder.start(self.network.endpoint(id(number))).await?;
         self.peers.insert(number, service);
         Ok(())
+    }
+
+    /// Waits until so many vote that one may die.
+    pub async fn voters(&self, many: usize) {
+        for _ in 0..600 {
+            let Some(peer) = self.peers.values().next() else { break };
+            let cluster = peer.cluster().await.expect("it runs");
+            let votes = |peer: &&PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+            if cluster.peers.iter().filter(votes).count() == many {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("there are not {many} voters");
     }
 
     /// Waits until everybody knows everybody.

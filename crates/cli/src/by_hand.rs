@@ -1,0 +1,162 @@
+//! `peerlock voters`, `resize` and `recover`: what an operator decides.
+
+use std::io::{IsTerminal as _, Write as _, stderr, stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use peerlock::{PeerId, PeerView, StartError, Voter, places, store};
+use peerlock_http::Done;
+use peerlock_register::{Versions, recover as recovered};
+use serde_json::json;
+
+use crate::client::{AgentArgs, print};
+use crate::folder::{DataFolder, Occupant};
+use crate::look::table;
+use crate::{Error, Result};
+
+/// See which hosts vote on the cluster's register, or say which
+///
+/// One, three or five hosts with a data folder keep what the cluster must not forget. The cluster chooses them itself,
+/// unless somebody does.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  peerlock voters
+  peerlock voters --set db1,db2,db3                      by name, or by number if names are not unique
+  peerlock voters --auto")]
+pub struct Voters {
+    /// These hosts vote from now on, and nobody else
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with = "auto")]
+    set: Vec<String>,
+    /// The cluster chooses again
+    #[arg(long)]
+    auto: bool,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Give a resource another number of slots, also while it is in use
+///
+/// Slots that are too many go when they are left: nobody who is inside is stopped.
+#[derive(Args)]
+pub struct Resize {
+    /// The resource
+    name: String,
+    /// How many may be inside at a time from now on
+    slots: u32,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+/// Go on after the loss of a majority of the voters, from what this machine's folder knows
+///
+/// For when a majority of the voters will never come back; otherwise bring them back. Run it on one of those that are
+/// left, with its agent stopped, and only on that one.
+#[derive(Args)]
+pub struct Recover {
+    /// The folder of the agent [default: as for `agent`]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+pub async fn voters(options: &Voters) -> Result<ExitCode> {
+    let client = options.agent.agent().await?;
+    if options.auto || !options.set.is_empty() {
+        let known = client.cluster().await?.peers;
+        let hosts = options.set.iter().map(|host| find(&known, host)).collect::<Result<Vec<_>>>()?;
+        client.seats((!options.auto).then_some(hosts)).await?;
+        if options.json {
+            print(&(json!(Done {}).to_string() + "\n"))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cluster = client.cluster().await?;
+    if options.json {
+        print(&(json!(cluster).to_string() + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |peer: &PeerView| {
+        let part = if peer.keeps { part(peer.voter) } else { "never: it has no data folder" };
+        [peer.name.clone(), peer.peer.to_string(), peer.address.clone(), part.to_owned()]
+    };
+    let head = format!("cluster {}\n", cluster.cluster);
+    print(&(head + &table(["host", "number", "address", "votes"], cluster.peers.iter().map(row).collect())))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A host's part in keeping the register, for people.
+pub fn part(voter: Voter) -> &'static str {
+    match voter {
+        Voter::No => "no",
+        Voter::Learns => "learns",
+        Voter::Votes => "yes",
+        Voter::Leads => "leads",
+    }
+}
+
+/// A host by its name, its number or its address.
+fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
+    let is_it = |peer: &&PeerView| peer.name == host || peer.peer.to_string() == host || peer.address == host;
+    let mut found = known.iter().filter(is_it);
+    match (found.next(), found.next()) {
+        (Some(peer), None) => Ok(peer.peer),
+        (Some(_), Some(_)) => Err(Error::Usage(format!("several hosts are called {host}: give the number of one"))),
+        (None, _) => Err(Error::Usage(format!("no member is called {host}: `peerlock peers` lists them"))),
+    }
+}
+
+pub async fn resize(options: &Resize) -> Result<ExitCode> {
+    options.agent.agent().await?.resize(&options.name, options.slots).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub async fn recover(options: &Recover) -> Result<ExitCode> {
+    let folder = match &options.data_dir {
+        Some(folder) => folder.clone(),
+        None => places::data_dir().map_err(StartError::from)?,
+    };
+    let path = folder.join("register");
+    let file = |source| Error::File { path: path.clone(), source };
+    let bytes = std::fs::read(&path).map_err(file)?;
+    let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket: PathBuf::new() };
+    let _only_one = DataFolder::take(&folder, Duration::ZERO, &me).await?;
+    let damaged = |why: peerlock_register::file::Damage| file(std::io::Error::other(why.to_string()));
+    let recovered = recovered(&bytes, Versions::OURS).map_err(damaged)?;
+    let (term, index) = recovered.last;
+    let risk = format!(
+        "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\
+         - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
+         - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
+         - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others now.\n\
+         - The cluster has another id from now on ({}). Old voters that come back are refused.\n",
+        folder.display(),
+        recovered.cluster
+    );
+    if !options.yes && !agreed(&risk)? {
+        return Err(Error::Usage("nothing was changed. Give --yes, or answer with yes".into()));
+    }
+    store::replace(&folder, recovered.file, recovered.cluster).map_err(StartError::from)?;
+    print("Recovered. Start the agent of this folder; the others follow when they meet it.\n")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a person, if there is one.
+fn agreed(risk: &str) -> Result<bool> {
+    let mut out = stderr();
+    out.write_all(risk.as_bytes())?;
+    if !stdin().is_terminal() {
+        return Ok(false);
+    }
+    out.write_all(b"Go on? Type yes: ")?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(answer.trim() == "yes")
+}

@@ -1,0 +1,135 @@
+//! An agent's data folder: one agent at a time, which says in it who it is.
+//!
+//! ```text
+//! agent.lock   locked by the agent that runs: its process, its socket, and whether it ends by itself
+//! agent.log    what an agent says that a command has started
+//! identity     who it is to the others
+//! secret       what the members of its cluster have in common
+//! ```
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use tokio::time::sleep;
+
+use crate::{Error, Result};
+
+/// How often we look whether the agent before us has gone.
+const LOOK: Duration = Duration::from_millis(20);
+/// A log that is longer than this begins anew.
+const LONGEST_LOG: u64 = 1 << 20;
+
+/// A data folder that is ours until it is dropped.
+pub struct DataFolder {
+    _lock: Flock<File>,
+}
+
+/// What an agent says of itself to those who find its folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its process.
+    pub pid: u32,
+    /// It was started by a command, and ends when nobody needs it any more.
+    pub ends_by_itself: bool,
+    /// Where its clients come in.
+    pub socket: PathBuf,
+}
+
+impl DataFolder {
+    /// Takes the folder, and makes it if there is none. An agent that is in it has so long to go: two with one identity
+    /// would push each other out.
+    pub async fn take(path: &Path, patience: Duration, me: &Occupant) -> Result<Self> {
+        let unusable = |source| Error::Folder { path: path.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let mut file = open(path).map_err(unusable)?;
+        let since = Instant::now();
+        let mut lock = loop {
+            file = match lock(file) {
+                Ok(lock) => break lock,
+                Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < patience => file,
+                Err((_, Errno::EWOULDBLOCK)) => {
+                    let pid = last(path).map(|other| other.pid);
+                    return Err(Error::SecondAgent { path: path.to_owned(), pid });
+                }
+                Err((_, error)) => return Err(unusable(error.into())),
+            };
+            sleep(LOOK).await;
+        };
+        lock.set_len(0).and_then(|()| lock.rewind()).map_err(unusable)?;
+        lock.write_all(me.to_text().as_bytes()).map_err(unusable)?;
+        Ok(Self { _lock: lock })
+    }
+}
+
+impl Occupant {
+    fn to_text(&self) -> String {
+        let stays = if self.ends_by_itself { "ends by itself" } else { "stays" };
+        format!("{}\n{stays}\n{}\n", self.pid, self.socket.display())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let pid = lines.next()?.parse().ok()?;
+        Some(Self { pid, ends_by_itself: lines.next()? == "ends by itself", socket: lines.next()?.into() })
+    }
+}
+
+/// The last agent of a folder, whether it runs or not.
+pub fn last(path: &Path) -> Option<Occupant> {
+    let mut text = String::new();
+    File::open(path.join("agent.lock")).ok()?.read_to_string(&mut text).ok()?;
+    Occupant::parse(&text)
+}
+
+/// Whether an agent runs with this folder.
+pub fn is_taken(path: &Path) -> bool {
+    File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
+}
+
+/// Where an agent that nobody watches writes what it has to say.
+pub fn log(path: &Path) -> io::Result<(File, PathBuf)> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let log = path.join("agent.log");
+    if fs::metadata(&log).is_ok_and(|log| log.len() > LONGEST_LOG) {
+        fs::rename(&log, path.join("agent.log.old"))?;
+    }
+    Ok((File::options().append(true).create(true).open(&log)?, log))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path.join("agent.lock"))
+}
+
+/// Locks a file unless somebody else has.
+pub fn lock(file: File) -> std::result::Result<Flock<File>, (File, Errno)> {
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_has_one_agent_at_a_time_and_tells_which() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let first = Occupant { pid: 7, ends_by_itself: true, socket: "/run/a b/agent.sock".into() };
+        assert!(last(&path).is_none() && !is_taken(&path));
+        let taken = DataFolder::take(&path, Duration::ZERO, &first).await.unwrap();
+        assert!(last(&path) == Some(first.clone()) && is_taken(&path));
+        let second = Occupant { pid: 8, ends_by_itself: false, socket: "x".into() };
+        let error = DataFolder::take(&path, Duration::ZERO, &second).await.err().unwrap().to_string();
+        assert!(error.contains("(process 7)"), "{error}");
+        assert_eq!(last(&path), Some(first), "who was refused has changed nothing");
+        // Who has time waits for the first to go.
+        let waits = DataFolder::take(&path, Duration::from_secs(60), &second);
+        let (second_has_it, ()) = tokio::join!(waits, async { drop(taken) });
+        assert!(second_has_it.is_ok() && last(&path) == Some(second));
+    }
+}

@@ -1,0 +1,156 @@
+//! Everything on a host is a client of its agent: whoever finds none starts it.
+//!
+//! ```text
+//!   command A    no agent ── lock ── no agent ── start it ── it answers ── unlock ── connect
+//!   command B    no agent ── waits for the lock ─────────────────────────── it answers ── connect
+//! ```
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf, absolute};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::Flock;
+use nix::unistd::geteuid;
+use peerlock::{Endpoint, StartError, places};
+use tokio::time::sleep;
+
+use crate::error::exit;
+use crate::say::say;
+use crate::{Error, Result, folder};
+
+/// How long an agent stays that a command has started, when nobody needs it any more.
+pub const IDLE: &str = "10m";
+/// How often we look whether it answers.
+const LOOK: Duration = Duration::from_millis(5);
+/// Longer than an agent takes to start that has to wait for another to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The agent of this user on this machine, which is started if there is none.
+pub async fn agent() -> Result<Endpoint> {
+    let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
+    let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    let running = || running(&socket, &data_dir);
+    if let Some(agent) = running() {
+        return Ok(agent);
+    }
+    if let Some(system) = system_agent(&data_dir) {
+        return system;
+    }
+    let since = Instant::now();
+    let _turn = loop {
+        match turn(&socket) {
+            Ok(Some(turn)) => break turn,
+            Ok(None) if since.elapsed() < PATIENCE => sleep(LOOK).await,
+            Ok(None) => return Err(mute(&data_dir)),
+            Err(source) => return Err(Error::Folder { path: socket.clone(), source }),
+        }
+        if let Some(agent) = running() {
+            return Ok(agent);
+        }
+    };
+    // Whoever had the turn before us may have started it.
+    match running() {
+        Some(agent) => Ok(agent),
+        None => start(&data_dir, &socket, running).await,
+    }
+}
+
+/// Whoever answers at the usual place, or wherever the agent says that it is.
+fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
+    let answers = |socket: &Path| UnixStream::connect(socket).is_ok();
+    if answers(socket) {
+        return Some(Endpoint::Unix(socket.to_owned()));
+    }
+    let told = folder::last(data_dir)?.socket;
+    (folder::is_taken(data_dir) && answers(&told)).then_some(Endpoint::Unix(told))
+}
+
+/// The machine's own agent, for users who never had one of their own. If they may not use it, they hear so: an agent of
+/// their own would be a cluster of its own, and exclude nobody.
+fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
+    let socket = Path::new(places::SYSTEM_SOCKET);
+    if geteuid().is_root() || folder::last(data_dir).is_some() {
+        return None;
+    }
+    let endpoint = Endpoint::Unix(socket.to_owned());
+    match UnixStream::connect(socket) {
+        Ok(_) => Some(Ok(endpoint)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            let why = format!("{error}; it is this machine's agent, which another user runs");
+            Some(Err(peerlock::Error::NoAgent { endpoint: endpoint.to_string(), why }.into()))
+        }
+        Err(_) => None,
+    }
+}
+
+/// The right to start the agent, if nobody else has it. The lock lies beside the socket.
+fn turn(socket: &Path) -> std::io::Result<Option<Flock<File>>> {
+    let folder = socket.parent().unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    match folder::lock(File::create(folder.join("starting.lock"))?) {
+        Ok(lock) => Ok(Some(lock)),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+/// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
+async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endpoint>) -> Result<Endpoint> {
+    let last = folder::last(data_dir);
+    let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
+    if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !folder::is_taken(data_dir) {
+        return Err(Error::AgentStopped { folder: data_dir.to_owned() });
+    }
+    let unusable = |source| Error::Folder { path: data_dir.to_owned(), source };
+    let (log, log_path) = folder::log(data_dir).map_err(unusable)?;
+    let said_before = log.metadata().map_err(unusable)?.len();
+    // Not the path that we were called by: that may be another program by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("peerlock").args(["agent", "--idle", IDLE, "--detached", "--data-dir"]).arg(data_dir);
+    command.arg("--http").arg(format!("unix:{}", socket.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir(data_dir).env_remove("NOTIFY_SOCKET");
+    let mut process = command.spawn().map_err(Error::Start)?;
+    let since = Instant::now();
+    loop {
+        if let Some(agent) = running() {
+            if stderr().is_terminal() {
+                let log = log_path.display();
+                say(format_args!(
+                    "started an agent for this machine; it ends {IDLE} after its last client. Its log: {log}"
+                ));
+            }
+            return Ok(agent);
+        }
+        if let Some(status) = process.try_wait().map_err(Error::Start)? {
+            let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
+            return Err(Error::AgentFailed { said: last_words(&log_path, said_before), log: log_path, code });
+        }
+        if since.elapsed() > PATIENCE {
+            return Err(mute(data_dir));
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn mute(data_dir: &Path) -> Error {
+    Error::AgentMute { seconds: PATIENCE.as_secs(), log: data_dir.join("agent.log") }
+}
+
+/// What it said to a person before it ended, which is one sentence.
+fn last_words(log: &PathBuf, from: u64) -> String {
+    let read = || {
+        let mut file = fs::File::open(log)?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map(|_| text)
+    };
+    let text = read().unwrap_or_default();
+    let sentence = text.lines().rev().find_map(|line| line.strip_prefix("peerlock: "));
+    sentence.or_else(|| text.lines().last()).unwrap_or("it ended without a word").to_owned()
+}

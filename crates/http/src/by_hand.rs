@@ -1,0 +1,73 @@
+//! What an operator looks at and decides: the cluster, who votes, how many slots, and what is taken away.
+
+use axum::Json;
+use axum::extract::State;
+use peerlock_service::{Class, ClusterView, PeerId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::body::{Done, Slots, Voters, Whom};
+use crate::input::{Input, Named};
+use crate::{App, Failure};
+
+/// The routes of the cluster, and of what is done by hand.
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(cluster)).routes(routes!(voters)).routes(routes!(resize)).routes(routes!(expel))
+}
+
+/// The cluster as a voter knows it: its members, who votes and who has a session; as the agent does if none answers.
+#[utoipa::path(get, path = "/v1/cluster", responses((status = 200, body = ClusterView), (status = "default", body = Failure)))]
+async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
+    Ok(Json(app.service().cluster().await?))
+}
+
+/// Says which hosts vote, or leaves it to the cluster again. The change itself takes a moment.
+#[utoipa::path(
+    post,
+    path = "/v1/voters",
+    request_body(content = Voters),
+    responses((status = 200, body = Done), (status = "default", body = Failure))
+)]
+async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
+    let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
+    app.service().seats(hosts).await?;
+    Ok(Json(Done {}))
+}
+
+/// Gives a resource another number of slots. Those that are too many go when they are left.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/resize",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    request_body(content = Slots),
+    responses((status = 200, body = Done), (status = "default", body = Failure))
+)]
+async fn resize(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(Slots { slots }): Input<Slots>,
+) -> Result<Json<Done>, Failure> {
+    app.service().resize(name.as_str(), slots).await?;
+    Ok(Json(Done {}))
+}
+
+/// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still be
+/// inside.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/expel",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    request_body(content = Whom),
+    responses((status = 200, body = Done), (status = "default", body = Failure))
+)]
+async fn expel(State(app): State<App>, Named(name): Named, Input(whom): Input<Whom>) -> Result<Json<Done>, Failure> {
+    app.service().expel(name.as_str(), peer(&whom.peer)?).await?;
+    Ok(Json(Done {}))
+}
+
+/// The number of a host, as the API shows it.
+fn peer(text: &str) -> Result<PeerId, Failure> {
+    let bad =
+        || Failure::new(Class::BadRequest, format!("{text:?} is not the number of a host: GET /v1/peers has them"));
+    text.parse().map(PeerId::new).map_err(|_| bad())
+}

@@ -1,0 +1,248 @@
+//! What a peer keeps for the next process of its host.
+//!
+//! ```text
+//! cluster    the id of its cluster, then where each member listens, a line each
+//! register   the file of the voter that this host is, if it is one
+//! ```
+//!
+//! Nothing of this is written on the peer's own thread, which moves tokens: a disk may take longer than a lease.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use peerlock_node::{ClusterId, Write};
+use peerlock_register::disk::{Disk as _, DiskThread, FileDisk};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Where a peer keeps what the next process of its host has to know.
+pub struct Store {
+    place: Place,
+    stored: UnboundedReceiver<Stored>,
+}
+
+enum Place {
+    /// Nowhere: a peer that is a cluster of one, or a member that never votes.
+    Memory(UnboundedSender<Stored>),
+    Folder {
+        register: DiskThread,
+        cluster: mpsc::Sender<Line>,
+    },
+}
+
+/// What is done, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    Written(u64),
+    Belongs,
+}
+
+/// What the file `cluster` is to say.
+enum Line {
+    Belongs(ClusterId),
+    Members(Vec<String>),
+}
+
+/// What the processes before have left in a folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The cluster that this host belongs to.
+    pub cluster: Option<ClusterId>,
+    /// Where its members listen, as it was heard last.
+    pub members: Vec<String>,
+    /// The voter's file.
+    pub register: Option<Vec<u8>>,
+}
+
+/// What is in a folder cannot be used. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The system does not let us.
+    #[error("cannot use {path}: {source}. Make it readable and writable for this user")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file `cluster` does not begin with the id of a cluster.
+    #[error(
+        "{path} is damaged: its first line is not the id of a cluster. If another member runs, copy the first line of its \
+         file; it is the same on all hosts of a cluster"
+    )]
+    Cluster {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Store {
+    /// Keeps nothing, and says at once that it is kept.
+    pub fn memory() -> Self {
+        let (done, stored) = unbounded_channel();
+        Self { place: Place::Memory(done), stored }
+    }
+
+    /// Keeps everything in a folder. That no other process uses it is for the caller to see to. If the folder cannot be
+    /// written later on, the process ends with a sentence: what could not be kept is not promised.
+    ///
+    /// # Errors
+    /// See [`Unusable`].
+    pub fn folder(folder: &Path) -> Result<(Self, Known), Unusable> {
+        let (path, register) = (folder.join("cluster"), folder.join("register"));
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Unusable::Io { path, source }
+        };
+        let mut known = read(&path)?;
+        let mut disk = FileDisk::new(&register);
+        known.register = disk.load().map_err(io(&register))?;
+        let (done, stored) = unbounded_channel();
+        let written = done.clone();
+        let register = DiskThread::start(
+            disk,
+            move |number| _ = written.send(Stored::Written(number)),
+            peerlock_register::disk::Failure::end_process,
+        );
+        let register = register.map_err(io(folder))?;
+        let (cluster, lines) = mpsc::channel();
+        let (id, members) = (known.cluster, known.members.clone());
+        let keep = move || keep(&path, id, members, &lines, &done);
+        thread::Builder::new().name("cluster".into()).spawn(keep).map_err(io(folder))?;
+        Ok((Self { place: Place::Folder { register, cluster }, stored }, known))
+    }
+
+    pub(crate) fn write(&self, number: u64, write: Write) {
+        match &self.place {
+            Place::Memory(done) => _ = done.send(Stored::Written(number)),
+            Place::Folder { register, .. } => register.write(number, write),
+        }
+    }
+
+    pub(crate) fn belongs(&self, id: ClusterId) {
+        match &self.place {
+            Place::Memory(done) => _ = done.send(Stored::Belongs),
+            Place::Folder { cluster, .. } => _ = cluster.send(Line::Belongs(id)),
+        }
+    }
+
+    pub(crate) fn members(&self, addresses: Vec<String>) {
+        if let Place::Folder { cluster, .. } = &self.place {
+            _ = cluster.send(Line::Members(addresses));
+        }
+    }
+
+    /// The next that is done. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Stored> {
+        self.stored.recv().await
+    }
+
+    /// The same, if it is done by now.
+    pub(crate) fn try_next(&mut self) -> Option<Stored> {
+        self.stored.try_recv().ok()
+    }
+}
+
+/// Writes the file `cluster` whenever there is something new to say, until the peer has gone.
+fn keep(
+    path: &Path,
+    mut id: Option<ClusterId>,
+    mut members: Vec<String>,
+    lines: &mpsc::Receiver<Line>,
+    done: &UnboundedSender<Stored>,
+) {
+    while let Ok(line) = lines.recv() {
+        let is_new = match line {
+            Line::Belongs(cluster) => {
+                id = Some(cluster);
+                true
+            }
+            Line::Members(addresses) => {
+                members = addresses;
+                false
+            }
+        };
+        // Addresses before the id is known are not worth a file.
+        let Some(id) = id else { continue };
+        match write(path, id, &members) {
+            Ok(()) if is_new => _ = done.send(Stored::Belongs),
+            Ok(()) => {}
+            Err(error) if is_new => {
+                eprintln!(
+                    "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin another \
+                     one, so this process ends. Make room or replace the disk, and start it again",
+                    path.display()
+                );
+                std::process::exit(74) // EX_IOERR
+            }
+            // The addresses that it has are good enough.
+            Err(error) => tracing::warn!(path = %path.display(), %error, "the members' addresses could not be kept"),
+        }
+    }
+}
+
+/// All of it or nothing, and for good when it comes back.
+fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = File::create(&new)?;
+    let lines: String = members.iter().map(|address| format!("{address}\n")).collect();
+    file.write_all(format!("{id}\n{lines}").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn read(path: &Path) -> Result<Known, Unusable> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::default()),
+        Err(source) => return Err(Unusable::Io { path: path.to_owned(), source }),
+    };
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let id = lines.next().filter(|line| line.len() == 32).and_then(|line| u128::from_str_radix(line, 16).ok());
+    let cluster = id.map(ClusterId::new).ok_or_else(|| Unusable::Cluster { path: path.to_owned() })?;
+    Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), register: None })
+}
+
+/// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens in
+/// between is found out at the next start.
+///
+/// # Errors
+/// See [`Unusable`].
+pub fn replace(folder: &Path, register: Vec<u8>, id: ClusterId) -> Result<(), Unusable> {
+    let (path, cluster) = (folder.join("register"), folder.join("cluster"));
+    let known = read(&cluster)?;
+    let written = FileDisk::new(&path).write(&Write::Replace(register));
+    written.map_err(|source| Unusable::Io { path, source })?;
+    write(&cluster, id, &known.members).map_err(|source| Unusable::Io { path: cluster, source })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_kept_is_known_to_the_next_process() {
+        let folder = std::env::temp_dir().join(format!("peerlock-store-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (mut store, known) = Store::folder(&folder).unwrap();
+        assert_eq!(known, Known::default());
+        store.members(vec!["10.0.0.1:7400".into()]);
+        store.belongs(ClusterId::new(7));
+        assert_eq!(store.next().await, Some(Stored::Belongs));
+        store.members(vec!["10.0.0.1:7400".into(), "10.0.0.2:7400".into()]);
+        store.write(1, Write::Replace(vec![1, 2, 3]));
+        assert_eq!(store.next().await, Some(Stored::Written(1)));
+        store.belongs(ClusterId::new(7)); // Behind the addresses.
+        assert_eq!(store.next().await, Some(Stored::Belongs));
+        let (_, known) = Store::folder(&folder).unwrap();
+        let members = vec!["10.0.0.1:7400".to_owned(), "10.0.0.2:7400".to_owned()];
+        assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, register: Some(vec![1, 2, 3]) });
+        fs::write(folder.join("cluster"), "not an id\n").unwrap();
+        assert!(matches!(Store::folder(&folder), Err(Unusable::Cluster { .. })));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
