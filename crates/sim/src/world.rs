@@ -70,6 +70,12 @@ enum Event<A: Actor, E> {
     },
     /// What a client was last told of its end may have come.
     End(Ticket),
+    /// What happened to this peer while it was frozen, in this life.
+    Thawed {
+        peer: PeerId,
+        life: u32,
+        event: Box<Self>,
+    },
     Workload(E),
     /// The peer of this client crashes, if it still waits or is inside.
     CrashOf {
@@ -297,9 +303,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             return Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into());
         }
         if self.fate.can_freeze()
-            && let Some(at) = self.thaws_for(&event)
+            && let Some((peer, at)) = self.thaws_for(&event)
         {
-            self.queue.push(at, event);
+            let life = self.fate.life_of(peer);
+            self.queue.push(at, Event::Thawed { peer, life, event: Box::new(event) });
             return Ok(());
         }
         match event {
@@ -322,6 +329,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 self.step(peer, Input::Written)
             }
             Event::End(ticket) => self.end(ticket),
+            // What waited for a process that has crashed is lost with it.
+            Event::Thawed { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
+            Event::Thawed { event, .. } => self.happen(*event),
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
@@ -339,14 +349,14 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
-    /// When the peer of an event thaws, if it is frozen: whatever happens there happens then.
-    fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<Time> {
+    /// The peer of an event and when it thaws, if it is frozen: whatever happens there happens then.
+    fn thaws_for(&self, event: &Event<A, L::Event>) -> Option<(PeerId, Time)> {
         let peer = match event {
             Event::Arrive { to, .. } => *to,
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
             _ => return None,
         };
-        self.fate.thaws(self.now, peer)
+        self.fate.thaws(self.now, peer).map(|at| (peer, at))
     }
 
     fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {

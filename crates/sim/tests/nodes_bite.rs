@@ -27,44 +27,49 @@ fn plan_with(mistake: Mistake, seed: u64) -> Nodes {
     plan
 }
 
-/// What is wrong with this run, if it is.
-fn seen(mistake: Mistake, seed: u64) -> Option<(u64, String)> {
-    plan_with(mistake, seed).run().err().map(|failure| (seed, failure.violation.to_string()))
+/// What is wrong with this run, if it is what this mistake leads to.
+fn seen(mistake: Mistake, seed: u64, words: &[&str]) -> Option<(u64, String)> {
+    let what = plan_with(mistake, seed).run().err()?.violation.to_string();
+    words.iter().any(|word| what.contains(word)).then_some((seed, what))
 }
 
-/// Each mistake with a seed that shows it and a word of what is seen. A change of the code may change what a seed stands
-/// for: then the first one that shows it is looked for, and printed.
+/// Too many are inside.
+const TWO: &[&str] = &["is let in as number", "gives fencing number"];
+/// Somebody is forgotten.
+const STUCK: &[&str] = &["never served", "who was to be served", "who has waited since"];
+/// A node finds it itself.
+const ASSERTED: &[&str] = &["has panicked"];
+
+/// Each mistake with a seed that shows it and what is seen. A change of the code may change what a seed stands for: then
+/// the first one that shows it is looked for, and printed.
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 15] = [
-        (Mistake::Node(Sabotage::Resend), 0, &[]),
-        (Mistake::Node(Sabotage::Ack), 0, &[]),
-        (Mistake::Node(Sabotage::LeaseAlarm), 0, &[]),
-        (Mistake::Node(Sabotage::Release), 0, &[]),
-        (Mistake::Node(Sabotage::BeyondSession), 0, &[]),
-        (Mistake::Node(Sabotage::DetachedUntold), 0, &[]),
-        (Mistake::Node(Sabotage::Recount), 0, &[]),
-        (Mistake::Node(Sabotage::KeepsParts), 0, &[]),
-        (Mistake::Register(InRegister::ReplacesSession), 0, &[]),
-        (Mistake::Register(InRegister::AckBeforeDisk), 0, &[]),
-        (Mistake::Register(InRegister::TellsOnce), 0, &[]),
-        (Mistake::Register(InRegister::EndsAtOnce), 0, &[]),
-        (Mistake::Register(InRegister::CountsFromAnswer), 0, &[]),
-        (Mistake::Register(InRegister::NoLatch), 0, &[]),
-        (Mistake::Register(InRegister::YesWithoutRound), 0, &[]),
+    let table: [(Mistake, u64, &[&str]); 13] = [
+        (Mistake::Node(Sabotage::Resend), 4, STUCK),
+        (Mistake::Node(Sabotage::Ack), 5, STUCK),
+        (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
+        (Mistake::Node(Sabotage::Release), 0, STUCK),
+        (Mistake::Node(Sabotage::BeyondSession), 5, TWO),
+        (Mistake::Node(Sabotage::DetachedUntold), 48, TWO),
+        (Mistake::Node(Sabotage::KeepsParts), 1, ASSERTED),
+        (Mistake::Register(InRegister::ReplacesSession), 3, TWO),
+        (Mistake::Register(InRegister::AckBeforeDisk), 7, TWO),
+        (Mistake::Register(InRegister::TellsOnce), 156, STUCK),
+        (Mistake::Register(InRegister::EndsAtOnce), 3, TWO),
+        (Mistake::Register(InRegister::CountsFromAnswer), 1113, TWO),
+        (Mistake::Register(InRegister::NoLatch), 20, TWO),
     ];
     let mut unseen = Vec::new();
     for (mistake, named, words) in table {
         sabotage(if let Mistake::Node(mistake) = mistake { Some(mistake) } else { None });
-        let first = || (0..WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed));
-        let found = seen(mistake, named).or_else(first);
+        let first = || (0..WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed, words));
+        let found = seen(mistake, named, words).or_else(first);
         println!("{mistake:?}: {found:?}");
-        let is_right = |(_, what): &(u64, String)| words.is_empty() || words.iter().any(|word| what.contains(word));
-        if !found.as_ref().is_some_and(is_right) {
-            unseen.push((mistake, found));
+        if found.is_none() {
+            unseen.push(mistake);
         }
     }
     sabotage(None);
-    assert!(unseen.is_empty(), "not seen as they should be: {unseen:?}");
+    assert!(unseen.is_empty(), "nobody sees {unseen:?}");
 }

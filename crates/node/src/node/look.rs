@@ -152,6 +152,10 @@ impl Node {
         }
         let members: std::collections::BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
         self.membership.forget(|host| members.contains(&host), self.now, FORGET);
+        // Who is on its way in will be seen in a moment.
+        if self.membership.contacts.open().any(|(host, _)| !members.contains(&host)) {
+            self.look_soon();
+        }
         self.view = Some(view);
         self.answer_lookers();
     }

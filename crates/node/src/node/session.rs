@@ -342,6 +342,9 @@ impl Node {
 
     /// Detached grants of this host that are not known here were given by an earlier process.
     pub(super) fn on_grants(&mut self, page: register::Page) {
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+            return;
+        }
         let me = self.host();
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {

@@ -237,6 +237,10 @@ impl Whole {
             }
             node::Effect::Returned { ticket: id, note, .. } => {
                 let ticket = Ticket::new(note.parse().expect("it was written here"));
+                if self.visits.contains_key(&ticket) {
+                    // Its client never heard of it, and has asked again.
+                    return inputs.push(node::Input::Release { call: None, ticket: id });
+                }
                 self.tickets.insert(id, ticket);
                 self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
                 out.push(Effect::Note(Note::Returned(ticket)));

@@ -36,7 +36,7 @@ pub struct Visits {
 
 /// How long after the end the last clients come: all sessions and leases of before are over by then, and everybody has
 /// another session.
-const SETTLE: Span = Span::from_secs(20);
+const SETTLE: Span = Span::from_secs(15);
 /// The last clients come this long apart, so that there is no doubt in which order they ask.
 const APART: Span = Span::from_millis(1200);
 /// How long each of them stays: longer than that, so that a line forms.
@@ -199,7 +199,9 @@ impl Workload<Whole> for InVisits {
                 }
                 let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
                 let Some(&peer) = world.load.started.get(number) else { return Ok(()) };
-                if world.load.stopping.contains(&peer) || world.thaws(peer).is_some() {
+                // It takes its time, and has to be back before the last clients come.
+                let is_late = world.now() + OFF > Time::ZERO + end;
+                if is_late || world.load.stopping.contains(&peer) || world.thaws(peer).is_some() {
                     return Ok(());
                 }
                 world.load.stopping.push(peer);
@@ -302,6 +304,8 @@ impl Workload<Whole> for InVisits {
             Note::Left => {
                 world.crash(peer)?;
                 let off = world.load.rng.between(Span::ZERO, OFF);
+                // Whoever was told to stop before nothing went wrong any more needs most of the time that is left.
+                let off = if world.load.phase == Phase::Rough { off } else { Span::ZERO };
                 world.restart_at(world.now() + off, peer);
                 Ok(())
             }

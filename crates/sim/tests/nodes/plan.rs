@@ -30,7 +30,7 @@ pub fn plan(seed: u64) -> Nodes {
         apart,
         know_first: false,
         begin: millis(begin),
-        end: millis(begin) + Span::from_secs(one_of(rng, &[6, 10, 20])),
+        end: millis(begin) + Span::from_secs(one_of(rng, &[5, 8, 12])),
         stops: sometimes(rng, 0.3).then(|| Span::from_secs(one_of(rng, &[2, 6]))),
     };
     // Everybody who starts at once must be told of a founder, or wait until all have met.
