@@ -62,7 +62,7 @@ type Sent = Effect<Message, Never>;
 impl Sabotaged {
     fn world(fault: Fault, peers: u64, limits: Limits, term: u32) -> World<Self> {
         let layout = Layout::printed(peers, limits.slots as u32);
-        let inner = |id| FairKLate::new(id, &layout, Config { term });
+        let inner = |id| FairKLate::new(id, &layout, Config { term, ..Config::default() });
         let peer = |id| Self { inner: inner(id), fault, waiting: Vec::new(), was_coordinator: false };
         World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, peer(id))))
     }
@@ -87,10 +87,10 @@ impl Sabotaged {
         if ignored {
             return;
         }
-        if let Input::Message { message: Message::Next { turn, .. }, .. } = &mut input
+        if let Input::Message { message: Message::Next { following, .. }, .. } = &mut input
             && self.fault == Fault::TurnIgnored
         {
-            *turn = 1;
+            following.turn = u64::MAX;
         }
         let (before, mut effects) = (self.inner.clone(), Vec::new());
         let (me, now) = (cx.me(), cx.now());
