@@ -288,8 +288,8 @@ impl Custody {
             }
             Body::Token { to, token, stay, following } => self.on_token(to, token, stay, following, cx),
             _ if generation > self.generation => {}
-            Body::Next { slot, stay, following } => {
-                let due = self.tokens.on_next(Next { slot, stay, following });
+            Body::Next { slot, stay, following, anew } => {
+                let due = self.tokens.on_next(Next { slot, stay, following, anew });
                 self.attend_to(due, cx);
             }
             Body::Void(token) => self.on_void(token, cx),

@@ -100,6 +100,8 @@ pub enum Message {
         stay: u64,
         /// Who comes after.
         following: Following,
+        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        anew: bool,
         /// The coordinator that says so: one of a later epoch is believed instead.
         role: Role,
     },
@@ -250,9 +252,9 @@ impl FairKLate {
                 }
                 None => self.tell(news, cx),
             },
-            Message::Next { slot, stay, following, role } => {
+            Message::Next { slot, stay, following, anew, role } => {
                 self.role = self.role.max(role);
-                self.on_next(Next { slot, stay, following }, cx);
+                self.on_next(Next { slot, stay, following, anew }, cx);
             }
             Message::Token { to, token, stay, following, role } => {
                 self.role = self.role.max(role);
@@ -283,8 +285,8 @@ impl FairKLate {
 
     /// The coordinator tells holders who comes next, and hands the role on when it is time to.
     fn bind(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        while let Some(Binding { at, slot, stay, following }) = line.bind() {
-            self.post(at, Message::Next { slot, stay, following, role: self.role }, cx);
+        while let Some(Binding { at, slot, stay, following, anew }) = line.bind() {
+            self.post(at, Message::Next { slot, stay, following, anew, role: self.role }, cx);
         }
         let next = match self.heir {
             Some(heir) => Some(line.pass_to(heir)),

@@ -69,6 +69,16 @@ pub(crate) struct Next {
     pub(crate) slot: u32,
     pub(crate) stay: u64,
     pub(crate) following: Following,
+    /// It counts whatever was said before. If not, it adds to what was said under the same turn, and only a token that
+    /// has gone that way has use for it.
+    pub(crate) anew: bool,
+}
+
+impl Next {
+    /// Whether a token with this stay and turn has use for it.
+    fn is_for(&self, stay: u64, turn: u64) -> bool {
+        self.stay == stay && (self.following.turn == turn || self.anew && self.following.turn > turn)
+    }
 }
 
 /// What is to be done about a token now, by its place.
@@ -110,8 +120,7 @@ impl Holder {
             return Due::Nothing;
         };
         let held = &mut self.held[at];
-        let is_old = next.stay < held.stay || next.following.turn < held.following.turn;
-        if is_old || next.following.claims.is_empty() {
+        if !next.is_for(held.stay, held.following.turn) || next.following.claims.is_empty() {
             return Due::Nothing;
         }
         held.following = next.following;
@@ -146,11 +155,11 @@ impl Holder {
     }
 
     /// A token has come, which must not be here already; its place. `following` is what it has brought along: a word
-    /// that was waiting for it goes further, or is newer.
+    /// that was waiting for it goes further, or is said anew.
     pub(crate) fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
         let absent = self.absent_of(token.slot);
         for word in absent.words.extract_if(.., |word| word.stay <= stay) {
-            if word.stay == stay && word.following.turn >= following.turn {
+            if word.is_for(stay, following.turn) {
                 following = word.following;
             }
         }
@@ -261,5 +270,84 @@ impl fmt::Display for Holder {
             write!(f, "; after token {slot} comes {following}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use peerlock_base::PeerId;
+
+    use super::*;
+
+    fn following(turn: u64, peers: &[u64], more: bool) -> Following {
+        let claim = |&peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
+        Following { turn, claims: peers.iter().map(claim).collect(), more }
+    }
+
+    /// A word for a stay of token 0.
+    fn next(stay: u64, turn: u64, peers: &[u64], anew: bool) -> Next {
+        Next { slot: 0, stay, following: following(turn, peers, false), anew }
+    }
+
+    /// Where the token goes from here at this stay, having come with this turn and these, after all words were heard.
+    fn goes_to(words: &[Next], stay: u64, turn: u64, brought: &[u64]) -> String {
+        let mut holder = Holder::new(Vec::new());
+        words.iter().for_each(|word| assert_eq!(holder.on_next(word.clone()), Due::Nothing));
+        let at = holder.take(Token::new(0), stay, following(turn, brought, false));
+        holder.held[at].following.to_string()
+    }
+
+    #[test]
+    fn a_token_finds_the_word_for_its_stay() {
+        let words = [next(9, 0, &[4], false), next(7, 0, &[2, 3], false)];
+        assert_eq!(goes_to(&words, 7, 0, &[]), "2 3");
+        assert_eq!(goes_to(&words, 9, 0, &[]), "4");
+        assert_eq!(goes_to(&words, 8, 0, &[5]), "5", "what it has brought along");
+    }
+
+    #[test]
+    fn a_word_that_adds_to_another_way_is_not_for_it() {
+        assert_eq!(goes_to(&[next(7, 2, &[2], false)], 7, 0, &[]), "");
+        assert_eq!(goes_to(&[next(7, 2, &[2], false)], 7, 1, &[]), "");
+        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 1, &[]), "2", "said anew");
+        assert_eq!(goes_to(&[next(7, 2, &[2], true)], 7, 4, &[3]), "3", "and older than what it has brought");
+    }
+
+    #[test]
+    fn of_two_turns_only_the_later_is_kept() {
+        let words = [next(7, 0, &[2], false), next(9, 2, &[4], true), next(8, 0, &[3], false)];
+        assert_eq!(goes_to(&words, 7, 0, &[]), "");
+        assert_eq!(goes_to(&words, 9, 0, &[]), "4");
+    }
+
+    #[test]
+    fn a_token_takes_along_who_follows_and_leaves_the_words_for_its_later_stays() {
+        let mut holder = Holder::new(Vec::new());
+        assert_eq!(holder.on_next(next(9, 0, &[4], false)), Due::Nothing);
+        let at = holder.take(Token::new(0), 7, following(0, &[2, 3], true));
+        let (_, stay, to, along) = holder.hand_over(at);
+        assert_eq!((stay, to.peer.get(), along), (7, 2, following(0, &[3], true)));
+        assert!(holder.is_past(0, 7) && !holder.is_past(0, 8));
+        assert_eq!(holder.to_string(), "; after token 0 comes 4");
+    }
+
+    #[test]
+    fn a_token_is_not_at_hand_while_there_are_more() {
+        let mut holder = Holder::new(Vec::new());
+        let at = holder.take(Token::new(0), 7, following(0, &[], true));
+        assert!(!holder.held[at].is_at_hand());
+        holder.held[at].following.more = false;
+        assert!(holder.held[at].is_at_hand());
+    }
+
+    #[test]
+    fn who_forgets_one_forgets_all_behind_it() {
+        let mut holder = Holder::new(Vec::new());
+        holder.take(Token::new(0), 7, following(0, &[2, 3, 4], false));
+        let forgotten = holder.forget_next(|claim| claim.peer == PeerId::new(3));
+        assert_eq!(forgotten.len(), 1);
+        assert_eq!(holder.held[0].following, following(0, &[2], true), "and knows that there are more");
     }
 }

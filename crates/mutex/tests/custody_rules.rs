@@ -89,7 +89,7 @@ fn r2_who_answers_forgets_who_comes_next() {
     hear(&mut holder, 1, 0, 1, token(0, 101));
     let claims = vec![Claim { peer: PeerId::new(2), ticket: Ticket::new(1) }];
     let following = Following { claims, ..Following::default() };
-    hear(&mut holder, 1, 0, 1, Body::Next { slot: 0, stay: 7, following });
+    hear(&mut holder, 1, 0, 1, Body::Next { slot: 0, stay: 7, following, anew: true });
     hear(&mut holder, 1, 0, 2, census(1, 1));
 
     let said = tell(&mut holder, 1, Input::Release(Ticket::new(1)));

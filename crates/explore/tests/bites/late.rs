@@ -87,10 +87,10 @@ impl Sabotaged {
         if ignored {
             return;
         }
-        if let Input::Message { message: Message::Next { following, .. }, .. } = &mut input
+        if let Input::Message { message: Message::Next { following, anew, .. }, .. } = &mut input
             && self.fault == Fault::TurnIgnored
         {
-            following.turn = u64::MAX;
+            (following.turn, *anew) = (u64::MAX, true);
         }
         let (before, mut effects) = (self.inner.clone(), Vec::new());
         let (me, now) = (cx.me(), cx.now());
@@ -232,9 +232,10 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(2), 1000),
     ];
     for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::TurnIgnored, Fault::FreeNotSent] {
-        // With all news twice and in any order, two slots are too many to explore.
-        let too_large = |limits: &Limits| fault == Fault::NewsTwice && limits.slots == 2 && !limits.ordered;
-        for (peers, limits, term) in worlds.into_iter().filter(|(_, limits, _)| !too_large(limits)) {
+        // With all news twice, three peers are too many to explore where the role moves or messages overtake each other.
+        let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
+        let fits = |&(peers, ref limits, term): &_| fault != Fault::NewsTwice || !is_large(peers, limits, term);
+        for (peers, limits, term) in worlds.into_iter().filter(fits) {
             match play(fault, peers, limits, term) {
                 Ok(explored) => println!("{fault:?}, {peers} peers, {limits:?}, term {term}: {explored:?}"),
                 Err(found) => panic!("{fault:?}, {peers} peers, {limits:?}, term {term}:\n{found}"),
@@ -252,7 +253,7 @@ fn every_fault_is_caught_by_the_right_check() {
     let table: [Case; 12] = [
         (Fault::SurplusLost, 2, withdrawing, 1000, |v| matches!(v, Violation::Tokens { found: 0, expected: 1 })),
         (Fault::TokenTwice, 2, limits(1), 1000, |v| matches!(v, Violation::Tokens { found: 2, expected: 1 })),
-        (Fault::LeftNotSent, 2, limits(1), 1000, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
+        (Fault::LeftNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::LeftToNowhere, 3, limits(1), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::BusyNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::ReportsNotNumbered, 2, side_by_side, 1000, |v| matches!(v, Violation::Idle(_))),

@@ -184,9 +184,9 @@ impl Custody {
     fn bind(&mut self, cx: &mut Cx<'_, Self>) {
         let holds_back = self.keeps(Rule::HoldBack);
         while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()
-            && let Some(Binding { at, slot, stay, following }) = keeper.bind(holds_back)
+            && let Some(Binding { at, slot, stay, following, anew }) = keeper.bind(holds_back)
         {
-            self.post(at, Body::Next { slot, stay, following }, cx);
+            self.post(at, Body::Next { slot, stay, following, anew }, cx);
         }
         let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
         match self.config.batch {

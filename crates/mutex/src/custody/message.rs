@@ -34,6 +34,8 @@ pub enum Body {
         stay: u64,
         /// Who comes after.
         following: Following,
+        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        anew: bool,
     },
     /// From who leaves to its next.
     Token {

@@ -56,6 +56,8 @@ pub struct Seat {
     pub(super) more: bool,
     /// Under which turn that is said: another one whenever all that had been told is void.
     pub(super) turn: u64,
+    /// Nothing has been said under this turn yet.
+    pub(super) anew: bool,
     /// A report of a stay to come, which was faster than word that the token has gone there.
     pub(super) early: Option<Report>,
 }
@@ -75,12 +77,13 @@ pub(crate) struct Binding {
     pub(crate) slot: u32,
     pub(crate) stay: u64,
     pub(crate) following: Following,
+    pub(crate) anew: bool,
 }
 
 impl Seat {
     pub(super) fn new(slot: u32, at: PeerId, stay: u64, free: bool) -> Self {
-        let (barred, report, next, further, more, turn, early) = <_>::default();
-        Self { slot, at, stay, free, barred, report, next, further, more, turn, early }
+        let (barred, report, next, further, more, turn, anew, early) = <_>::default();
+        Self { slot, at, stay, free, barred, report, next, further, more, turn, anew, early }
     }
 
     /// Whether its holder may be told of somebody, and knows of nobody.
@@ -115,16 +118,21 @@ impl Seat {
             self.next = added.next();
         }
         self.further.extend(added);
-        Binding { at, slot: self.slot, stay, following: Following { turn: self.turn, claims, more } }
+        let (anew, following) = (core::mem::take(&mut self.anew), Following { turn: self.turn, claims, more });
+        Binding { at, slot: self.slot, stay, following, anew }
     }
 
     /// What was told counts no more: the next word takes its place.
     pub(super) fn take_back(&mut self) {
-        if self.next.take().is_some() {
-            self.further.clear();
-            self.more = false;
-            self.turn += 2;
+        if self.next.is_some() {
+            self.begin_turn();
         }
+    }
+
+    fn begin_turn(&mut self) {
+        (self.next, self.more, self.anew) = (None, false, true);
+        self.further.clear();
+        self.turn += 2;
     }
 
     /// The token has left this stay for `to`, with what was told under `turn`. Who had it in between, if word of that
@@ -140,9 +148,7 @@ impl Seat {
             (self.next, self.further) = (next, further);
         } else {
             // It went another way, and what it took along is not what we have told last.
-            (self.next, self.more) = (None, false);
-            self.further.clear();
-            self.turn += 2;
+            self.begin_turn();
         }
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
         between
