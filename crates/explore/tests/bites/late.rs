@@ -15,8 +15,8 @@ enum Fault {
     NewsTwice,
     /// `next` is said twice. Not a fault, either.
     NextTwice,
-    /// `next` of an earlier turn is taken for the last word. Not a fault: at worst a token makes a detour.
-    TurnIgnored,
+    /// `next` is taken for one of a later turn than it is: those that follow are not heard.
+    TurnTooHigh,
     /// `next` that comes before its token is forgotten.
     NextBeforeTokenLost,
     /// A token whose client has been served already gets lost.
@@ -88,7 +88,7 @@ impl Sabotaged {
             return;
         }
         if let Input::Message { message: Message::Next { following, anew, .. }, .. } = &mut input
-            && self.fault == Fault::TurnIgnored
+            && self.fault == Fault::TurnTooHigh
         {
             (following.turn, *anew) = (u64::MAX, true);
         }
@@ -231,7 +231,7 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(1), 1000),
         (3, Limits::new(2), 1000),
     ];
-    for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::TurnIgnored, Fault::FreeNotSent] {
+    for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::FreeNotSent] {
         // With all news twice, three peers are too many to explore where the role moves or messages overtake each other.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
         let fits = |&(peers, ref limits, term): &_| fault != Fault::NewsTwice || !is_large(peers, limits, term);
@@ -250,7 +250,7 @@ fn every_fault_is_caught_by_the_right_check() {
     let side_by_side = Limits { requests: 3, clients: 2, ..Limits::new(2) };
     let withdrawing = Limits { withdrawals: 1, ..limits(1) };
     type Case = (Fault, u64, Limits, u32, fn(&Violation) -> bool);
-    let table: [Case; 12] = [
+    let table: [Case; 13] = [
         (Fault::SurplusLost, 2, withdrawing, 1000, |v| matches!(v, Violation::Tokens { found: 0, expected: 1 })),
         (Fault::TokenTwice, 2, limits(1), 1000, |v| matches!(v, Violation::Tokens { found: 2, expected: 1 })),
         (Fault::LeftNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
@@ -258,6 +258,7 @@ fn every_fault_is_caught_by_the_right_check() {
         (Fault::BusyNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::ReportsNotNumbered, 2, side_by_side, 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::NextBeforeTokenLost, 3, limits(1), 1000, |v| matches!(v, Violation::Idle(_))),
+        (Fault::TurnTooHigh, 2, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::RoleKept, 3, limits(1), 1, |v| matches!(v, Violation::Coordinators(2))),
         (Fault::EarlyNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::LateNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
