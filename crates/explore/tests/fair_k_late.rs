@@ -276,7 +276,6 @@ fn large_worlds_of_four() {
 fn large_worlds_of_three_and_two() {
     Case::new(3, 2).requests(2).ordered().holds();
     Case::new(3, 2).withdrawals(1).moving().holds();
-    Case::new(3, 1).requests(2).moving().holds();
     Case::new(3, 1).requests(2).withdrawals(1).holds();
     Case::new(4, 1).withdrawals(2).ordered().holds();
     Case::new(2, 3).requests(2).clients(2).withdrawals(1).holds();
