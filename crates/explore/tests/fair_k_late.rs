@@ -37,7 +37,7 @@ struct Case {
 impl Case {
     /// One request at each peer, unordered links, one coordinator for good.
     fn new(peers: u64, slots: usize) -> Self {
-        Self { peers, limits: Limits::new(slots), config: Config { term: NEVER } }
+        Self { peers, limits: Limits::new(slots), config: Config { term: NEVER, ..Config::default() } }
     }
 
     fn requests(self, requests: u64) -> Self {
@@ -66,7 +66,12 @@ impl Case {
 
     /// The coordinator's role moves after every entry.
     fn moving(self) -> Self {
-        Self { config: Config { term: 1 }, ..self }
+        Self { config: Config { term: 1, ..self.config }, ..self }
+    }
+
+    /// Who comes next is said ahead for this many hand-overs.
+    fn reach(self, reach: u32) -> Self {
+        Self { config: Config { reach, ..self.config }, ..self }
     }
 
     fn world(&self) -> World<FairKLate> {
@@ -98,6 +103,9 @@ impl fmt::Display for Case {
         write!(f, "peers={} slots={slots} requests={requests} clients={clients}", self.peers)?;
         write!(f, " withdrawals={withdrawals} retirements={retirements} suspicions={suspicions}")?;
         write!(f, " returns={returns} term={}", self.config.term)?;
+        if self.config.reach != Config::default().reach {
+            write!(f, " reach={}", self.config.reach)?;
+        }
         write!(f, "{}", if ordered { " ordered" } else { "" })
     }
 }
@@ -120,6 +128,7 @@ impl FromStr for Case {
                 "suspicions" => case.limits.suspicions = value,
                 "returns" => case.limits.returns = value,
                 "term" => case.config.term = value,
+                "reach" => case.config.reach = value,
                 "ordered" => case.limits.ordered = true,
                 _ => return Err(format!("{word} is no part of a case")),
             }
@@ -137,7 +146,8 @@ fn one_case() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 retirements=2 suspicions=1 returns=1 term=1 ordered";
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 retirements=2 suspicions=1 returns=1 term=1 reach=2 \
+                ordered";
     assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());
@@ -178,6 +188,20 @@ fn withdrawals() {
     Case::new(2, 1).requests(2).withdrawals(1).moving().holds();
     Case::new(3, 1).withdrawals(1).moving().holds();
     Case::new(3, 2).withdrawals(1).ordered().moving().holds();
+}
+
+/// Who comes next is said so little ahead that the token comes to the end of it, with others behind.
+#[test]
+fn little_is_said_ahead() {
+    for reach in [1, 2] {
+        Case::new(4, 1).reach(reach).ordered().holds();
+        Case::new(3, 1).requests(2).reach(reach).ordered().holds();
+        Case::new(2, 1).requests(3).clients(2).withdrawals(1).reach(reach).ordered().holds();
+        Case::new(2, 1).requests(2).clients(2).withdrawals(1).reach(reach).holds();
+        Case::new(3, 1).withdrawals(2).reach(reach).holds();
+        Case::new(3, 1).withdrawals(1).reach(reach).moving().holds();
+        Case::new(3, 1).withdrawals(1).departures(1, 1).reach(reach).ordered().holds();
+    }
 }
 
 /// Whoever leaves for good takes neither a token nor the role along, and gets in nobody's way.
@@ -252,8 +276,8 @@ fn large_worlds_of_four() {
 fn large_worlds_of_three_and_two() {
     Case::new(3, 2).requests(2).ordered().holds();
     Case::new(3, 2).withdrawals(1).moving().holds();
-    Case::new(3, 1).requests(2).moving().holds();
     Case::new(3, 1).requests(2).withdrawals(1).holds();
+    Case::new(4, 1).withdrawals(2).ordered().holds();
     Case::new(2, 3).requests(2).clients(2).withdrawals(1).holds();
     Case::new(2, 3).requests(3).clients(3).ordered().holds();
 }

@@ -59,7 +59,9 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     let (peers, layout, rest) = start(words, &usage)?;
     let config = match *rest {
         [] => fair_k_late::Config::default(),
-        ["term", term] => fair_k_late::Config { term: term.parse().map_err(|_| usage())? },
+        ["term", term] => {
+            fair_k_late::Config { term: term.parse().map_err(|_| usage())?, ..fair_k_late::Config::default() }
+        }
         _ => return Err(usage()),
     };
     let limits = limits(layout.tokens.len(), false);
@@ -84,7 +86,7 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
     let fates =
         Fates { parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, slip };
     let limits = Limits { fates: Some(fates), tidy: true, ..limits(slots as usize, false) };
-    let config = custody::Config { numbers: 100, batch: None, without: None };
+    let config = custody::Config { numbers: 100, batch: None, ..custody::Config::default() };
     let session = |peer| Session { peer, number: 0 };
     let peers = (0..=u64::from(last)).map(PeerId::new);
     Ok(World::new(limits, peers.map(|id| (id, Custody::founded(session(id), config, PeerId::new(0), slots)))))

@@ -36,6 +36,7 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/run-length"
     "beyond/slots"
     "beyond/idle"
+    "beyond/short-stays"
     "beyond/peers"
 };
 

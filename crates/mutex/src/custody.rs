@@ -42,8 +42,9 @@ use peerlock_base::{PeerId, Span, Ticket};
 use self::census::{Census, Count};
 use self::keeper::Keeper;
 pub use self::message::{Answer, Body, Message, Report};
+use crate::fair_k_late::REACH;
 use crate::holder::{Due, Held, Holder, Next};
-pub use crate::line::{Line, News, Seat};
+pub use crate::line::{Following, Line, News, Seat};
 use crate::register::{Detached, Fact, Session, Wish, Word};
 use crate::token::{Arrival, Claim, Token};
 use crate::{Cx, Grant, Protocol};
@@ -93,6 +94,8 @@ pub struct Config {
     pub numbers: u64,
     /// For how long the coordinator collects arrival numbers before it tells them; `None` if it tells each at once.
     pub batch: Option<Span>,
+    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1.
+    pub reach: u32,
     /// For tests: the rule that is not kept.
     pub without: Option<Rule>,
 }
@@ -102,7 +105,7 @@ impl Default for Config {
     /// an entry every 22 µs. A tenth of a second, our choice: who asked before that keeps its place when the
     /// coordinator dies, and a burst of requests of one peer costs one message.
     fn default() -> Self {
-        Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), without: None }
+        Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), reach: REACH, without: None }
     }
 }
 
@@ -199,7 +202,7 @@ impl Custody {
             let adopted = tokens.iter().map(|&token| (me.peer, Report { token, in_use: false })).collect();
             let (void, missing, detached, waiting, keep) = <_>::default();
             let count = Count { adopted, void, missing, detached, waiting, keep };
-            founded.role = Some(Box::new(Role::Keeping(Keeper::new(1, slots, &count))));
+            founded.role = Some(Box::new(Role::Keeping(Keeper::new(1, slots, config.reach, &count))));
         }
         founded
     }
@@ -311,10 +314,10 @@ impl Custody {
             Body::Token { .. } if generation > self.generation && self.stage == Stage::Party => {
                 cx.strange("a token of a generation in which we were not counted");
             }
-            Body::Token { to, token, stay } => self.on_token(to, token, stay, cx),
+            Body::Token { to, token, stay, following } => self.on_token(to, token, stay, following, cx),
             _ if generation > self.generation => {}
-            Body::Next { slot, stay, turn, next } => {
-                let due = self.tokens.on_next(Next { slot, stay, turn, claim: next });
+            Body::Next { slot, stay, following, anew } => {
+                let due = self.tokens.on_next(Next { slot, stay, following, anew });
                 self.attend_to(due, cx);
             }
             Body::Void(token) => self.on_void(token, cx),
@@ -341,7 +344,7 @@ impl Custody {
         (self.generation + 1) * self.config.numbers
     }
 
-    fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
+    fn on_token(&mut self, to: Ticket, token: Token, stay: u64, following: Following, cx: &mut Cx<'_, Self>) {
         if token.slot >= self.slots && self.stage == Stage::Party {
             return cx.strange("a token that does not exist");
         }
@@ -353,7 +356,7 @@ impl Custody {
             // The one that we have reported does not count: word of that is slower than the one that does.
             self.on_void(older, cx);
         }
-        let at = self.tokens.take(token, stay);
+        let at = self.tokens.take(token, stay, following);
         match self.waiting.iter().position(|&(ticket, _)| ticket == to) {
             // Its client waits for the next generation with it.
             Some(_) if self.is_spent(token) => self.tokens.held[at].is_ours = false,
@@ -408,9 +411,10 @@ impl Custody {
                 self.tell(news, cx);
             }
             Due::HandOver(at) => {
-                let (token, stay, to) = self.tokens.hand_over(at);
-                self.post(to.peer, Body::Token { to: to.ticket, token, stay: stay + 1 }, cx);
-                self.tell(News::Left { slot: token.slot, stay, to }, cx);
+                let (token, stay, to, following) = self.tokens.hand_over(at);
+                let turn = following.turn;
+                self.post(to.peer, Body::Token { to: to.ticket, token, stay: stay + 1, following }, cx);
+                self.tell(News::Left { slot: token.slot, stay, to, turn }, cx);
             }
         }
     }
@@ -466,8 +470,9 @@ impl Protocol for Custody {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.last().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
-        let is_usable = |held: &Held| held.user.is_none() && held.is_ours && !self.is_spent(held.token);
-        if let Some(at) = self.tokens.held.iter().position(is_usable) {
+        let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
+        // Who of ours waits came first.
+        if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {
             self.enter(at, ticket, cx);
         } else {
             self.waiting.push((ticket, None));

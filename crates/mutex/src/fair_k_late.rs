@@ -25,6 +25,23 @@
 //! those leave at once, the second token finds its client served; it goes on to that client's own next, one message
 //! later.
 //!
+//! **One token** has nothing to bind late. Then who comes after is told further ahead, and each to the one before it in
+//! line, at once: a token that arrives finds the word there, or brings it along, and need not ask. Not so far ahead that
+//! much would have been said in vain ([`Config::reach`]); where the line is longer, the token hears that there are more.
+//! A client of the peer where the token lies goes in without asking only where neither a next nor `more` is known, nor
+//! another one of that peer waits: so nobody goes in before one who asked more than two message times earlier, as long as
+//! the role does not move. Who has withdrawn passes the token on.
+//!
+//! ```text
+//!   4              1 (coordinator)    5              2 (holds the only token; next is 4)
+//!   │                │◄───────────────┤ request(5)   │
+//!   │ next(5)        │                │              │
+//!   │◄───────────────┤                │              │ … leaves
+//!   │◄───────────────┼────────────────┼──────────────┤ token
+//!   │ … leaves       │                │              │
+//!   ├────────────────┼───────────────►│ token        │
+//! ```
+//!
 //! **The coordinator** moves: after [`Config::term`] entries it hands the line to the last in it. Pointers to it are
 //! hints with an epoch; who is asked and is not coordinator any more passes the question on to a later one.
 //!
@@ -32,7 +49,10 @@
 //! that and says so. A peer that leaves for good gives the role and its tokens, now and whenever more come, to an heir.
 //!
 //! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
-//! of old stays change nothing, so messages may overtake each other freely.
+//! of old stays change nothing, so messages may overtake each other freely. A word that adds to what was told goes to the
+//! last of those who were: the token cannot go on from there before it has come, so that no word is ever missed. Where
+//! what was told has to be taken back, the *turn* changes, and `left` names the turn of what a token took along, so that
+//! the coordinator knows whether it has to say it again.
 
 mod lead;
 
@@ -46,7 +66,7 @@ use peerlock_base::{PeerId, Ticket};
 pub use self::lead::Lead;
 use crate::holder::{Due, Held, Holder, Next};
 use crate::line::Binding;
-pub use crate::line::{Line, News, Seat};
+pub use crate::line::{Following, Line, News, Seat};
 use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
@@ -72,16 +92,16 @@ pub enum Message {
         news: News,
     },
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
-    /// `Token` to `next` when that client leaves.
+    /// `Token` to the first of them when that client leaves.
     Next {
         /// The token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
-        /// The last word for this stay has the highest number.
-        turn: u32,
         /// Who comes after.
-        next: Claim,
+        following: Following,
+        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        anew: bool,
         /// The coordinator that says so: one of a later epoch is believed instead.
         role: Role,
     },
@@ -93,6 +113,8 @@ pub enum Message {
         token: Token,
         /// The number of the stay that begins.
         stay: u64,
+        /// Who comes after, as far as the sender knows.
+        following: Following,
         /// The coordinator that the sender knows.
         role: Role,
     },
@@ -105,11 +127,18 @@ pub enum Message {
 pub struct Config {
     /// After how many entries the coordinator's role moves on.
     pub term: u32,
+    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1.
+    pub reach: u32,
 }
+
+/// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to come
+/// back as the next of another, and is told when half of these are left. That is enough where no message takes more than
+/// twice as long as another.
+pub(crate) const REACH: u32 = 8;
 
 impl Default for Config {
     fn default() -> Self {
-        Self { term: 1000 }
+        Self { term: 1000, reach: REACH }
     }
 }
 
@@ -149,7 +178,7 @@ impl FairKLate {
             config,
             slots,
             role: Role { epoch: 0, peer: layout.root },
-            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens))),
+            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config.reach))),
             early: Vec::new(),
             tokens: Holder::new(held),
             waiting: Vec::new(),
@@ -183,7 +212,7 @@ impl FairKLate {
 
     /// Who comes after the client inside with a token that is here, as far as we were told.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
-        self.tokens.held[self.tokens.place_of(slot)?].next.map(|next| next.claim)
+        self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
     /// Sends, or notes for ourselves.
@@ -223,13 +252,13 @@ impl FairKLate {
                 }
                 None => self.tell(news, cx),
             },
-            Message::Next { slot, stay, turn, next, role } => {
+            Message::Next { slot, stay, following, anew, role } => {
                 self.role = self.role.max(role);
-                self.on_next(Next { slot, stay, turn, claim: next }, cx);
+                self.on_next(Next { slot, stay, following, anew }, cx);
             }
-            Message::Token { to, token, stay, role } => {
+            Message::Token { to, token, stay, following, role } => {
                 self.role = self.role.max(role);
-                self.on_token(to, token, stay, cx);
+                self.on_token(to, token, stay, following, cx);
             }
             Message::Line(line) => self.on_line(line, cx),
         }
@@ -256,8 +285,8 @@ impl FairKLate {
 
     /// The coordinator tells holders who comes next, and hands the role on when it is time to.
     fn bind(&mut self, mut line: Box<Lead>, cx: &mut Cx<'_, Self>) {
-        while let Some(Binding { at, slot, stay, turn, next }) = line.bind() {
-            self.post(at, Message::Next { slot, stay, turn, next, role: self.role }, cx);
+        while let Some(Binding { at, slot, stay, following, anew }) = line.bind() {
+            self.post(at, Message::Next { slot, stay, following, anew, role: self.role }, cx);
         }
         let next = match self.heir {
             Some(heir) => Some(line.pass_to(heir)),
@@ -280,11 +309,11 @@ impl FairKLate {
         self.attend_to(due, cx);
     }
 
-    fn on_token(&mut self, to: Ticket, token: Token, stay: u64, cx: &mut Cx<'_, Self>) {
+    fn on_token(&mut self, to: Ticket, token: Token, stay: u64, following: Following, cx: &mut Cx<'_, Self>) {
         if token.slot >= self.slots || self.tokens.place_of(token.slot).is_some() {
             return cx.strange("a token that does not exist, or is here already");
         }
-        let at = self.tokens.take(token, stay);
+        let at = self.tokens.take(token, stay, following);
         match self.waiting.binary_search(&to) {
             Ok(waits) => {
                 self.waiting.remove(waits);
@@ -316,10 +345,8 @@ impl FairKLate {
 
     /// Does what is due about a token that nobody uses; if nobody comes after and we are leaving, our heir does.
     fn unless_leaving(&mut self, at: usize, due: Due, cx: &mut Cx<'_, Self>) {
-        let held = &mut self.tokens.held[at];
-        if let (None, Some(peer)) = (held.next, self.heir) {
-            let claim = Claim { peer, ticket: Ticket::NONE };
-            held.next = Some(Next { slot: held.token.slot, stay: held.stay, turn: 0, claim });
+        if let (None, Some(peer)) = (self.tokens.held[at].next(), self.heir) {
+            self.tokens.divert(at, Some(Claim { peer, ticket: Ticket::NONE }));
             return self.attend_to(Due::HandOver(at), cx);
         }
         self.attend_to(due, cx);
@@ -333,9 +360,10 @@ impl FairKLate {
                 self.tell(news, cx);
             }
             Due::HandOver(at) => {
-                let (token, stay, to) = self.tokens.hand_over(at);
-                self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, role: self.role }, cx);
-                self.tell(News::Left { slot: token.slot, stay, to }, cx);
+                let (token, stay, to, following) = self.tokens.hand_over(at);
+                let (turn, role) = (following.turn, self.role);
+                self.post(to.peer, Message::Token { to: to.ticket, token, stay: stay + 1, following, role }, cx);
+                self.tell(News::Left { slot: token.slot, stay, to, turn }, cx);
             }
         }
     }
@@ -347,7 +375,9 @@ impl Protocol for FairKLate {
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.last().is_none_or(|&last| last < ticket), "tickets are asked for in order");
-        if let Some(at) = self.tokens.held.iter().position(|held| held.user.is_none()) {
+        // Who of ours waits came first.
+        let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
+        if let Some(at) = at_hand {
             self.enter(at, ticket, cx);
         } else {
             self.waiting.push(ticket);
@@ -378,7 +408,7 @@ impl Protocol for FairKLate {
         }
         // The coordinator may not know: if it waits for us to send that peer a token, nobody gets it.
         let forgotten = self.tokens.forget_next(|next| next.peer == peer);
-        forgotten.into_iter().for_each(|claim| self.tell(News::Withdraw(claim), cx));
+        forgotten.into_iter().for_each(|claim| self.tell(News::Forgotten(claim), cx));
         self.settle(cx);
     }
 
@@ -387,10 +417,11 @@ impl Protocol for FairKLate {
     /// next.
     fn on_undelivered(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
-            Message::Token { token, stay, role, .. } => {
+            Message::Token { token, stay, following, role, .. } => {
                 self.role = self.role.max(role);
-                self.tell(News::Left { slot: token.slot, stay, to: Claim { peer: self.me, ticket: Ticket::NONE } }, cx);
-                self.on_token(Ticket::NONE, token, stay + 1, cx);
+                let (to, following) = (Claim { peer: self.me, ticket: Ticket::NONE }, following.divert(None));
+                self.tell(News::Left { slot: token.slot, stay, to, turn: following.turn }, cx);
+                self.on_token(Ticket::NONE, token, stay + 1, following, cx);
             }
             Message::Line(mut line) => {
                 line.pass_to(self.me);
@@ -439,7 +470,7 @@ impl Observe for FairKLate {
             Message::Token { .. } => 2,
             Message::Tell { news: News::Left { .. }, .. } => 3,
             Message::Tell { news: News::Free { .. }, .. } => 4,
-            Message::Tell { news: News::Withdraw(_), .. } => 5,
+            Message::Tell { news: News::Withdraw(_) | News::Forgotten(_), .. } => 5,
             Message::Tell { news: News::Busy { .. }, .. } => 6,
             Message::Line(_) => 7,
         }
@@ -489,7 +520,7 @@ impl fmt::Display for Message {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tell { news, .. } => write!(f, "{news}"),
-            Self::Next { slot, next, .. } => write!(f, "next({next}) for token {slot}"),
+            Self::Next { slot, following, .. } => write!(f, "next({following}) for token {slot}"),
             Self::Token { token, .. } => write!(f, "token {}", token.slot),
             Self::Line(line) => write!(f, "line({line})"),
         }

@@ -3,12 +3,17 @@
 //!
 //! Plain arithmetic, without messages: news in, [`Binding`]s out.
 
+mod seat;
+
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
+pub(crate) use self::seat::Binding;
+use self::seat::Report;
+pub use self::seat::{Following, Seat};
 use crate::token::Claim;
 
 /// What the coordinator is told.
@@ -19,6 +24,9 @@ pub enum News {
     Request(Claim),
     /// It does not want in any more.
     Withdraw(Claim),
+    /// Its peer is gone, and a holder that was told of it has forgotten it and all who were to come after it. Answered
+    /// by `Next`, with those.
+    Forgotten(Claim),
     /// A token's client has left, and the token with it. Answered by `Next` to where it went.
     Left {
         /// The token, by its slot.
@@ -27,6 +35,8 @@ pub enum News {
         stay: u64,
         /// Whom it was sent to.
         to: Claim,
+        /// The turn of what it took along of who follows.
+        turn: u64,
     },
     /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
     Free {
@@ -53,6 +63,7 @@ impl fmt::Display for News {
         match self {
             Self::Request(claim) => write!(f, "request({claim})"),
             Self::Withdraw(claim) => write!(f, "withdraw({claim})"),
+            Self::Forgotten(claim) => write!(f, "forgotten({claim})"),
             Self::Left { slot, to, .. } => write!(f, "left(token {slot} → {to})"),
             Self::Free { slot, .. } => write!(f, "free(token {slot})"),
             Self::Busy { slot, .. } => write!(f, "busy(token {slot})"),
@@ -64,6 +75,8 @@ impl fmt::Display for News {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Line<A = ()> {
+    /// With one token: how often it may have to go from one peer to another for all who were told to come after.
+    reach: u32,
     /// How slow we are to tell several holders of the same waiter: goes up by [`RARE`] for every token that came too
     /// late because of it, and down by one for every entry, so that it settles where one in `RARE` does.
     caution: u32,
@@ -82,69 +95,24 @@ struct Waiter<A> {
     passed: u32,
 }
 
-/// What the coordinator knows of one token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Seat {
-    /// The slot that the token stands for.
-    pub slot: u32,
-    /// Where the token is, or is going.
-    pub at: PeerId,
-    /// Which of its stays that is.
-    pub stay: u64,
-    /// It lies there unused: whoever is told as next gets it at once.
-    pub free: bool,
-    /// Nobody is told as its next for now.
-    barred: bool,
-    /// The number of the report that said so, in this stay.
-    report: u32,
-    /// Whom the peer there was told of. Always somebody who waits.
-    pub next: Option<Claim>,
-    /// How often it was told in this stay.
-    turn: u32,
-    /// A report of a stay to come, which was faster than word that the token has gone there.
-    early: Option<Report>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Report {
-    stay: u64,
-    number: u32,
-    free: bool,
-}
-
-/// What the peer that has a token is to be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Binding {
-    pub(crate) at: PeerId,
-    pub(crate) slot: u32,
-    pub(crate) stay: u64,
-    pub(crate) turn: u32,
-    pub(crate) next: Claim,
-}
-
 /// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
 /// message, and with one in twenty the mean wait stays within 1 % of the ideal's at k = 3, even where a message takes a
 /// tenth of the time inside.
 const RARE: u32 = 20;
 
-impl Seat {
-    /// Whether its holder may be told of somebody, and knows of nobody.
-    fn is_open(&self) -> bool {
-        self.next.is_none() && !self.barred
-    }
-}
+/// With one token, at most about this many are told to come after, however near to each other they are: the token
+/// carries them along. Our choice: below half a kilobyte.
+const MOST_TOLD: usize = 32;
 
 impl<A: Copy> Line<A> {
     /// A line in which nobody waits, for tokens that are still to be [added](Self::add).
-    pub(crate) fn new() -> Self {
-        Self { caution: 3 * RARE, waiting: VecDeque::new(), seats: Vec::new() }
+    pub(crate) fn new(reach: u32) -> Self {
+        Self { reach, caution: 3 * RARE, waiting: VecDeque::new(), seats: Vec::new() }
     }
 
     /// There is one more token.
     pub(crate) fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
-        self.seats.push(Seat { slot, at, stay, free, barred: false, report: 0, next: None, turn: 0, early: None });
+        self.seats.push(Seat::new(slot, at, stay, free));
     }
 
     /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
@@ -176,43 +144,52 @@ impl<A: Copy> Line<A> {
         }
     }
 
-    /// Learns something, or says what is strange about it. Somebody who asks gets this mark. The answer tells whether
-    /// somebody who waited has got a token.
-    pub(crate) fn note(&mut self, news: News, mark: A) -> Result<bool, &'static str> {
+    /// Learns something, or says what is strange about it. Somebody who asks gets this mark. The answer tells how many
+    /// who waited are now known to have got a token.
+    pub(crate) fn note(&mut self, news: News, mark: A) -> Result<u32, &'static str> {
         match news {
             News::Request(claim) => self.waiting.push_back(Waiter { claim, mark, passed: 0 }),
-            News::Withdraw(claim) => _ = self.strike_out(claim),
-            News::Left { slot, stay, to } => return self.moved(slot, stay, to),
+            // Its place in what was told stays: the token passes through its peer, one message later. To take that back
+            // could come too late, and then the one who asked last would not be known where the token has gone.
+            News::Withdraw(claim) if self.seats.len() == 1 => _ = self.take_out(claim),
+            News::Withdraw(claim) | News::Forgotten(claim) => _ = self.strike_out(claim),
+            News::Left { slot, stay, to, turn } => return self.moved(slot, stay, to, turn),
             News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
             News::Busy { slot, stay, report } => self.set_free(slot, stay, report, false)?,
         }
-        Ok(false)
+        Ok(0)
     }
 
-    fn moved(&mut self, slot: u32, stay: u64, to: Claim) -> Result<bool, &'static str> {
+    fn moved(&mut self, slot: u32, stay: u64, to: Claim, turn: u64) -> Result<u32, &'static str> {
         let at = self.seat(slot)?;
-        let place = self.strike_out(to);
-        match place {
-            Some(place) => {
-                self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
-                self.caution = self.caution.saturating_sub(1);
-            }
-            // The heir of somebody who leaves for good, or one who does not need it any more.
-            None if to.ticket == Ticket::NONE => {}
-            // It was served, or has withdrawn: the token goes astray.
-            None => self.caution = self.caution.saturating_add(RARE),
-        }
-        if stay >= self.seats[at].stay {
+        let is_late = stay < self.seats[at].stay;
+        let mut served = 0;
+        if !is_late {
             // What has moved has been at its peer for the shortest time.
-            let Seat { early, barred, .. } = self.seats.remove(at);
-            let early = early.filter(|early| early.stay > stay);
-            let (at, stay) = (to.peer, stay + 1);
-            self.seats.push(Seat { slot, at, stay, free: false, barred, report: 0, next: None, turn: 0, early });
-            if let Some(Report { stay, number, free }) = early {
-                self.set_free(slot, stay, number, free)?;
+            let mut seat = self.seats.remove(at);
+            let between = seat.go_on(stay, to, turn);
+            let early = seat.early.take_if(|early| early.stay <= stay + 1);
+            self.seats.push(seat);
+            served += between.into_iter().map(|claim| u32::from(self.serve(claim))).sum::<u32>();
+            if let Some(Report { number, free, .. }) = early.filter(|early| early.stay > stay) {
+                self.set_free(slot, stay + 1, number, free)?;
             }
         }
-        Ok(place.is_some())
+        let is_served = self.serve(to);
+        // It was served, or has withdrawn: the token goes astray. Not so the heir of somebody who leaves for good, and
+        // not whom we know to be served since word of a later stay was faster.
+        if !is_served && !is_late && to.ticket != Ticket::NONE {
+            self.caution = self.caution.saturating_add(RARE);
+        }
+        Ok(served + u32::from(is_served))
+    }
+
+    /// Somebody has got a token. Whether it waited.
+    fn serve(&mut self, claim: Claim) -> bool {
+        let Some(place) = self.strike_out(claim) else { return false };
+        self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
+        self.caution = self.caution.saturating_sub(1);
+        true
     }
 
     fn seat(&self, slot: u32) -> Result<usize, &'static str> {
@@ -220,13 +197,17 @@ impl<A: Copy> Line<A> {
     }
 
     /// Takes somebody out of the line, and tells which place it had.
-    fn strike_out(&mut self, claim: Claim) -> Option<usize> {
+    fn take_out(&mut self, claim: Claim) -> Option<usize> {
         let place = self.waiting.iter().position(|waiter| waiter.claim == claim)?;
         self.waiting.remove(place);
-        for seat in &mut self.seats {
-            seat.next.take_if(|next| *next == claim);
-        }
         Some(place)
+    }
+
+    /// The same, and what was told of it is taken back.
+    fn strike_out(&mut self, claim: Claim) -> Option<usize> {
+        let place = self.take_out(claim);
+        self.seats.iter_mut().filter(|seat| seat.is_told(claim)).for_each(Seat::take_back);
+        place
     }
 
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
@@ -244,20 +225,45 @@ impl<A: Copy> Line<A> {
     /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
     fn free_the_others(&mut self, at: usize) {
         let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at] else { return };
-        for seat in self.seats.iter_mut().filter(|seat| seat.slot != slot) {
-            seat.next.take_if(|next| *next == mine);
-        }
+        let is_other = |seat: &&mut Seat| seat.slot != slot && seat.next == Some(mine);
+        self.seats.iter_mut().filter(is_other).for_each(Seat::take_back);
     }
 
-    /// Binds one waiter to one token, if there is a holder that should be told something.
+    /// Binds waiters to one token, if there is a holder that should be told something.
     pub(crate) fn bind(&mut self) -> Option<Binding> {
+        if self.seats.len() == 1 {
+            return self.look_ahead();
+        }
         let (at, next) = self.choose()?;
         let seat = &mut self.seats[at];
-        seat.next = Some(next);
-        seat.turn += 1;
-        let Seat { slot, at: peer, stay, turn, .. } = *seat;
+        seat.take_back();
+        let binding = seat.tell(Vec::from([next]), false);
         self.free_the_others(at);
-        Some(Binding { at: peer, slot, stay, turn, next })
+        Some(binding)
+    }
+
+    /// With one token there is nothing to bind late: who comes after is told as far ahead as it takes for word from
+    /// here to reach the token in time. Who asks is told of at once as long as the token has not heard of `more`, and
+    /// from then on several together, when half of the way is left.
+    fn look_ahead(&mut self) -> Option<Binding> {
+        let [seat] = &mut self.seats[..] else { return None };
+        let (mut moves, mut told) = (seat.moves(), seat.told().count());
+        if seat.barred || seat.more && (moves > self.reach / 2 || told > MOST_TOLD / 2) {
+            return None;
+        }
+        let mut at = seat.told().last().map_or(seat.at, |claim| claim.peer);
+        let mut untold =
+            self.waiting.iter().map(|waiter| waiter.claim).filter(|&claim| !seat.is_told(claim)).peekable();
+        let mut claims = Vec::new();
+        while let Some(claim) =
+            untold.next_if(|claim| told < MOST_TOLD && moves + u32::from(claim.peer != at) <= self.reach)
+        {
+            (moves, told) = (moves + u32::from(claim.peer != at), told + 1);
+            at = claim.peer;
+            claims.push(claim);
+        }
+        let more = untold.next().is_some() || moves >= self.reach || told >= MOST_TOLD;
+        if claims.is_empty() { None } else { Some(seat.tell(claims, more)) }
     }
 
     /// A token whose holder should be told something, and whom to tell it of. Of several tokens, the one that has
@@ -290,7 +296,7 @@ impl<A: Copy> Line<A> {
 
     /// How many holders know somebody as their next. Counted anew each time: a count that is kept can be wrong.
     fn known(&self, claim: Claim) -> u32 {
-        self.seats.iter().filter(|seat| seat.next == Some(claim)).count() as u32
+        self.seats.iter().filter(|seat| seat.is_told(claim)).count() as u32
     }
 
     /// How many holders should know somebody: one, and more the more often it was passed. Where there is a holder for
@@ -337,7 +343,9 @@ impl<A: Copy> Line<A> {
     pub(crate) fn forget(&mut self, peer: PeerId) {
         self.waiting.retain(|waiter| waiter.claim.peer != peer);
         for seat in &mut self.seats {
-            seat.next.take_if(|next| next.peer == peer);
+            if seat.told().any(|claim| claim.peer == peer) {
+                seat.take_back();
+            }
             seat.free &= seat.at != peer;
         }
     }
@@ -348,11 +356,11 @@ impl<A: Copy> fmt::Display for Line<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting: Vec<Claim> = self.waiting.iter().map(|waiter| waiter.claim).collect();
         write!(f, "waiting {waiting:?}, tokens [")?;
-        for (place, Seat { slot, at, free, next, .. }) in self.seats.iter().enumerate() {
-            let (between, free) = (if place > 0 { "; " } else { "" }, if *free { ", free" } else { "" });
-            write!(f, "{between}{slot} at {at}{free}")?;
-            if let Some(next) = next {
-                write!(f, ", next {next}")?;
+        for (place, seat) in self.seats.iter().enumerate() {
+            let (between, free) = (if place > 0 { "; " } else { "" }, if seat.free { ", free" } else { "" });
+            write!(f, "{between}{} at {}{free}", seat.slot, seat.at)?;
+            for (place, claim) in seat.told().enumerate() {
+                write!(f, "{}{claim}", if place > 0 { " " } else { ", next " })?;
             }
         }
         write!(f, "]")
@@ -360,215 +368,4 @@ impl<A: Copy> fmt::Display for Line<A> {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::format;
-    use alloc::string::{String, ToString};
-
-    use super::*;
-
-    fn claim(peer: u64) -> Claim {
-        Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) }
-    }
-
-    /// Tokens at peers 1, 2, … in use, and nobody who waits.
-    fn in_use(slots: u32) -> Line {
-        let mut line = Line::new();
-        (0..slots).for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
-        line
-    }
-
-    fn note(line: &mut Line, news: News) {
-        line.note(news, ()).expect("nothing strange");
-    }
-
-    fn ask(line: &mut Line, peers: &[u64]) {
-        peers.iter().for_each(|&peer| note(line, News::Request(claim(peer))));
-    }
-
-    /// The bindings that follow, as `slot:next`.
-    fn bound(line: &mut Line) -> String {
-        let mut all: Vec<String> = Vec::new();
-        while let Some(Binding { slot, next, .. }) = line.bind() {
-            all.push(format!("{slot}:{next}"));
-        }
-        all.join(" ")
-    }
-
-    #[test]
-    fn a_free_token_goes_to_the_oldest_and_the_others_forget_it() {
-        let mut line = in_use(2);
-        ask(&mut line, &[5, 6, 7]);
-        assert_eq!(bound(&mut line), "0:5 1:6");
-
-        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
-        note(&mut line, News::Free { slot: 1, stay: 1, report: 1 });
-
-        assert_eq!(bound(&mut line), "1:5 0:7", "the oldest gets it, and 0's holder is told of the next");
-    }
-
-    #[test]
-    fn with_few_who_wait_every_holder_is_told_of_somebody() {
-        let mut line = in_use(3);
-        ask(&mut line, &[5]);
-        assert_eq!(bound(&mut line), "0:5 1:5 2:5");
-    }
-
-    #[test]
-    fn who_is_known_more_than_needed_makes_room_and_keeps_the_token_that_comes_back_first() {
-        let mut line = in_use(3);
-        ask(&mut line, &[5]);
-        bound(&mut line);
-
-        ask(&mut line, &[6]);
-        assert_eq!(bound(&mut line), "1:6");
-        ask(&mut line, &[7]);
-        assert_eq!(bound(&mut line), "2:7");
-        ask(&mut line, &[8]);
-        assert_eq!(bound(&mut line), "", "three holders, three who come next");
-    }
-
-    #[test]
-    fn who_was_passed_is_told_to_one_more() {
-        let mut line = in_use(2);
-        ask(&mut line, &[5, 6, 7, 8, 9, 10]);
-        assert_eq!(bound(&mut line), "0:5 1:6");
-
-        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
-        assert_eq!(bound(&mut line), "1:7", "passed once");
-        note(&mut line, News::Left { slot: 1, stay: 1, to: claim(7) });
-        assert_eq!(bound(&mut line), "1:8", "passed twice");
-        note(&mut line, News::Left { slot: 1, stay: 2, to: claim(8) });
-        assert_eq!(bound(&mut line), "1:5", "passed three times");
-    }
-
-    #[test]
-    fn every_token_that_goes_astray_makes_the_coordinator_slower_to_tell_two_of_one() {
-        let mut line = in_use(2);
-        ask(&mut line, &[5, 6, 7, 8, 9, 10]);
-        bound(&mut line);
-        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6) });
-        note(&mut line, News::Left { slot: 1, stay: 1, to: claim(1) }); // Nobody in line.
-        note(&mut line, News::Left { slot: 1, stay: 2, to: claim(7) });
-        note(&mut line, News::Left { slot: 1, stay: 3, to: claim(8) });
-        assert_eq!(bound(&mut line), "1:9", "passed three times");
-    }
-
-    #[test]
-    fn whoever_has_had_its_token_longest_is_told_first() {
-        let mut line = in_use(2);
-        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(3) });
-        ask(&mut line, &[5, 6]);
-        assert_eq!(bound(&mut line), "1:5 0:6");
-    }
-
-    #[test]
-    fn old_news_and_news_told_twice_change_neither_line_nor_tokens() {
-        let mut line = in_use(2);
-        ask(&mut line, &[5, 6, 7]);
-        bound(&mut line);
-        let left = |slot, stay, peer| News::Left { slot, stay, to: claim(peer) };
-        note(&mut line, left(0, 1, 6)); // Overtakes the news of stay 0.
-        bound(&mut line);
-        let before = line.to_string();
-
-        let old = [
-            left(0, 0, 6),
-            left(0, 1, 6),
-            News::Free { slot: 0, stay: 1, report: 1 },
-            News::Busy { slot: 1, stay: 0, report: 1 },
-            News::Free { slot: 1, stay: 0, report: 1 },
-            News::Withdraw(claim(6)),
-        ];
-        for news in old {
-            note(&mut line, news);
-            assert_eq!(line.to_string(), before, "{news:?}");
-        }
-    }
-
-    #[test]
-    fn a_report_that_comes_before_its_token_counts_when_that_has_come() {
-        let mut line = in_use(1);
-        note(&mut line, News::Free { slot: 0, stay: 2, report: 1 });
-        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
-        assert_eq!(line.to_string(), "waiting [], tokens [0 at 5]");
-        note(&mut line, News::Left { slot: 0, stay: 1, to: claim(6) });
-        assert_eq!(line.to_string(), "waiting [], tokens [0 at 6, free]");
-    }
-
-    #[test]
-    fn a_peer_that_is_gone_waits_no_more() {
-        let mut line = in_use(2);
-        ask(&mut line, &[5, 6, 7]);
-        assert_eq!(bound(&mut line), "0:5 1:6");
-        line.forget(PeerId::new(5));
-        assert_eq!(bound(&mut line), "0:7");
-        assert_eq!(line.to_string(), "waiting [6, 7], tokens [0 at 1, next 7; 1 at 2, next 6]");
-    }
-
-    /// Once a waiter was told of a free token that had died with its peer, and of no other for ever.
-    #[test]
-    fn a_free_token_of_a_peer_that_is_gone_is_not_waited_for() {
-        let mut line = Line::new();
-        [0, 1].into_iter().for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, true));
-        line.forget(PeerId::new(1));
-        ask(&mut line, &[5]);
-        assert_eq!(bound(&mut line), "1:5");
-        ask(&mut line, &[6]);
-        assert_eq!(bound(&mut line), "0:6", "it may be alive after all");
-        note(&mut line, News::Left { slot: 1, stay: 0, to: claim(5) });
-        note(&mut line, News::Free { slot: 1, stay: 1, report: 1 });
-        assert_eq!(bound(&mut line), "1:6", "and if not, there is another");
-    }
-
-    #[test]
-    fn news_of_a_token_that_does_not_exist_are_strange() {
-        let mut line = in_use(1);
-        let before = line.clone();
-        let strange = [
-            News::Left { slot: 1, stay: 0, to: claim(5) },
-            News::Free { slot: 7, stay: 0, report: 1 },
-            News::Busy { slot: u32::MAX, stay: 0, report: 1 },
-        ];
-        for news in strange {
-            assert!(line.note(news, ()).is_err(), "{news:?}");
-            assert_eq!(line, before);
-        }
-    }
-
-    #[test]
-    fn a_request_told_twice_costs_a_detour_and_no_more() {
-        let mut line = in_use(1);
-        ask(&mut line, &[5, 5, 6]);
-        assert_eq!(bound(&mut line), "0:5");
-        note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5) });
-        assert_eq!(bound(&mut line), "0:5");
-        note(&mut line, News::Left { slot: 0, stay: 1, to: claim(5) });
-        assert_eq!(bound(&mut line), "0:6");
-    }
-
-    /// What is let go of three tokens, of which `in_use` are, as the slots' numbers.
-    fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
-        let mut line: Line = Line::new();
-        (0..3).for_each(|slot| line.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
-        line.let_go(slots, room);
-        line.seats().filter(|seat| !seat.barred).map(|seat| seat.slot).collect()
-    }
-
-    #[test]
-    fn tokens_are_let_go_as_long_as_no_more_than_the_slots_can_be_inside() {
-        let table: [(&[u32], u32, usize, &[u32]); 9] = [
-            (&[], 3, 3, &[0, 1, 2]),
-            (&[0, 1, 2], 3, 3, &[0, 1, 2]),
-            (&[], 1, 1, &[0]),
-            (&[2], 1, 1, &[]), // One is inside with a surplus token.
-            (&[2], 2, 2, &[0]),
-            (&[1, 2], 2, 2, &[1]), // Whoever leaves slot 1 makes room for its next, and nobody else.
-            (&[0, 1, 2], 2, 2, &[]), // Not even that.
-            (&[0], 3, 1, &[0]),
-            (&[0], 3, 2, &[0, 1]),
-        ];
-        for (in_use, slots, room, expected) in table {
-            assert_eq!(let_go(in_use, slots, room), expected, "{in_use:?} in use, {slots} slots, room for {room}");
-        }
-    }
-}
+mod tests;

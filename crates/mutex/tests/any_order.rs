@@ -196,7 +196,7 @@ fn fair_k_is_safe_and_live() {
 #[test]
 fn fair_k_late_is_safe_and_live_and_never_idle() {
     for term in [1, 3, 1000] {
-        let config = fair_k_late::Config { term };
+        let config = fair_k_late::Config { term, ..fair_k_late::Config::default() };
         any_order(&format!("{config:?}"), 400, |me, layout| FairKLate::new(me, layout, config));
         for (peers, slots, seed) in
             [(20, 3), (40, 7), (60, 20)].into_iter().flat_map(|(n, k)| (0..40).map(move |s| (n, k, s)))

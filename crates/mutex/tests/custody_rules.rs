@@ -1,7 +1,7 @@
 //! The rules of docs/custody.md, a sentence per test, without a network: state, event, check.
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
-use peerlock_mutex::custody::{Answer, Body, Config, Message, News, Report, Timer};
+use peerlock_mutex::custody::{Answer, Body, Config, Following, Message, News, Report, Timer};
 use peerlock_mutex::register::{Detached, Fact, Session, Wish, Word};
 use peerlock_mutex::token::{Arrival, Claim, Token};
 use peerlock_mutex::{Custody, Cx, Effect, Grant, Input, Observe, step};
@@ -9,7 +9,7 @@ use peerlock_mutex::{Custody, Cx, Effect, Grant, Input, Observe, step};
 type Said = Vec<Effect<Message, Timer>>;
 
 /// A hundred numbers per generation, and arrival numbers told at once.
-const CONFIG: Config = Config { numbers: 100, batch: None, without: None };
+const CONFIG: Config = Config { numbers: 100, batch: None, reach: 8, without: None };
 
 fn session(peer: u64) -> Session {
     Session { peer: PeerId::new(peer), number: 0 }
@@ -47,7 +47,7 @@ fn census(peer: u64, slots: u32) -> Body {
 }
 
 fn token(slot: u32, fencing: u64) -> Body {
-    Body::Token { to: Ticket::new(1), token: Token { slot, fencing }, stay: 7 }
+    Body::Token { to: Ticket::new(1), token: Token { slot, fencing }, stay: 7, following: Following::default() }
 }
 
 fn nothing(peer: u64) -> Body {
@@ -87,8 +87,9 @@ fn r2_who_answers_forgets_who_comes_next() {
     let mut holder = founded(1, 1);
     ask(&mut holder, 1, 1);
     hear(&mut holder, 1, 0, 1, token(0, 101));
-    let next = Claim { peer: PeerId::new(2), ticket: Ticket::new(1) };
-    hear(&mut holder, 1, 0, 1, Body::Next { slot: 0, stay: 7, turn: 1, next });
+    let claims = vec![Claim { peer: PeerId::new(2), ticket: Ticket::new(1) }];
+    let following = Following { claims, ..Following::default() };
+    hear(&mut holder, 1, 0, 1, Body::Next { slot: 0, stay: 7, following, anew: true });
     hear(&mut holder, 1, 0, 2, census(1, 1));
 
     let said = tell(&mut holder, 1, Input::Release(Ticket::new(1)));
@@ -236,7 +237,8 @@ fn a_younger_token_may_be_faster_than_word_that_the_older_one_is_void() {
     assert_eq!(ask(&mut forced, 2, 2), [], "who takes over does not ask to join");
     hear(&mut forced, 2, 0, 3, Body::Census { session: me, slots: 1 });
     let older = Token { slot: 0, fencing: 105 };
-    let younger = Body::Token { to: Ticket::new(2), token: Token { slot: 0, fencing: 301 }, stay: 302 };
+    let token = Token { slot: 0, fencing: 301 };
+    let younger = Body::Token { to: Ticket::new(2), token, stay: 302, following: Following::default() };
 
     let said = hear(&mut forced, 2, 0, 3, younger);
 

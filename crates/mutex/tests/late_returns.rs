@@ -96,11 +96,10 @@ fn the_rest_is_sent_once_more_in_case_the_other_is_alive() {
 #[test]
 fn who_forgets_the_next_of_a_token_that_is_still_to_come_says_so() {
     let mut one = peer(ME);
-    let next = |turn, peer| {
-        let role = fair_k_late::Role { epoch: 0, peer: HOME };
-        Message::Next { slot: 0, stay: 1, turn, next: claim(peer), role }
-    };
-    hear(&mut one, ME, Input::Message { from: HOME, message: next(1, OTHER) });
-    let message = Message::Tell { epoch: 0, news: News::Withdraw(claim(OTHER)) };
+    let following = fair_k_late::Following { claims: vec![claim(OTHER)], ..Default::default() };
+    let role = fair_k_late::Role { epoch: 0, peer: HOME };
+    let message = Message::Next { slot: 0, stay: 1, following, anew: true, role };
+    hear(&mut one, ME, Input::Message { from: HOME, message });
+    let message = Message::Tell { epoch: 0, news: News::Forgotten(claim(OTHER)) };
     assert_eq!(hear(&mut one, ME, Input::PeerDown(OTHER)), [Effect::Send { to: HOME, message }]);
 }

@@ -54,6 +54,16 @@ impl Latency {
         }
     }
 
+    /// No message takes longer, if that is known.
+    pub fn longest(&self) -> Option<Span> {
+        match self {
+            Self::Constant(delay) => Some(*delay),
+            Self::PerPair(pairs) => Some(pairs.low + Span::from_nanos(pairs.choices - 1)),
+            Self::PerMessage { high, .. } => Some(*high),
+            Self::Matrix(_) | Self::King(_) => None,
+        }
+    }
+
     /// Whether messages take no time at all.
     pub fn is_instant(&self) -> bool {
         matches!(self, Self::Constant(Span::ZERO))

@@ -69,7 +69,8 @@ fn no_rule_is_broken_in_rough_weather() {
                 let experiment = Experiment { links, ..experiment(peers, slots, hold, think, latency, 60) };
                 fair_k(&experiment, Config::PRINTED);
                 fair_k(&experiment, Config::REPAIRED);
-                run(&experiment, |me, layout| FairKLate::new(me, layout, fair_k_late::Config { term: 5 }));
+                let config = fair_k_late::Config { term: 5, ..fair_k_late::Config::default() };
+                run(&experiment, |me, layout| FairKLate::new(me, layout, config));
                 run(&experiment, |me, layout| Bv95::new(me, layout, bv95::Config::default()));
             }
         }
@@ -98,6 +99,57 @@ fn the_order_of_links_matters_only_with_jitter() {
     }
 }
 
+/// With one slot, nobody goes in before one who asked more than two message times earlier: not even where stays are so
+/// short that a token has gone before word of it comes to the coordinator, and wherever messages overtake each other.
+#[test]
+fn with_one_slot_nobody_is_passed_by() {
+    for latency in ["constant:1s", "uniform:0s..4s", "jitter:0s..4s"] {
+        for (peers, hold, think) in [(3, "1us", 2.0), (10, "1us", 5.0), (10, "10ms", 0.5), (30, "exp:1s", 0.2)] {
+            for (links, reach) in [(Links::Unordered, 1), (Links::Unordered, 2), (Links::Ordered, 8)] {
+                let experiment = Experiment { links, ..experiment(peers, 1, hold, think, latency, 100) };
+                // The role stays: on its way from one to the next, it has to be found.
+                let config = fair_k_late::Config { term: u32::MAX, reach };
+                let late = run(&experiment, |me, layout| FairKLate::new(me, layout, config));
+                assert_eq!(late.numbers.count("passed by"), 0, "{latency}, {peers} peers, {hold}, {links:?}, {reach}");
+                let custody = run(&experiment, |me, layout| {
+                    let config = custody::Config { reach, ..custody::Config::default() };
+                    Custody::founded(Session { peer: me, number: 0 }, config, layout.root, 1)
+                });
+                assert_eq!(
+                    custody.numbers.count("passed by"),
+                    0,
+                    "{latency}, {peers} peers, {hold}, {links:?}, {reach}"
+                );
+            }
+        }
+    }
+}
+
+/// The same is seen where somebody is: Fair-K lets who holds a token in again.
+#[test]
+fn who_is_passed_by_is_seen() {
+    let report = fair_k(&experiment(10, 1, "1us", 5.0, "constant:1s", 100), Config::PRINTED);
+    assert!(report.numbers.count("passed by") > 0, "{:?}", report.numbers);
+}
+
+/// However short the stays are: a hand-over is one message, and the order that of the ideal but for a message or two.
+#[test]
+fn short_stays_cost_no_more_than_the_hand_over() {
+    for hold in ["1us", "10ms"] {
+        let experiment = experiment(100, 1, hold, 0.5, "constant:1s", 200);
+        let ideal = experiment.run(|latency| Ideal::peers(100, 1, latency), |_| {}).unwrap();
+        let late = run(&experiment, |me, layout| FairKLate::new(me, layout, fair_k_late::Config::default()));
+        let (sent, ideal, late) = (late.messages_per_entry(), ideal.steady.unwrap().all, late.steady.unwrap().all);
+        println!(
+            "{hold}: mean {:.2} and {:.2}, longest {:.2} and {:.2}, {sent:.2} messages",
+            ideal.mean, late.mean, ideal.max, late.max
+        );
+        assert!((late.mean / ideal.mean - 1.0).abs() < 1e-2, "{hold}: {} against {}", late.mean, ideal.mean);
+        assert!(late.max <= ideal.max + 2.0, "{hold}: {} against {}", late.max, ideal.max);
+        assert!(sent <= 4.0, "{hold}: {sent} messages per entry");
+    }
+}
+
 /// As long as nobody dies, custody differs from late binding in one message per entry: the arrival number. Leaving and
 /// entering are one message apart, so that waits are those of the bound.
 #[test]
@@ -107,7 +159,8 @@ fn custody_costs_at_most_one_message_more_than_late_binding() {
         // From the same beginning: all tokens at the coordinator, and a role that stays there.
         let late = run(&experiment, |me, layout| {
             let tokens = vec![layout.root; layout.tokens.len()];
-            FairKLate::new(me, &Layout { tokens, ..layout.clone() }, fair_k_late::Config { term: u32::MAX })
+            let config = fair_k_late::Config { term: u32::MAX, ..fair_k_late::Config::default() };
+            FairKLate::new(me, &Layout { tokens, ..layout.clone() }, config)
         });
         let custody = run(&experiment, |me, layout| {
             let (me, config) = (Session { peer: me, number: 0 }, custody::Config::default());

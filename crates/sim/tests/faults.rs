@@ -60,7 +60,7 @@ fn fair_k(experiment: &Experiment) -> Result<Report, Box<Failure>> {
 fn fair_k_late(experiment: &Experiment) -> Result<Report, Box<Failure>> {
     let layout = Layout::printed(experiment.peers as u64, experiment.slots);
     let peers = || (0..experiment.peers as u64).map(PeerId::new);
-    let config = fair_k_late::Config { term: 5 };
+    let config = fair_k_late::Config { term: 5, ..fair_k_late::Config::default() };
     experiment.run(|_| peers().map(|me| FairKLate::new(me, &layout, config)).collect(), |_| {})
 }
 

@@ -15,8 +15,8 @@ enum Fault {
     NewsTwice,
     /// `next` is said twice. Not a fault, either.
     NextTwice,
-    /// `next` of an earlier turn is taken for the last word. Not a fault: at worst a token makes a detour.
-    TurnIgnored,
+    /// `next` is taken for one of a later turn than it is: those that follow are not heard.
+    TurnTooHigh,
     /// `next` that comes before its token is forgotten.
     NextBeforeTokenLost,
     /// A token whose client has been served already gets lost.
@@ -62,7 +62,7 @@ type Sent = Effect<Message, Never>;
 impl Sabotaged {
     fn world(fault: Fault, peers: u64, limits: Limits, term: u32) -> World<Self> {
         let layout = Layout::printed(peers, limits.slots as u32);
-        let inner = |id| FairKLate::new(id, &layout, Config { term });
+        let inner = |id| FairKLate::new(id, &layout, Config { term, ..Config::default() });
         let peer = |id| Self { inner: inner(id), fault, waiting: Vec::new(), was_coordinator: false };
         World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, peer(id))))
     }
@@ -87,10 +87,10 @@ impl Sabotaged {
         if ignored {
             return;
         }
-        if let Input::Message { message: Message::Next { turn, .. }, .. } = &mut input
-            && self.fault == Fault::TurnIgnored
+        if let Input::Message { message: Message::Next { following, anew, .. }, .. } = &mut input
+            && self.fault == Fault::TurnTooHigh
         {
-            *turn = 1;
+            (following.turn, *anew) = (u64::MAX, true);
         }
         let (before, mut effects) = (self.inner.clone(), Vec::new());
         let (me, now) = (cx.me(), cx.now());
@@ -231,10 +231,11 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(1), 1000),
         (3, Limits::new(2), 1000),
     ];
-    for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::TurnIgnored, Fault::FreeNotSent] {
-        // With all news twice and in any order, two slots are too many to explore.
-        let too_large = |limits: &Limits| fault == Fault::NewsTwice && limits.slots == 2 && !limits.ordered;
-        for (peers, limits, term) in worlds.into_iter().filter(|(_, limits, _)| !too_large(limits)) {
+    for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::FreeNotSent] {
+        // With all news twice, three peers are too many to explore where the role moves or messages overtake each other.
+        let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
+        let fits = |&(peers, ref limits, term): &_| fault != Fault::NewsTwice || !is_large(peers, limits, term);
+        for (peers, limits, term) in worlds.into_iter().filter(fits) {
             match play(fault, peers, limits, term) {
                 Ok(explored) => println!("{fault:?}, {peers} peers, {limits:?}, term {term}: {explored:?}"),
                 Err(found) => panic!("{fault:?}, {peers} peers, {limits:?}, term {term}:\n{found}"),
@@ -249,14 +250,15 @@ fn every_fault_is_caught_by_the_right_check() {
     let side_by_side = Limits { requests: 3, clients: 2, ..Limits::new(2) };
     let withdrawing = Limits { withdrawals: 1, ..limits(1) };
     type Case = (Fault, u64, Limits, u32, fn(&Violation) -> bool);
-    let table: [Case; 12] = [
+    let table: [Case; 13] = [
         (Fault::SurplusLost, 2, withdrawing, 1000, |v| matches!(v, Violation::Tokens { found: 0, expected: 1 })),
         (Fault::TokenTwice, 2, limits(1), 1000, |v| matches!(v, Violation::Tokens { found: 2, expected: 1 })),
-        (Fault::LeftNotSent, 2, limits(1), 1000, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
+        (Fault::LeftNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::LeftToNowhere, 3, limits(1), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::BusyNotSent, 3, limits(2), 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::ReportsNotNumbered, 2, side_by_side, 1000, |v| matches!(v, Violation::Idle(_))),
         (Fault::NextBeforeTokenLost, 3, limits(1), 1000, |v| matches!(v, Violation::Idle(_))),
+        (Fault::TurnTooHigh, 2, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::RoleKept, 3, limits(1), 1, |v| matches!(v, Violation::Coordinators(2))),
         (Fault::EarlyNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),
         (Fault::LateNewsLost, 3, limits(1), 1, |v| matches!(v, Violation::Idle(_) | Violation::Stuck(_))),

@@ -89,6 +89,7 @@ impl fmt::Display for Case {
         say("withdrawals", withdrawals.into(), 0)?;
         say("timeouts", timeouts.into(), 0)?;
         say("numbers", self.config.numbers, NUMBERS)?;
+        say("reach", self.config.reach.into(), Config::default().reach.into())?;
         say("ordered", ordered.into(), 0)?;
         say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
@@ -114,7 +115,7 @@ impl FromStr for Case {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let config = Config { numbers: NUMBERS, batch: None, without: None };
+        let config = Config { numbers: NUMBERS, batch: None, ..Config::default() };
         let (limits, fates) = (Limits { tidy: true, ..Limits::new(1) }, Fates::default());
         let mut case = Self { peers: 1, limits, fates, has_register: false, config };
         for word in text.split_whitespace() {
@@ -129,6 +130,7 @@ impl FromStr for Case {
                 "withdrawals" => limits.withdrawals = value,
                 "timeouts" => limits.timeouts = value,
                 "numbers" => case.config.numbers = value.into(),
+                "reach" => case.config.reach = value,
                 "ordered" => limits.ordered = value == 1,
                 "untidy" => limits.tidy = value != 1,
                 "parties" => (fates.parties, case.has_register) = (value as usize, true),

@@ -109,7 +109,7 @@ impl Custody {
             let report = |(peer, token)| (peer, Report { token, in_use: true });
             count.adopted.splice(0..0, count.void.drain(..).map(report));
         }
-        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, &count))));
+        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config.reach, &count))));
         count.missing.iter().for_each(|&slot| self.make(slot));
         for (peer, token) in count.void {
             self.post(peer, Body::Void(token), cx);
@@ -184,9 +184,9 @@ impl Custody {
     fn bind(&mut self, cx: &mut Cx<'_, Self>) {
         let holds_back = self.keeps(Rule::HoldBack);
         while let Some(Role::Keeping(keeper)) = self.role.as_deref_mut()
-            && let Some(Binding { at, slot, stay, turn, next }) = keeper.bind(holds_back)
+            && let Some(Binding { at, slot, stay, following, anew }) = keeper.bind(holds_back)
         {
-            self.post(at, Body::Next { slot, stay, turn, next }, cx);
+            self.post(at, Body::Next { slot, stay, following, anew }, cx);
         }
         let Some(Role::Keeping(keeper)) = self.role.as_deref_mut() else { return };
         match self.config.batch {

@@ -29,8 +29,8 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Puts the line together again, and adopts the tokens as they are.
-    pub(super) fn new(generation: u64, slots: u32, count: &Count) -> Self {
-        let (line, mut detached) = (Line::new(), count.detached.clone());
+    pub(super) fn new(generation: u64, slots: u32, reach: u32, count: &Count) -> Self {
+        let (line, mut detached) = (Line::new(reach), count.detached.clone());
         detached.sort_unstable();
         let mut keeper = Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached };
         for &(peer, Report { token, in_use }) in &count.adopted {

@@ -5,7 +5,7 @@ use core::fmt;
 
 use peerlock_base::Ticket;
 
-use crate::line::News;
+use crate::line::{Following, News};
 use crate::register::Session;
 use crate::token::{Arrival, Claim, Token};
 
@@ -26,16 +26,16 @@ pub enum Body {
     /// Something the coordinator has to know.
     Tell(News),
     /// From the coordinator to the peer that has a token, or will: who comes after the client there. Answered by
-    /// `Token` to `next` when that client leaves.
+    /// `Token` to the first of them when that client leaves.
     Next {
         /// The token, by its slot.
         slot: u32,
         /// At which of its stays.
         stay: u64,
-        /// The last word for this stay has the highest number.
-        turn: u32,
         /// Who comes after.
-        next: Claim,
+        following: Following,
+        /// It takes the place of all that was said before. If not, it adds to what was said under the same turn.
+        anew: bool,
     },
     /// From who leaves to its next.
     Token {
@@ -45,6 +45,8 @@ pub enum Body {
         token: Token,
         /// The number of the stay that begins.
         stay: u64,
+        /// Who comes after, as far as the sender knows.
+        following: Following,
     },
     /// From the coordinator of a new generation to each party: what is there? Answered by `Answer`.
     Census {
@@ -103,7 +105,7 @@ impl fmt::Display for Message {
         write!(f, "g{} ", self.generation)?;
         match &self.body {
             Body::Tell(news) => write!(f, "{news}"),
-            Body::Next { slot, next, .. } => write!(f, "next({next}) for token {slot}"),
+            Body::Next { slot, following, .. } => write!(f, "next({following}) for token {slot}"),
             Body::Token { token, .. } => write!(f, "token {}", token.slot),
             Body::Census { session, slots } => write!(f, "census({session}, slots {slots})"),
             Body::Answer(Answer { session, tokens, waiting }) => {

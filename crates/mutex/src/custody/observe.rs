@@ -25,7 +25,7 @@ impl Observe for Custody {
             Body::Token { .. } => 2,
             Body::Tell(News::Left { .. }) => 3,
             Body::Tell(News::Free { .. }) => 4,
-            Body::Tell(News::Withdraw(_)) => 5,
+            Body::Tell(News::Withdraw(_) | News::Forgotten(_)) => 5,
             Body::Tell(News::Busy { .. }) => 6,
             Body::Arrivals(_) => 7,
             Body::Census { .. } => 8,

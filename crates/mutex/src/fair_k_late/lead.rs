@@ -19,16 +19,15 @@ pub struct Lead {
 }
 
 impl Lead {
-    pub(super) fn new(tokens: &[PeerId]) -> Self {
-        let mut line = Line::new();
+    pub(super) fn new(tokens: &[PeerId], reach: u32) -> Self {
+        let mut line = Line::new(reach);
         (0..).zip(tokens).for_each(|(slot, &at)| line.add(slot, at, 0, true));
         Self { epoch: 0, served: 0, line }
     }
 
     /// Learns something, or says what is strange about it.
     pub(super) fn note(&mut self, news: News) -> Result<(), &'static str> {
-        let has_served = self.line.note(news, ())?;
-        self.served += u32::from(has_served);
+        self.served += self.line.note(news, ())?;
         Ok(())
     }
 
@@ -78,11 +77,11 @@ mod tests {
     fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
         let me = PeerId::new(1);
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
-        let mut lead = Lead::new(&[me]);
+        let mut lead = Lead::new(&[me], 8);
         assert_eq!(lead.pass_on(0, me), None, "nobody waits");
         [5, 6].into_iter().for_each(|peer| lead.note(News::Request(claim(peer))).expect("nothing strange"));
         assert_eq!(lead.pass_on(1, me), None, "nobody has entered yet");
-        lead.note(News::Left { slot: 0, stay: 0, to: claim(5) }).expect("nothing strange");
+        lead.note(News::Left { slot: 0, stay: 0, to: claim(5), turn: 0 }).expect("nothing strange");
 
         assert_eq!(lead.pass_on(1, PeerId::new(6)), None, "it is there already");
         assert_eq!(lead.pass_on(1, me), Some(PeerId::new(6)));

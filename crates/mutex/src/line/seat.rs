@@ -1,0 +1,164 @@
+//! What the coordinator knows of one token, and what it has said of who comes after.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use peerlock_base::PeerId;
+
+use crate::token::Claim;
+
+/// Who comes after the client that has a token, one after the other, as far as the coordinator has said. The token
+/// takes along what is left of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Following {
+    /// What is said under one turn never contradicts itself: it names one client for each of the token's stays to come,
+    /// and later words only add further ones. A word of a higher turn takes the place of all that was said before.
+    ///
+    /// The coordinator's turns are even. Where a token goes another way than it was told, its turn becomes odd.
+    pub turn: u64,
+    /// Whom the token goes to from here, and whom from there.
+    pub claims: Vec<Claim>,
+    /// The coordinator knows of others who wait, or did not promise to tell of each one at once. Who has no claims left
+    /// then lets nobody in by itself.
+    pub more: bool,
+}
+
+impl Following {
+    /// The token goes another way than it was told: to `to`, or nowhere for now. No word of the coordinator's can then
+    /// be taken for one about its stays to come, and it is told anew.
+    pub(crate) fn divert(self, to: Option<Claim>) -> Self {
+        Self { turn: self.turn | 1, claims: to.into_iter().collect(), ..self }
+    }
+}
+
+/// What the coordinator knows of one token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Seat {
+    /// The slot that the token stands for.
+    pub slot: u32,
+    /// Where the token is, or is going.
+    pub at: PeerId,
+    /// Which of its stays that is.
+    pub stay: u64,
+    /// It lies there unused: whoever is told as next gets it at once.
+    pub free: bool,
+    /// Nobody is told as its next for now.
+    pub(super) barred: bool,
+    /// The number of the report that said so, in this stay.
+    pub(super) report: u32,
+    /// Who was told as its next. Where there are several tokens, always somebody who waits.
+    pub next: Option<Claim>,
+    /// Who was told to come after that.
+    pub(super) further: Vec<Claim>,
+    /// Whether the last word spoke of [more](Following::more).
+    pub(super) more: bool,
+    /// Under which turn that is said: another one whenever all that had been told is void.
+    pub(super) turn: u64,
+    /// Nothing has been said under this turn yet.
+    pub(super) anew: bool,
+    /// A report of a stay to come, which was faster than word that the token has gone there.
+    pub(super) early: Option<Report>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(super) struct Report {
+    pub(super) stay: u64,
+    pub(super) number: u32,
+    pub(super) free: bool,
+}
+
+/// What the peer that has a token, or will have it at this stay, is to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) at: PeerId,
+    pub(crate) slot: u32,
+    pub(crate) stay: u64,
+    pub(crate) following: Following,
+    pub(crate) anew: bool,
+}
+
+impl Seat {
+    pub(super) fn new(slot: u32, at: PeerId, stay: u64, free: bool) -> Self {
+        let (barred, report, next, further, more, turn, anew, early) = <_>::default();
+        Self { slot, at, stay, free, barred, report, next, further, more, turn, anew, early }
+    }
+
+    /// Whether its holder may be told of somebody, and knows of nobody.
+    pub(super) fn is_open(&self) -> bool {
+        self.next.is_none() && !self.barred
+    }
+
+    /// Everybody who was told to come after, in this order.
+    pub(super) fn told(&self) -> impl Iterator<Item = Claim> {
+        self.next.into_iter().chain(self.further.iter().copied())
+    }
+
+    pub(super) fn is_told(&self, claim: Claim) -> bool {
+        self.told().any(|told| told == claim)
+    }
+
+    /// How often the token has to go from one peer to another for all that was told.
+    pub(super) fn moves(&self) -> u32 {
+        let mut at = self.at;
+        self.told().map(|claim| u32::from(core::mem::replace(&mut at, claim.peer) != claim.peer)).sum()
+    }
+
+    /// Tells of these, after all that were told before. The last of those hears of it: the token cannot go on from
+    /// there before, so that the word never comes too late to be heard, wherever the token is by now.
+    pub(super) fn tell(&mut self, claims: Vec<Claim>, more: bool) -> Binding {
+        let last = self.told().last();
+        let at = last.map_or(self.at, |claim| claim.peer);
+        let stay = self.stay + self.told().count() as u64;
+        self.more = more;
+        let mut added = claims.iter().copied();
+        if self.next.is_none() {
+            self.next = added.next();
+        }
+        self.further.extend(added);
+        let (anew, following) = (core::mem::take(&mut self.anew), Following { turn: self.turn, claims, more });
+        Binding { at, slot: self.slot, stay, following, anew }
+    }
+
+    /// What was told counts no more: the next word takes its place.
+    pub(super) fn take_back(&mut self) {
+        if self.next.is_some() {
+            self.begin_turn();
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        (self.next, self.more, self.anew) = (None, false, true);
+        self.further.clear();
+        self.turn += 2;
+    }
+
+    /// The token has left this stay for `to`, with what was told under `turn`. Who had it in between, if word of that
+    /// is still to come.
+    pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> Vec<Claim> {
+        let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
+        let mut between = Vec::new();
+        if turn == self.turn && self.told().nth(skipped) == Some(to) {
+            let mut told = self.told();
+            between.extend(told.by_ref().take(skipped));
+            told.next();
+            let (next, further) = (told.next(), told.collect());
+            (self.next, self.further) = (next, further);
+        } else {
+            // It went another way, and what it took along is not what we have told last.
+            self.begin_turn();
+        }
+        (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
+        between
+    }
+}
+
+/// `4 5`.
+impl fmt::Display for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut claims = self.claims.iter().enumerate();
+        claims.try_for_each(|(place, claim)| write!(f, "{}{claim}", if place > 0 { " " } else { "" }))
+    }
+}
