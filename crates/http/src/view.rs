@@ -349,7 +349,9 @@ mod tests {
 
     fn known(number: u64, up: bool) -> PeerView {
         let (peer, address) = (number.to_string(), format!("10.0.0.{number}:7400"));
-        let known = json!({ "peer": peer, "address": address, "up": up, "since_ms": 0, "is_me": number == 1 });
+        let (is_me, name) = (number == 1, format!("host{number}"));
+        let known = json!({ "peer": peer, "address": address, "up": up, "since_ms": 0, "is_me": is_me, "name": name,
+            "voter": "no", "keeps": true });
         serde_json::from_value(known).expect("a peer")
     }
 
@@ -394,11 +396,11 @@ mod tests {
         assert_eq!((resource.tokens.len(), resource.pointers.len(), resource.waits.len()), (1, 0, 0));
 
         // The others are asked of this one: their tokens and clients are there, too, and what only we know stays.
-        let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "holders": [
-            { "slot": 0, "peer": "1", "free": false, "client": { "label": "1.1", "age_ms": 7 } },
-            { "slot": 1, "peer": "7", "free": false },
-            { "slot": 2, "peer": "7", "free": true },
-        ], "queue": [{ "peer": "7", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1" }] });
+        let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "generation": 1, "holders": [
+            { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false, "client": { "label": "1.1", "age_ms": 7 } },
+            { "slot": 1, "peer": "7", "host": "b", "free": false, "detached": false },
+            { "slot": 2, "peer": "7", "host": "b", "free": true, "detached": false },
+        ], "queue": [{ "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" }] });
         resource.join(serde_json::from_value(details).expect("what `show` says"));
         assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
         let tokens: Vec<_> =

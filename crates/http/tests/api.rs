@@ -155,7 +155,8 @@ async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
 
     let mut held = agent.hold(&Request::new("a").ttl(ms(60_000))).await.unwrap();
     let Line::Granted(granted) = line(&mut held).await.unwrap() else { panic!("it is free") };
-    assert!(agent.renew("a", &granted.grant).await.unwrap() >= Duration::from_secs(60));
+    let stands = agent.renew("a", &granted.grant).await.unwrap();
+    assert!(stands > ms(5_000) && stands <= ms(15_000), "as long as its agent's session: {stands:?}");
     agent.release("a", &granted.grant).await.unwrap();
     assert!(matches!(line(&mut held).await.unwrap(), Line::Lost {}));
 }
