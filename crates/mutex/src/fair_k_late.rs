@@ -44,6 +44,7 @@ use core::fmt;
 use peerlock_base::{PeerId, Ticket};
 
 pub use self::lead::Lead;
+use crate::backed::Backable;
 use crate::holder::{Due, Held, Holder, Next};
 use crate::line::Binding;
 pub use crate::line::{Line, News, Seat};
@@ -424,6 +425,12 @@ impl Protocol for FairKLate {
             self.leave(at, cx);
         }
         self.settle(cx);
+    }
+}
+
+impl Backable for FairKLate {
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+        Self::new(me, layout, self.config)
     }
 }
 
