@@ -48,6 +48,11 @@ pub trait Actor: Sized {
     /// Takes what the peer wants done out of `buffers`, in the order it was asked for.
     fn effects(buffers: &mut Self::Buffers) -> impl Iterator<Item = Effect<Self>>;
 
+    /// What a peer is told when another seems to be gone; `None` if its kind finds out by itself.
+    fn gone(_peer: PeerId) -> Option<Input<Self>> {
+        None
+    }
+
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 }

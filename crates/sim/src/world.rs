@@ -72,6 +72,15 @@ enum Event<A: Actor, E> {
     },
     Reset(PeerId),
     Restart(PeerId),
+    /// Everybody takes this peer for gone, if it is still down or frozen.
+    Gone(PeerId),
+    /// This peer is told that that one is gone.
+    Told {
+        peer: PeerId,
+        gone: PeerId,
+    },
+    /// Whoever is parted from others by the partition with this number takes those for gone.
+    Parted(u64),
     Fault(Fault),
 }
 
@@ -81,6 +90,8 @@ enum Fault {
     Crash(Span),
     /// Somebody crashes for good.
     Death,
+    /// This share of the peers crashes for good.
+    Catastrophe(f64),
     /// Somebody is frozen for this long.
     Freeze(Span),
     /// A partition begins that lasts this long.
@@ -292,6 +303,20 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Event::Reset(peer) => self.reset(peer),
             Event::Restart(peer) => self.restart(peer),
+            Event::Gone(peer) if self.is_there(peer) && self.fate.thaws(self.now, peer).is_none() => Ok(()),
+            Event::Gone(gone) => {
+                let others: Vec<PeerId> = self.all_there().filter(|&peer| peer != gone).collect();
+                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Told { peer, gone }));
+                Ok(())
+            }
+            Event::Told { peer, gone } => match A::gone(gone) {
+                Some(input) => self.step(peer, input),
+                None => Ok(()),
+            },
+            Event::Parted(number) => {
+                self.tell_parted(number);
+                Ok(())
+            }
             Event::Fault(fault) => {
                 self.faults_to_come -= 1;
                 self.has_come_to_rest = self.queue.len() == self.faults_to_come;
@@ -305,6 +330,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let peer = match event {
             Event::Arrive { to, .. } => *to,
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
+            Event::Told { peer, .. } => *peer,
             _ => return None,
         };
         self.fate.thaws(self.now, peer)
@@ -428,6 +454,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             // It was in line when everything calmed down.
             Fault::Crash(_) | Fault::Death | Fault::Freeze(_) | Fault::Partition(_) if self.fate.is_calm() => Ok(()),
             Fault::First => {
+                if let Some((share, after)) = self.fate.catastrophe() {
+                    self.fault(after, Fault::Catastrophe(share));
+                }
                 self.next_crash();
                 self.next_death();
                 self.next_freeze();
@@ -448,17 +477,49 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                     None => Ok(()),
                 }
             }
+            Fault::Catastrophe(share) => {
+                let mut all: Vec<PeerId> = self.all_there().collect();
+                for _ in 0..(share * all.len() as f64).round() as usize {
+                    let peer = all.swap_remove(self.fate.victims().below(all.len() as u64) as usize);
+                    self.crash_by_chance(peer)?;
+                }
+                Ok(())
+            }
             Fault::Freeze(last) => {
                 self.next_freeze();
                 if let Some(peer) = self.hosts.any(self.fate.victims()) {
                     self.fate.freeze(self.now, peer, last);
+                    self.detect(Event::Gone(peer));
                 }
                 Ok(())
             }
             Fault::Partition(last) => {
                 self.next_partition();
-                self.fate.part(self.now + last);
+                let number = self.fate.part(self.now + last);
+                self.detect(Event::Parted(number));
                 Ok(())
+            }
+        }
+    }
+
+    /// Puts in line that peers find out about something.
+    fn detect(&mut self, event: Event<A, L::Event>) {
+        if let Some(after) = self.fate.detection() {
+            self.queue.push(self.now + after, event);
+        }
+    }
+
+    /// All residents that are not down.
+    fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
+        (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
+    }
+
+    /// All who are parted from others for long enough by now are told that those are gone.
+    fn tell_parted(&mut self, number: u64) {
+        let all: Vec<PeerId> = self.all_there().collect();
+        for (&peer, &gone) in all.iter().flat_map(|peer| all.iter().map(move |other| (peer, other))) {
+            if peer != gone && self.fate.are_parted(self.now, number, peer, gone) {
+                self.queue.push(self.now, Event::Told { peer, gone });
             }
         }
     }
@@ -641,6 +702,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return Ok(());
         }
         self.fate.crashed(peer);
+        self.detect(Event::Gone(peer));
         L::on_down(self, peer);
         let is_here = |client: &&Client| client.peer == peer;
         let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
