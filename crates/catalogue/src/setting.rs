@@ -252,7 +252,7 @@ fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
         churn: flags.churn.unwrap_or(0),
         // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who asks
         // again every half second would be most of what is counted.
-        retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or(round / 2)),
+        retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or((round / 2).max(Span::from_nanos(1)))),
     }
 }
 

@@ -62,6 +62,9 @@ pub struct Measured {
     /// What only rounds on an overlay have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
+    /// Why the run was stopped, where a table of promises shows that instead of numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
     /// How much the trials differ, by the names of the metrics that have an interval.
     #[serde(default)]
     pub scatter: BTreeMap<String, Scatter>,
@@ -475,6 +478,7 @@ mod tests {
             recovery: Some(12.5),
             fencing: Some(0.0625),
             backup_messages: Some(40.0),
+            broken: None,
             scatter: [("mean".into(), Scatter { trials: 4, deviation: 2.0 })].into(),
         }
     }

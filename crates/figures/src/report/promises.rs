@@ -16,12 +16,15 @@ pub struct Cell<'a> {
     trials: u64,
     violated: u64,
     starved: u64,
+    /// A peer has found its own state broken, and the run was stopped.
+    broken: Option<&'a str>,
 }
 
 impl Cell<'_> {
     /// Whether a promise was broken.
     fn is_broken(&self) -> bool {
         match self.promise {
+            Promise::Both | Promise::Safety if self.broken.is_some() => true,
             Promise::Both => self.violated + self.starved > 0,
             Promise::Safety => self.violated > 0,
             Promise::Nothing => false,
@@ -29,6 +32,9 @@ impl Cell<'_> {
     }
 
     fn happened(&self) -> String {
+        if let Some(broken) = self.broken {
+            return format!("stopped {}", escape(broken));
+        }
         let Self { trials, violated, starved, .. } = self;
         match (violated, starved) {
             (0, 0) => format!("nothing in {trials}"),
@@ -46,7 +52,7 @@ impl Cell<'_> {
 }
 
 /// All cells of a figure, protocol by protocol; none if it is no such table.
-pub fn cells<'a>(resolved: &'a Resolved, results: &Results) -> Vec<Vec<Cell<'a>>> {
+pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'a>>> {
     let file = &resolved.figure.file;
     if !file.promises {
         return Vec::new();
@@ -66,6 +72,7 @@ pub fn cells<'a>(resolved: &'a Resolved, results: &Results) -> Vec<Vec<Cell<'a>>
                 trials,
                 violated: of("violated"),
                 starved: of("starved"),
+                broken: run.broken.as_deref(),
             }
         };
         dots.iter().enumerate().map(cell).collect()
