@@ -31,6 +31,15 @@ use crate::{Cx, Grant, Input};
 /// By so much the fencing numbers of two beginnings differ.
 const NUMBERS: u64 = 1 << 32;
 
+/// What who searches knows so far.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Census {
+    /// Who has not answered yet.
+    missing: BTreeSet<PeerId>,
+    /// Who is inside, and with what.
+    found: Vec<(PeerId, Grant)>,
+}
+
 /// One peer's part in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Recovery {
@@ -38,8 +47,8 @@ pub(super) struct Recovery {
     epoch: Option<Epoch>,
     /// Whether we have stopped and wait for `Anew`.
     stopped: bool,
-    /// Who has not answered yet, if we have asked; and who is inside where.
-    asked: Option<(BTreeSet<PeerId>, Vec<(PeerId, Grant)>)>,
+    /// What has come back, if we have asked.
+    asked: Option<Census>,
     /// Our clients inside.
     inside: Vec<(Ticket, Grant)>,
     /// Our clients that wait, in the order in which they have asked.
@@ -106,8 +115,8 @@ impl<P: Backable> Backed<P> {
         for &other in &others {
             cx.send(other, Message::Search { epoch });
         }
-        let inside = self.recovery.inside.iter().map(|&(_, grant)| (self.me, grant)).collect();
-        self.recovery.asked = Some((others, inside));
+        let found = self.recovery.inside.iter().map(|&(_, grant)| (self.me, grant)).collect();
+        self.recovery.asked = Some(Census { missing: others, found });
         self.begin_if_all_have_answered(cx);
     }
 
@@ -134,7 +143,7 @@ impl<P: Backable> Backed<P> {
                 cx.send(from, Message::Found { epoch, inside: self.recovery.inside.clone() });
             }
             Message::Found { inside, .. } if epoch == ours => {
-                if let Some((missing, found)) = &mut self.recovery.asked
+                if let Some(Census { missing, found }) = &mut self.recovery.asked
                     && missing.remove(&from)
                 {
                     found.extend(inside.iter().map(|&(_, grant)| (from, grant)));
@@ -154,7 +163,7 @@ impl<P: Backable> Backed<P> {
     /// Who has asked us to stop is gone: its successor asks again. If we have asked, it will not answer.
     pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
         let leader = self.recovery.epoch().1;
-        if let Some((missing, _)) = &mut self.recovery.asked {
+        if let Some(Census { missing, .. }) = &mut self.recovery.asked {
             missing.remove(&peer);
             self.begin_if_all_have_answered(cx);
         } else if self.recovery.stopped && self.gone.contains(&leader) && self.owner(leader) == self.me {
@@ -163,7 +172,7 @@ impl<P: Backable> Backed<P> {
     }
 
     fn begin_if_all_have_answered(&mut self, cx: &mut Cx<'_, Self>) {
-        let Some((missing, found)) = &self.recovery.asked else { return };
+        let Some(Census { missing, found }) = &self.recovery.asked else { return };
         let Some(slots) = self.parts.get(&self.me).and_then(|own| own.peer.tokens_in_all()) else { return };
         if !missing.is_empty() {
             return;
