@@ -7,7 +7,7 @@ use peerlock_sim::{self as sim, Hold, Links, OverlayKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Form, Pair, Partition, Protocol};
+use crate::{Form, Pair, Partition, Protocol, Recovery};
 
 const CLOSED: &str = "A fixed number of peers that think, ask, wait, stay inside, leave, and think again (closed loop)";
 const OPEN: &str = "Clients that arrive at random, each of which asks the replicas once (open workload)";
@@ -51,6 +51,15 @@ pub struct Flags {
     /// How many resources [default: 65]
     #[arg(long, help_heading = ROUNDS)]
     pub resources: Option<u32>,
+    /// How many backups each peer's state has, on the peers that follow it on a ring (Fair-K paper, §5), for fair-k,
+    /// fair-k-late and bv95: 0 to 64 [default: no backups, and nobody acts for anybody else]
+    #[arg(long, help_heading = CLOSED)]
+    pub backups: Option<u32>,
+    /// With --backups: whether what is lost with all its backups stays lost (never), or everybody is asked and all begin
+    /// anew (broadcast) [default: broadcast]
+    #[arg(long, help_heading = CLOSED)]
+    #[serde(with = "by_name")]
+    pub recovery: Option<Recovery>,
     /// How long a client stays inside: 10s, exp:10s or two-point:1s/100s [default: 10s; in an open workload clients
     /// leave at once]
     #[arg(long, allow_hyphen_values = true)]
@@ -108,6 +117,10 @@ pub struct Flags {
     /// How many peers join or fail in each round, half of them each [default: 0]
     #[arg(long, value_name = "PEERS", help_heading = ROUNDS)]
     pub churn: Option<u32>,
+    /// How soon a client of sigma on an overlay asks again, at the soonest [default: half a round]
+    #[arg(long, value_name = "TIME", help_heading = ROUNDS, allow_hyphen_values = true)]
+    #[serde(with = "by_name")]
+    pub retry: Option<Span>,
     /// How long a replica lives on average before it forgets everything [default: for ever]
     #[arg(long, value_name = "TIME", help_heading = FAULTS, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
@@ -152,6 +165,15 @@ pub struct Flags {
     /// The share of clients that withdraw, or leave early, some time after they asked [default: 0]
     #[arg(long, value_name = "SHARE", help_heading = FAULTS)]
     pub withdrawal: Option<f64>,
+    /// A share of the peers crashes for good at one moment, so long after the beginning: 0.2/1000s
+    #[arg(long, value_name = "SHARE/TIME", help_heading = FAULTS)]
+    #[serde(with = "by_name")]
+    pub catastrophe: Option<Pair<f64, Span>>,
+    /// After how long peers are told that another is gone, or seems to be: it has crashed, is frozen or is parted from
+    /// them for longer [default: nobody is told; with --backups 5s]
+    #[arg(long, value_name = "TIME", help_heading = FAULTS, allow_hyphen_values = true)]
+    #[serde(with = "by_name")]
+    pub detection: Option<Span>,
     /// By how much clocks are ahead at most, and by how many parts per million they are fast or slow at most: 1s/200
     #[arg(long, value_name = "TIME/PPM", help_heading = FAULTS)]
     #[serde(with = "by_name")]

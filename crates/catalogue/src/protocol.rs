@@ -133,6 +133,41 @@ impl FromStr for Protocol {
     }
 }
 
+/// What is done about what is lost with all its backups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recovery {
+    /// Nothing.
+    Never,
+    /// Everybody is asked, and all begin anew.
+    Broadcast,
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Never => "never",
+            Self::Broadcast => "broadcast",
+        })
+    }
+}
+
+/// No recovery has this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("unknown recovery {0:?}: use never or broadcast")]
+pub struct UnknownRecovery(String);
+
+impl FromStr for Recovery {
+    type Err = UnknownRecovery;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRecovery> {
+        match name {
+            "never" => Ok(Self::Never),
+            "broadcast" => Ok(Self::Broadcast),
+            _ => Err(UnknownRecovery(name.into())),
+        }
+    }
+}
+
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

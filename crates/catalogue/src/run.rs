@@ -3,16 +3,17 @@
 use std::hash::Hash;
 
 use peerlock_base::{PeerId, Span};
+use peerlock_mutex::backed::{self, Backable, Ring};
 use peerlock_mutex::token::Layout;
 use peerlock_mutex::{
-    Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e, fair_k,
-    fair_k_late, non_e2e, sigma, strawman,
+    Backed, Bv95, Coordinator, E2e, FairK, FairKLate, NonE2e, Observe, Replicas, Sigma, Strawman, coordinator, e2e,
+    fair_k, fair_k_late, non_e2e, sigma, strawman,
 };
 use peerlock_sim::latency::MatrixError;
 use peerlock_sim::{self as sim, Failure, Ideal, Report};
 use thiserror::Error;
 
-use crate::{Closed, Form, Load, Open, Protocol, Rounds, Setting, Voters};
+use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
 
 /// Why a setting that makes sense has no result.
 #[derive(Debug, Error)]
@@ -41,7 +42,7 @@ impl Setting {
             Load::Closed(closed) => {
                 let experiment = self.experiment(closed)?;
                 match closed.voters {
-                    None => self.run_closed(&experiment, progress)?,
+                    None => self.run_closed(&experiment, closed.backups, progress)?,
                     Some(voters) => {
                         let replicas = Replicas::first(voters.quorum);
                         self.on_replicas(voters, Loop { experiment, replicas, progress })?
@@ -137,22 +138,22 @@ impl Setting {
         })
     }
 
-    fn run_closed(&self, experiment: &sim::Experiment, progress: Progress<'_>) -> Result<Report, Box<Failure>> {
+    fn run_closed(
+        &self,
+        experiment: &sim::Experiment,
+        backups: Option<Backups>,
+        progress: Progress<'_>,
+    ) -> Result<Report, Box<Failure>> {
         let (peers, slots) = (experiment.peers, experiment.slots);
         let layout = Layout::printed(peers as u64, slots);
-        let ids = || (0..peers as u64).map(PeerId::new);
+        let run = Among { experiment, backups, progress };
         match self.protocol {
             Protocol::FairK => {
                 let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
-                experiment.run(|_| ids().map(|me| FairK::new(me, &layout, config)).collect(), progress)
+                run.run(|me| FairK::new(me, &layout, config))
             }
-            Protocol::FairKLate => {
-                let config = fair_k_late::Config::default();
-                experiment.run(|_| ids().map(|me| FairKLate::new(me, &layout, config)).collect(), progress)
-            }
-            Protocol::Bv95(config) => {
-                experiment.run(|_| ids().map(|me| Bv95::new(me, &layout, config)).collect(), progress)
-            }
+            Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
+            Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
             Protocol::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
             _ => unreachable!("{} does not run among peers alone: Protocol::among says so", self.protocol),
         }
@@ -161,14 +162,10 @@ impl Setting {
     /// Hands the protocol, which asks replicas, to whoever runs it.
     fn on_replicas(&self, Voters { lease, .. }: Voters, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
         let retry = match &self.load {
-            Load::Rounds(rounds) => Some(rounds.round / 2),
+            Load::Rounds(rounds) => rounds.retry,
             Load::Open(_) | Load::Closed(_) => None,
         };
-        let sigma = |config: sigma::Config| {
-            // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who
-            // asks again every half second would be most of what is counted.
-            sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config }
-        };
+        let sigma = |config: sigma::Config| sigma::Config { lease, retry: retry.unwrap_or(config.retry), ..config };
         match self.protocol {
             Protocol::Sigma => {
                 let config = sigma(self.form.of(sigma::Config::PRINTED, sigma::Config::REPAIRED));
@@ -210,6 +207,25 @@ impl Form {
             Self::Printed => printed,
             Self::Repaired => repaired,
         }
+    }
+}
+
+/// Peers among themselves, with backups or without.
+struct Among<'a> {
+    experiment: &'a sim::Experiment,
+    backups: Option<Backups>,
+    progress: Progress<'a>,
+}
+
+impl Among<'_> {
+    fn run<P: Backable>(self, new: impl Fn(PeerId) -> P + Sync) -> Result<Report, Box<Failure>> {
+        let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
+        let Some(Backups { copies, recovery }) = self.backups else {
+            return self.experiment.run(|_| ids().map(&new).collect(), self.progress);
+        };
+        let config = backed::Config { backups: copies as usize, recovers: recovery == Recovery::Broadcast };
+        let ring = Ring::mixed(ids());
+        self.experiment.run(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.progress)
     }
 }
 

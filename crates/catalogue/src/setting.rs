@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::protocol::Among;
-use crate::{Flags, Form, Pair, Partition, Protocol};
+use crate::{Flags, Form, Pair, Partition, Protocol, Recovery};
+
+/// After how long peers that have backups for each other take one for gone: two round trips in the Fair-K paper's LAN.
+const DETECTION: Span = Span::from_secs(5);
 
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
@@ -57,6 +60,8 @@ pub struct Closed {
     pub slots: u32,
     /// Who votes, beside the peers that ask; of protocols with replicas.
     pub voters: Option<Voters>,
+    /// Who keeps copies of peers' states, if anybody does; of protocols among peers.
+    pub backups: Option<Backups>,
     /// How long a client stays inside.
     pub hold: Hold,
     /// λ: how often a peer asks per second of thinking.
@@ -65,6 +70,15 @@ pub struct Closed {
     pub entries: u32,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
+}
+
+/// Copies of each peer's state on the peers that follow it (Fair-K paper, §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backups {
+    /// p: how many copies there are beside its own.
+    pub copies: u32,
+    /// What is done about what is lost with all of them.
+    pub recovery: Recovery,
 }
 
 /// Replicas that vote.
@@ -114,6 +128,8 @@ pub struct Rounds {
     pub load: sim::Load,
     /// How many peers fail or come in each round.
     pub churn: u32,
+    /// How soon a client of Sigma asks again at the soonest; `None` of other protocols.
+    pub retry: Option<Span>,
 }
 
 /// Why flags make no setting, in a sentence that says what to do.
@@ -133,11 +149,11 @@ impl TryFrom<Flags> for Setting {
             return refuse(format!("{protocol} has only one form{there}: leave form {form} out"));
         }
         let load = match among {
-            Among::Peers => Load::Closed(closed(&flags, None)?),
-            Among::Replicas if is_loop(&flags) => Load::Closed(closed(&flags, Some(voters(&flags, 32, 24)?))?),
+            Among::Peers => Load::Closed(closed(&flags, None, backups(&flags, protocol)?)?),
+            Among::Replicas if is_loop(&flags) => Load::Closed(closed(&flags, Some(voters(&flags, 32, 24)?), None)?),
             Among::Replicas => Load::Open(open(&flags, voters(&flags, 32, 24)?)?),
             // "Majority of replica votes" (E2E paper).
-            Among::Overlay => Load::Rounds(rounds(&flags, voters(&flags, 10, 6)?)),
+            Among::Overlay => Load::Rounds(rounds(&flags, protocol, voters(&flags, 10, 6)?)),
         };
         let latency = flags.latency.clone().unwrap_or(match among {
             Among::Peers => Model::Constant(Span::from_secs(1)),
@@ -181,11 +197,26 @@ fn is_loop(flags: &Flags) -> bool {
     is_said || flags.think_rate.is_some()
 }
 
-fn closed(flags: &Flags, voters: Option<Voters>) -> Result<Closed, Refused> {
+fn backups(flags: &Flags, protocol: Protocol) -> Result<Option<Backups>, Refused> {
+    if flags.recovery.is_some() && flags.backups.is_none() {
+        return refuse("recovery is of backups: say backups, too".into());
+    }
+    if let Some(copies) = flags.backups.filter(|copies| *copies > 64) {
+        return refuse(format!("backups {copies} must be from 0 to 64"));
+    }
+    if protocol == Protocol::Ideal && flags.backups.is_some() {
+        return refuse("ideal has no state that could be kept: leave backups out".into());
+    }
+    let recovery = flags.recovery.unwrap_or(Recovery::Broadcast);
+    Ok(flags.backups.map(|copies| Backups { copies, recovery }))
+}
+
+fn closed(flags: &Flags, voters: Option<Voters>, backups: Option<Backups>) -> Result<Closed, Refused> {
     Ok(Closed {
         peers: flags.peers.unwrap_or(100),
         slots: if voters.is_some() { 1 } else { flags.slots.unwrap_or(3) },
         voters,
+        backups,
         hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
         think_rate: flags.think_rate.unwrap_or(0.5),
         entries: flags.entries.unwrap_or(2000),
@@ -205,7 +236,9 @@ fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
 }
 
 /// By default Table 1 of the E2E paper.
-fn rounds(flags: &Flags, voters: Voters) -> Rounds {
+fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
+    // Our choice: half of it is some ten ways through the overlay and back.
+    let round = flags.round.unwrap_or(Span::from_secs(10));
     Rounds {
         overlay: flags.overlay.unwrap_or(OverlayKind::Pastry),
         peers: flags.peers.unwrap_or(6500),
@@ -213,11 +246,13 @@ fn rounds(flags: &Flags, voters: Voters) -> Rounds {
         voters,
         settle: flags.settle.unwrap_or(Span::ZERO),
         rounds: flags.rounds.unwrap_or(20),
-        // Our choice: half of it is some ten ways through the overlay and back.
-        round: flags.round.unwrap_or(Span::from_secs(10)),
+        round,
         requests: flags.requests.unwrap_or(20),
         load: flags.load.unwrap_or(sim::Load::Whole),
         churn: flags.churn.unwrap_or(0),
+        // On an overlay nobody leaves for a round or two, and until then nobody can say how long it will take: who asks
+        // again every half second would be most of what is counted.
+        retry: (protocol == Protocol::Sigma).then(|| flags.retry.unwrap_or((round / 2).max(Span::from_nanos(1)))),
     }
 }
 
@@ -244,6 +279,8 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
         partitions: flags.partition.map(|Partition(cut, spells)| (cut, spells.into())),
         cut_off: flags.cut_off.map(|Pair(share, mean)| (share, mean)),
         withdrawals: flags.withdrawal.unwrap_or(0.0),
+        catastrophe: flags.catastrophe.map(|Pair(share, after)| (share, after)),
+        detection: flags.detection,
         clocks: flags.clocks.map(|Pair(ahead, ppm)| (ahead, ppm)),
         ..Faults::default() // What only tests and whole nodes need.
     };
@@ -252,7 +289,8 @@ fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
             "ideal is a bound for when nothing goes wrong: leave faults out, or use another protocol".into(),
         );
     }
-    Ok(faults)
+    let is_told = flags.backups.is_some() && faults != Faults::default();
+    Ok(Faults { detection: faults.detection.or(is_told.then_some(DETECTION)), ..faults })
 }
 
 /// The default number of replicas; and the same share of them wins, or the smallest majority.
@@ -301,6 +339,7 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         ("lease", flags.lease),
         ("measure", flags.measure),
         ("round", flags.round),
+        ("retry", flags.retry),
         ("replica-life", flags.replica_life),
         ("death", flags.death),
         ("the time between two of crash", flags.crash.map(|Pair(every, _)| every)),
@@ -323,6 +362,7 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         ("withdrawal", flags.withdrawal),
         ("delay", flags.delay.map(|Pair(share, _)| share)),
         ("cut-off", flags.cut_off.map(|Pair(share, _)| share)),
+        ("catastrophe", flags.catastrophe.map(|Pair(share, _)| share)),
     ];
     for (name, share) in shares {
         if let Some(share) = share.filter(|share| !(0.0..=1.0).contains(share)) {
@@ -409,6 +449,9 @@ impl Setting {
 impl Load {
     fn in_words(&self) -> String {
         match self {
+            Self::Closed(Closed { peers, voters: None, backups: Some(backups), .. }) => {
+                format!(" among {peers} peers with {} backups", backups.copies)
+            }
             Self::Closed(Closed { peers, voters: None, .. }) => format!(" among {peers} peers"),
             Self::Closed(Closed { peers, voters: Some(voters), .. }) => {
                 format!(" among {peers} peers with {} replicas", voters.quorum.replicas())
@@ -457,6 +500,8 @@ impl From<&Setting> for Flags {
             Load::Closed(closed) => Self {
                 peers: Some(closed.peers),
                 slots: Some(closed.slots).filter(|_| closed.voters.is_none()),
+                backups: closed.backups.map(|backups| backups.copies),
+                recovery: closed.backups.map(|backups| backups.recovery),
                 hold: Some(closed.hold),
                 long_share: long_share(&closed.hold),
                 think_rate: Some(closed.think_rate),
@@ -482,6 +527,7 @@ impl From<&Setting> for Flags {
                 requests: Some(rounds.requests),
                 load: Some(rounds.load),
                 churn: Some(rounds.churn),
+                retry: rounds.retry,
                 ..common
             },
         }
@@ -503,6 +549,8 @@ fn said_of(faults: &Faults) -> Flags {
         partition: faults.partitions.map(|(cut, spells)| Partition(cut, spells.into())),
         cut_off: faults.cut_off.map(|(share, mean)| Pair(share, mean)),
         withdrawal: share(faults.withdrawals),
+        catastrophe: faults.catastrophe.map(|(share, after)| Pair(share, after)),
+        detection: faults.detection,
         clocks: faults.clocks.map(|(ahead, ppm)| Pair(ahead, ppm)),
         resets_at_most: faults.resets_at_most.map(|(most, within)| Pair(most as u32, within)),
         down_after_reset: faults.down_after_reset,

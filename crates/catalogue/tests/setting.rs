@@ -68,6 +68,8 @@ fn random(rng: &mut Rng) -> Flags {
     });
     flags.cut_off = maybe(rng, |rng| Pair(share(rng), time(rng)));
     flags.withdrawal = maybe(rng, share);
+    flags.catastrophe = maybe(rng, |rng| Pair(share(rng), time(rng)));
+    flags.detection = maybe(rng, time);
     flags.clocks = maybe(rng, |rng| Pair(time(rng), rng.below(1000)));
     flags.resets_at_most = maybe(rng, |rng| Pair(count(rng), time(rng))).filter(|_| flags.replica_life.is_some());
     flags.down_after_reset = maybe(rng, time).filter(|_| flags.replica_life.is_some());
@@ -97,6 +99,9 @@ fn random(rng: &mut Rng) -> Flags {
     } else {
         (flags.replica_life, flags.resets_at_most, flags.down_after_reset) = (None, None, None);
         flags.slots = maybe(rng, count);
+        let backups = maybe(rng, |rng| rng.below(65) as u32).filter(|_| protocol != Protocol::Ideal);
+        let recovery = maybe(rng, |rng| if rng.chance(0.5) { "never" } else { "broadcast" }.parse().unwrap());
+        (flags.backups, flags.recovery) = (backups, recovery.filter(|_| backups.is_some()));
     }
     if is_closed {
         flags.peers = Some(count(rng));
@@ -115,6 +120,7 @@ fn random(rng: &mut Rng) -> Flags {
         flags.requests = maybe(rng, count);
         flags.load = maybe(rng, |rng| if rng.chance(0.5) { "whole" } else { "per-peer" }.parse().unwrap());
         flags.churn = maybe(rng, |rng| rng.below(1000) as u32);
+        flags.retry = maybe(rng, time).filter(|_| name == "sigma");
     } else {
         flags.arrival_rate = maybe(rng, rate);
         flags.measure = maybe(rng, time);

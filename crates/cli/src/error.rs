@@ -29,7 +29,7 @@ pub enum Error {
     /// Figures could not be made.
     #[error("{0}")]
     Figures(#[from] peerlock_figures::Error),
-    /// The report was written, but numbers that we claim to reproduce are not: a sentence for each.
+    /// The report was written, but published numbers are not where we say: a sentence for each.
     #[error("{}", .0.join("\npeerlock: "))]
     Moved(Vec<String>),
     /// There are no numbers.
@@ -157,6 +157,7 @@ pub mod exit {
             Error::Broken { .. } | Error::Moved(_) => BROKEN,
             Error::Figures(error) => match error {
                 peerlock_figures::Error::Unknown { .. } => USAGE,
+                peerlock_figures::Error::File { .. } => NO_INPUT,
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
                 peerlock_figures::Error::Broken { .. } => BROKEN,

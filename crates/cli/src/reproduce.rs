@@ -14,7 +14,8 @@ use crate::{Error, Result};
 /// Run the experiments of the papers' figures, and of ours, and write a report
 #[derive(Args)]
 pub struct Options {
-    /// Which figures: ids such as fair-k/fig3, or how they begin, such as fair-k [default: all]
+    /// Which figures: ids such as fair-k/fig3, or how they begin, such as fair-k; or files of your own, such as
+    /// ./mine.toml [default: all that come with the program]
     #[arg(value_name = "FIGURE")]
     figures: Vec<String>,
     /// Only say which figures there are
@@ -74,7 +75,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let Outcome { page, claimed, moved } = outcome;
     let kept = claimed - moved.len();
-    writeln!(out, "{}: {kept} of {claimed} numbers that we claim to reproduce are reproduced", page.display())?;
+    writeln!(out, "{}: {kept} of {claimed} published numbers are where we say", page.display())?;
     out.flush()?;
     if moved.is_empty() { Ok(()) } else { Err(Error::Moved(moved)) }
 }

@@ -2,7 +2,9 @@
 
 mod print;
 
+use std::fs;
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -25,12 +27,18 @@ pub struct Options {
     /// the flags
     #[arg(long)]
     json: bool,
+    /// Each trial's numbers, one line for each, into this file as well
+    #[arg(long, value_name = "FILE")]
+    trials_csv: Option<PathBuf>,
 }
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::try_from(options.flags.clone()).map_err(|refused| Error::Usage(refused.to_string()))?;
     let (report, took) = timed(options, &setting)?;
+    if let Some(path) = &options.trials_csv {
+        fs::write(path, report.trials_csv()).map_err(|source| Error::File { path: path.clone(), source })?;
+    }
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer(&mut out, &Json::new(&setting, &report, took)).map_err(std::io::Error::from)?;

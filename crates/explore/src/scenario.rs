@@ -9,6 +9,8 @@
 //! | `leave P [T]` | the client with ticket T, or the first that is inside at P, leaves |
 //! | `withdraw P [T]` | the client with ticket T, or the first that waits at P, does not want to any more |
 //! | `deliver P Q [KIND]` | a message from P to Q arrives: the oldest, or the oldest of this kind |
+//! | `lose P Q` | all messages under way from P to Q get lost |
+//! | `suspect P Q` | P takes Q for gone |
 //! | `timer P` | the first pending timer of P runs out |
 //! | `reset P` | the replica at P loses its memory |
 //! | `stop P` | P dies, or its session has run out |
@@ -26,7 +28,8 @@
 //!
 //! The checks of the exploration run after every event. Where one fails, the scenario fails *before* its trace is
 //! compared, or written: with `UPDATE_GOLDENFILES=1`, which takes the new traces over, a wrong one cannot become the
-//! expected one. For the same reason no command can be marked as expected to fail.
+//! expected one. For the same reason no command can be marked as expected to fail. What is wrong with a protocol is shown
+//! by scenarios of another kind ([`Scenario::of_defects`]), which fail if nothing is broken at their end.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -61,12 +64,22 @@ pub struct Scenario<P: Explorable> {
     world: Option<World<P>>,
     /// The messages under way, in the order of sending, which a world does not know.
     sent: Vec<Letter<P::Message>>,
+    /// Whether this is the scenario of a defect: it must end with a violation.
+    is_defect: bool,
+    /// What was broken, in the scenario of a defect.
+    broken: Option<String>,
 }
 
 impl<P: Explorable + Display> Scenario<P> {
     /// `world_of` makes a world from the words after `peers`.
     pub fn new(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
-        Self { world_of, world: None, sent: Vec::new() }
+        Self { world_of, world: None, sent: Vec::new(), is_defect: false, broken: None }
+    }
+
+    /// The same for scenarios that show what is wrong with a protocol: each must end with a violation, which is part of
+    /// its trace, and nothing can happen after it.
+    pub fn of_defects(world_of: fn(&[&str]) -> Result<World<P>, String>) -> Self {
+        Self { is_defect: true, ..Self::new(world_of) }
     }
 
     fn world(&self) -> Result<&World<P>, Failure> {
@@ -104,6 +117,11 @@ impl<P: Explorable + Display> Scenario<P> {
             _ => None,
         }));
         match violation {
+            Some(violation) if self.is_defect => {
+                trace.line(format_args!("violation: {violation}"));
+                self.broken = Some(violation.to_string());
+                Ok(())
+            }
             Some(violation) => Err(format!("violation: {violation}, after\n{trace}").into()),
             None => Ok(()),
         }
@@ -156,6 +174,9 @@ impl<P: Explorable + Display> Scenario<P> {
 
     fn command(&mut self, name: &str, words: &[&str]) -> Result<Trace, Failure> {
         let mut trace = Trace::default();
+        if let Some(broken) = &self.broken {
+            return Err(format!("nothing comes after a violation: {broken}").into());
+        }
         match name {
             "peers" => {
                 self.world = Some((self.world_of)(words)?);
@@ -189,6 +210,23 @@ impl<P: Explorable + Display> Scenario<P> {
                     return Err(format!("no such message from {from} to {to} can be delivered now").into());
                 }
             }
+            "lose" => {
+                let world = self.world()?;
+                let (from, to) = (world.ids()[self.place(words.first())?], world.ids()[self.place(words.get(1))?]);
+                let is_lost = |action: &Action<P::Timer>| match *action {
+                    Action::Lose(at) => (world.letter(at).from, world.letter(at).to) == (from, to),
+                    _ => false,
+                };
+                let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
+                // From the last on: what is lost changes the places of those behind it.
+                for action in lost.iter().rev() {
+                    self.step(action, &mut trace)?;
+                }
+            }
+            "suspect" => {
+                let suspect = Action::Suspect(self.place(words.first())?, self.place(words.get(1))?);
+                self.step(&suspect, &mut trace)?;
+            }
             "timer" => {
                 let at = self.place(words.first())?;
                 let timer =
@@ -206,8 +244,9 @@ impl<P: Explorable + Display> Scenario<P> {
                 self.fate(name, words, &mut trace)?;
             }
             "stabilize" => {
-                while self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?
-                    || self.deliver(|_| true, &mut trace)?
+                while self.broken.is_none()
+                    && (self.befall(|_, fate| matches!(fate, Fate::Hear(_)), &mut trace)?
+                        || self.deliver(|_| true, &mut trace)?)
                 {}
             }
             "state" => {
@@ -263,6 +302,13 @@ impl<P: Explorable + Display> goldenscript::Runner for Scenario<P> {
             return Err("in a scenario nothing is expected to fail: `!` could hide a violation".into());
         }
         Ok(String::new())
+    }
+
+    fn end_script(&mut self) -> Result<(), Failure> {
+        match self.is_defect && self.broken.is_none() {
+            true => Err("the scenario of a defect ends without a violation".into()),
+            false => Ok(()),
+        }
     }
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Failure> {

@@ -22,6 +22,14 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// Somebody's own experiment file cannot be used; nothing was run or written.
+    #[error("cannot use the experiment file {}: {what}", .path.display())]
+    File {
+        /// The file that was named.
+        path: PathBuf,
+        /// Why it cannot be read, or what is wrong in it.
+        what: String,
+    },
     /// The output folder cannot be used.
     #[error("cannot write {}: {source}; choose another folder with --out", .path.display())]
     Output {

@@ -9,6 +9,9 @@ use toml::{Table, Value};
 use crate::metric::Metric;
 use crate::point::Point;
 
+/// A value of the horizontal axis that leaves its setting out.
+const NONE: &str = "none";
+
 /// A figure, as its file describes it.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -30,6 +33,9 @@ pub struct File {
     pub origin: String,
     /// What there is to see, in a sentence or two.
     pub shows: String,
+    /// Whether the report shows, for every curve and value of the horizontal axis, what was promised and what happened.
+    #[serde(default)]
+    pub promises: bool,
     /// The horizontal axis.
     pub x: X,
     /// Settings that hold unless something else is said.
@@ -105,6 +111,11 @@ pub struct Panel {
     /// Curves that are left out, by their labels: what is left can be seen from near.
     #[serde(default)]
     without: Vec<String>,
+    /// Values of the horizontal axis above this one are not run here.
+    until: Option<f64>,
+    /// Every curve is divided by the one with this label.
+    #[serde(rename = "relative-to")]
+    pub relative_to: Option<String>,
     #[serde(flatten)]
     settings: Table,
 }
@@ -116,8 +127,26 @@ pub struct Curve {
     pub label: String,
     /// Which line and colour, counted from 1; by default its place in the list.
     pub style: Option<usize>,
+    /// The setting that the horizontal axis sweeps is none of this curve's: it is run once, and its line is level.
+    #[serde(default)]
+    level: bool,
+    /// In a table of promises: what this protocol promises at each value of the horizontal axis.
+    #[serde(default)]
+    pub promises: Vec<Promise>,
     #[serde(flatten)]
     settings: Table,
+}
+
+/// What a protocol promises while something goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// Never too many inside, and everybody who lives is served.
+    Both,
+    /// Never too many inside.
+    Safety,
+    /// Nothing at all.
+    Nothing,
 }
 
 /// A number of the paper, and what we say about it.
@@ -140,9 +169,13 @@ pub struct Published {
     metric: String,
     /// If the number is a ratio: the curve, by its label, whose metric is divided by this one's.
     pub times_less_than: Option<String>,
+    /// If the number says how a curve bends: three values of the horizontal axis. What is measured is the slope from
+    /// the second to the third, divided by the slope from the first to the second.
+    bend: Option<[Value; 3]>,
     /// What we claim.
     pub claim: Claim,
-    /// The range in which our number must be, if we claim to reproduce it.
+    /// The range in which our number must be: if we claim to reproduce it, the published one as we read it; if it
+    /// differs, what we have found instead.
     #[serde(default)]
     accept: Range,
     /// The same for a quick run, if its few trials need more room.
@@ -157,7 +190,7 @@ pub struct Published {
 pub enum Claim {
     /// Our number lies in the stated range, or the run fails.
     Reproduced,
-    /// It does not, and the file says why.
+    /// It does not, and the file says why, and in which range it is instead.
     Differs,
 }
 
@@ -189,6 +222,8 @@ pub struct Number {
     pub point: Point,
     /// If the number is a ratio, the run whose metric is divided by that run's.
     pub over: Option<Point>,
+    /// If the number says how a curve bends, where on the axis and in which runs.
+    pub bend: Option<[Dot; 3]>,
     /// The range that is claimed in this run, quick or full.
     pub accept: Range,
     /// Where it would be drawn: which panel, at which place of the horizontal axis.
@@ -198,7 +233,7 @@ pub struct Number {
 impl Number {
     /// The unit of what is published and measured.
     pub fn unit(&self) -> &'static str {
-        if self.over.is_some() { "times" } else { self.metric.unit }
+        if self.over.is_some() || self.bend.is_some() { "times" } else { self.metric.unit }
     }
 }
 
@@ -234,9 +269,19 @@ impl Figure {
         if file.panels.iter().any(|panel| panel.metric.is_none() != file.x.parameter.is_none()) {
             return Err("a panel has a metric if and only if the horizontal axis has a parameter".into());
         }
-        for label in file.panels.iter().flat_map(|panel| &panel.without) {
-            if file.curves.iter().all(|curve| curve.label != *label) {
+        let is_there = |label: &String| file.curves.iter().any(|curve| curve.label == *label);
+        for panel in &file.panels {
+            if let Some(label) = panel.without.iter().find(|label| !is_there(label)) {
                 return Err(format!("there is no curve {label:?} to leave out"));
+            }
+            if let Some(label) = panel.relative_to.iter().find(|label| !is_there(label)) {
+                return Err(format!("there is no curve {label:?} to divide by"));
+            }
+        }
+        for curve in file.curves.iter().filter(|_| file.promises) {
+            let (said, asked) = (curve.promises.len(), file.x.values.len());
+            if said != asked {
+                return Err(format!("{said} promises of {:?} are for {asked} values", curve.label));
             }
         }
         let panels: Vec<&str> = file.panels.iter().map(|panel| panel.title.as_str()).collect();
@@ -266,13 +311,15 @@ impl Figure {
             for curve in &self.file.curves {
                 let run = |(x, step): &(f64, Table)| {
                     let quick = if quick { &self.file.quick.settings } else { &Table::new() };
+                    let step = if curve.level { &Table::new() } else { step };
                     let settings = merged([&self.file.base, quick, &panel.settings, &curve.settings, step]);
                     let point = Point::from_table(settings, seed)
                         .map_err(|what| format!("panel {:?}, curve {:?}: {what}", panel.title, curve.label))?;
                     Ok(Dot { x: *x, point })
                 };
-                let steps = if panel.without.contains(&curve.label) { &[] } else { &steps[..] };
-                curves.push(steps.iter().map(run).collect::<Result<Vec<_>, String>>()?);
+                let is_left_out = panel.without.contains(&curve.label);
+                let is_run = |(x, _): &&(f64, Table)| !is_left_out && panel.until.is_none_or(|until| *x <= until);
+                curves.push(steps.iter().filter(is_run).map(run).collect::<Result<Vec<_>, String>>()?);
             }
             dots.push(curves);
         }
@@ -303,6 +350,7 @@ impl Figure {
                 let value = along.get(at).ok_or_else(|| format!("{name} has fewer values than {parameter}"))?;
                 step.insert(name.clone(), value.clone());
             }
+            step.retain(|_, value| value.as_str() != Some(NONE));
             steps.push((place, step));
         }
         if x.scale == Scale::Category && x.names.len() != values.len() {
@@ -326,30 +374,41 @@ impl Figure {
                 panel.ok_or_else(|| wrong(&format!("names the panel {title:?}, which is not there")))?
             }
         };
-        let place = match &published.x {
-            None => 0.0,
-            Some(value) => number(value).ok_or_else(|| wrong("has an x that is no number"))?,
+        let place_of = |value: &Value| number(value).ok_or_else(|| wrong("has an x that is no number"));
+        let place = match (&published.x, &published.bend) {
+            (None, None) => 0.0,
+            (Some(value), _) | (None, Some([value, ..])) => place_of(value)?,
         };
-        let run = |label: &str| {
+        let run_at = |label: &str, place: f64| {
             let curve = self.file.curves.iter().position(|curve| curve.label == label);
             let curve = curve.ok_or_else(|| wrong(&format!("names the curve {label:?}, which is not there")))?;
             let dot = dots[panel][curve].iter().find(|dot| dot.x == place);
-            let dot = dot.ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))?;
-            Ok::<_, String>(dot.point.clone())
+            dot.cloned().ok_or_else(|| wrong(&format!("is at x = {place}, where nothing is run")))
         };
+        let run = |label: &str| run_at(label, place).map(|dot| dot.point);
         let over = published.times_less_than.as_deref().map(run).transpose()?;
+        let bend = match &published.bend {
+            Some([from, by, to]) => {
+                let dot = |value| run_at(&published.curve, place_of(value)?);
+                Some([dot(from)?, dot(by)?, dot(to)?])
+            }
+            None => None,
+        };
         let metric = Metric::named(&published.metric)?;
         let accept = published.quick.filter(|_| quick).unwrap_or(published.accept);
         match published.claim {
             Claim::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
             Claim::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
+            Claim::Differs if accept == Range::default() => Err(wrong("differs, and nobody says what it is instead")),
             _ => {
-                let drawn = over.is_none() && metrics[panel].is_some_and(|drawn| drawn.name == metric.name);
+                let is_plain = over.is_none() && bend.is_none() && self.file.panels[panel].relative_to.is_none();
+                let drawn = is_plain && metrics[panel].is_some_and(|drawn| drawn.name == metric.name);
                 Ok(Number {
                     published: published.clone(),
                     metric,
                     point: run(&published.curve)?,
                     over,
+                    bend,
                     accept,
                     mark: drawn.then_some((panel, place)),
                 })

@@ -5,6 +5,7 @@
 //! one page of it all, with plots, tables, and every published number beside the measured one.
 
 mod error;
+mod estimate;
 mod figure;
 mod fingerprint;
 mod library;

@@ -1,5 +1,8 @@
 //! The experiment files that the binary brings along.
 
+use std::fs;
+use std::path::Path;
+
 use peerlock_catalogue::near;
 
 use crate::Error;
@@ -17,6 +20,7 @@ const FILES: &[(&str, &str)] = files! {
     "fair-k/fig3"
     "fair-k/fig4"
     "fair-k/fig5"
+    "fair-k/fig6"
     "sigma/fig2"
     "sigma/fig3"
     "sigma/fig7"
@@ -24,6 +28,7 @@ const FILES: &[(&str, &str)] = files! {
     "sigma/messages"
     "e2e/fig3a"
     "e2e/fig3a-per-peer"
+    "e2e/retry"
     "e2e/fig3b"
     "e2e/fig4a"
     "e2e/fig4b"
@@ -32,6 +37,7 @@ const FILES: &[(&str, &str)] = files! {
     "coordinator/fig2"
     "coordinator/fig2-per-peer"
     "coordinator/fig3"
+    "faults/table"
     "beyond/hold-times"
     "beyond/run-length"
     "beyond/slots"
@@ -40,16 +46,38 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/peers"
 };
 
-/// The figures with these ids, or whose ids begin with these names; all of them if none is named.
+/// The figures with these ids, or whose ids begin with these names; all of them if none is named. A name that ends with
+/// `.toml` is a file of one's own; its figure is called as the file is, `own/mine`.
 ///
 /// # Errors
-/// No figure has such an id.
+/// No figure has such an id, or a file cannot be used.
 pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
+    let (files, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.ends_with(".toml"));
+    let mut figures = if names.is_empty() && !files.is_empty() { Vec::new() } else { built_in(&names)? };
+    for file in files {
+        figures.push(own(Path::new(file))?);
+    }
+    Ok(figures)
+}
+
+/// A figure from somebody's own file.
+fn own(path: &Path) -> Result<Figure, Error> {
+    let unusable = |what: String| Error::File { path: path.into(), what };
+    let source = fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let id = format!("own/{}", stem.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let figure = Figure::parse(&id, &source).map_err(unusable)?;
+    // Whatever is wrong with a setting is told here, with the file's name.
+    [false, true].into_iter().try_for_each(|quick| figure.clone().resolve(quick, 1).map(drop)).map_err(unusable)?;
+    Ok(figure)
+}
+
+fn built_in(names: &[&String]) -> Result<Vec<Figure>, Error> {
     let named = |id: &str, name: &str| id == name || id.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     for name in names {
         if !FILES.iter().any(|(id, _)| named(id, name)) {
             return Err(Error::Unknown {
-                name: name.clone(),
+                name: (*name).clone(),
                 near: near(name, FILES.iter().map(|(id, _)| *id)).into_iter().map(String::from).collect(),
             });
         }
@@ -62,9 +90,6 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use clap::{Args as _, Command, FromArgMatches as _};
     use peerlock_catalogue::{Flags, Setting};
 
@@ -80,7 +105,10 @@ mod tests {
     #[test]
     fn figures_are_found_by_id_and_by_the_beginning_of_it() {
         assert_eq!(ids(&[]).unwrap().len(), FILES.len());
-        assert_eq!(ids(&["fair-k"]).unwrap(), ["fair-k/fig2", "fair-k/fig3", "fair-k/fig4", "fair-k/fig5"]);
+        assert_eq!(
+            ids(&["fair-k"]).unwrap(),
+            ["fair-k/fig2", "fair-k/fig3", "fair-k/fig4", "fair-k/fig5", "fair-k/fig6"]
+        );
         assert_eq!(ids(&["beyond/idle", "fair-k/fig3"]).unwrap(), ["fair-k/fig3", "beyond/idle"]);
     }
 
@@ -100,6 +128,20 @@ mod tests {
             let error = ids(&[name]).unwrap_err();
             assert!(error.starts_with(sentence), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_of_ones_own_is_a_figure() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my waits.toml");
+        let name = path.to_string_lossy().into_owned();
+        assert!(ids(&[&name]).unwrap_err().contains("cannot use the experiment file"));
+        let source = FILES[0].1;
+        fs::write(&path, source).unwrap();
+        assert_eq!(ids(&[&name]).unwrap(), ["own/my-waits"]);
+        assert_eq!(ids(&[&name, "beyond/idle"]).unwrap(), ["beyond/idle", "own/my-waits"]);
+        fs::write(&path, source.replace("peers = 100", "peers = 0")).unwrap();
+        assert!(ids(&[&name]).unwrap_err().contains("peers must be at least 1"));
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use peerlock_sim::{Report, WaitSummary, statistics};
+use peerlock_sim::{Harm, Report, WaitSummary, statistics};
 use serde::{Deserialize, Serialize};
+
+/// The names of the message types that only backups need begin with this.
+const BACKUP: &str = "backup ";
 
 /// What a run leaves behind: all that any figure asks for, small enough to be kept in a file. Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,9 +41,54 @@ pub struct Measured {
     /// The messages of the worst client over the bound of its place; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
+    /// The share of trials in which everybody was served, and nobody beside too many others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survived: Option<f64>,
+    /// The share of trials in which somebody was let in beside too many others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violated: Option<f64>,
+    /// The share of trials in which somebody who lives was never served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starved: Option<f64>,
+    /// How long it took from a catastrophe until all slots were in use again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<f64>,
+    /// How many fencing numbers were not new, per entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fencing: Option<f64>,
+    /// Messages that only backups need, per entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup_messages: Option<f64>,
     /// What only rounds on an overlay have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
+    /// Why the run was stopped, where a table of promises shows that instead of numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+    /// How much the trials differ, by the names of the metrics that have an interval.
+    #[serde(default)]
+    pub scatter: BTreeMap<String, Scatter>,
+}
+
+/// How much the trials of one run differ in one metric.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Scatter {
+    /// In how many trials there was something to measure.
+    pub trials: u32,
+    /// The standard deviation of a trial.
+    pub deviation: f64,
+}
+
+impl Scatter {
+    /// Of the values that each trial has by itself; `None` of a single one.
+    fn of(values: &[f64]) -> Option<Self> {
+        let trials = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / trials;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let deviation = (squares / (trials - 1.0)).sqrt();
+        (values.len() > 1).then_some(Self { trials: values.len() as u32, deviation })
+    }
 }
 
 /// What only rounds on an overlay have; numbers per trial.
@@ -96,8 +144,23 @@ impl From<WaitSummary> for Wait {
 
 impl From<Report> for Measured {
     fn from(report: Report) -> Self {
+        let trials: Vec<Self> = report.each.iter().map(Self::of).collect();
+        let mut measured = Self::of(&report);
+        for metric in Metric::ALL.iter().filter(|metric| metric.has_interval) {
+            let values: Vec<f64> = trials.iter().filter_map(|trial| metric.of(trial)).collect();
+            if let Some(scatter) = Scatter::of(&values) {
+                measured.scatter.insert(metric.name.into(), scatter);
+            }
+        }
+        measured
+    }
+}
+
+impl Measured {
+    /// What a report says, of one trial or of all.
+    fn of(report: &Report) -> Self {
         if !report.rounds.is_empty() {
-            return Self::of_rounds(&report);
+            return Self::of_rounds(report);
         }
         let sorted = &report.longest_of_peers;
         let percentile = |percent: usize| {
@@ -119,12 +182,32 @@ impl From<Report> for Measured {
             throughput: report.throughput(),
             violations: report.worst.and_then(|_| per_entry(report.harm().violations, report.entries)),
             worst_client: report.worst_of_bound(),
-            rounds: None,
+            ..Self::of_harm(report)
         }
     }
-}
 
-impl Measured {
+    /// What became of clients, which every kind of run tells.
+    fn of_harm(report: &Report) -> Self {
+        let trials = if report.each.is_empty() { std::slice::from_ref(report) } else { &report.each };
+        let share = |is_so: fn(Harm) -> bool| {
+            let count = trials.iter().filter(|trial| is_so(trial.harm())).count();
+            Some(count as f64 / trials.len() as f64)
+        };
+        let (recovered, took) = (report.numbers.count("recovered"), report.numbers.count("nanoseconds to recover"));
+        let of_backups = |(kind, count): &(&str, u64)| kind.starts_with(BACKUP).then_some(*count);
+        let of_backups: Vec<u64> = report.messages.iter().filter_map(of_backups).collect();
+        let backup_messages = (!of_backups.is_empty()).then(|| per_entry(of_backups.iter().sum(), report.entries));
+        Self {
+            survived: share(|harm| harm.is_none()),
+            violated: share(|harm| harm.violations > 0),
+            starved: share(|harm| harm.stuck > 0),
+            recovery: (recovered > 0).then(|| took as f64 / recovered as f64 / 1e9),
+            fencing: per_entry(report.harm().fencing_back, report.entries),
+            backup_messages: backup_messages.flatten(),
+            ..Self::default()
+        }
+    }
+
     fn of_rounds(report: &Report) -> Self {
         let (harm, flow, received) = (report.harm(), report.steady_flow, &report.received);
         let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
@@ -142,7 +225,7 @@ impl Measured {
                 load: (0..=100).filter_map(|percent| received.quantile(percent)).map(f64::from).collect(),
                 load_mean: received.mean(),
             }),
-            ..Self::default()
+            ..Self::of_harm(report)
         }
     }
 }
@@ -156,6 +239,10 @@ pub struct Metric {
     pub unit: &'static str,
     /// How exactly it is taken, for the reader of a report.
     pub reading: &'static str,
+    /// Whether it has a confidence interval: not what only grows with the number of trials.
+    pub has_interval: bool,
+    /// Whether it is a share of the trials.
+    pub is_share: bool,
     of: fn(&Measured) -> Option<f64>,
 }
 
@@ -166,13 +253,15 @@ impl Metric {
         Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),
         Self::new("p90", "s", "90th percentile of waits in steady state", |run| Some(run.steady?.p90)),
         Self::new("p99", "s", "99th percentile of waits in steady state", |run| Some(run.steady?.p99)),
-        Self::new("max", "s", "longest wait of all trials in steady state", |run| Some(run.steady?.max)),
+        Self::new("max", "s", "longest wait of all trials in steady state", |run| Some(run.steady?.max))
+            .without_interval(),
         Self::new("trial-max", "s", "longest wait of each trial in steady state, mean over the trials", |run| {
             Some(run.steady?.mean_of_trial_max)
         }),
         Self::new("spread", "s", "longest wait of all trials less the mean, steady state", |run| {
             Some(run.steady?.max - run.steady?.mean)
-        }),
+        })
+        .without_interval(),
         Self::new(
             "trial-spread",
             "s",
@@ -180,13 +269,15 @@ impl Metric {
             |run| Some(run.steady?.mean_of_trial_max - run.steady?.mean),
         ),
         Self::new("whole-mean", "s", "mean wait of all entries of the whole runs", |run| Some(run.whole?.mean)),
-        Self::new("whole-max", "s", "longest wait of all trials, whole runs", |run| Some(run.whole?.max)),
+        Self::new("whole-max", "s", "longest wait of all trials, whole runs", |run| Some(run.whole?.max))
+            .without_interval(),
         Self::new("whole-trial-max", "s", "longest wait of each trial, mean over the trials; whole runs", |run| {
             Some(run.whole?.mean_of_trial_max)
         }),
         Self::new("peer-max-min", "s", "each peer's longest wait in steady state: the luckiest peer", |run| {
             run.longest(0)
-        }),
+        })
+        .without_interval(),
         Self::new("peer-max-p10", "s", "each peer's longest wait in steady state: 10th percentile", |run| {
             run.longest(10)
         }),
@@ -229,7 +320,8 @@ impl Metric {
             "%",
             "most messages from and to one client, in relation to 4n + 2n ⌈ln P⌉ from place P; open runs, whole",
             |run| Some(100.0 * run.worst_client?),
-        ),
+        )
+        .without_interval(),
         Self::new(
             "sent",
             "messages",
@@ -245,13 +337,45 @@ impl Metric {
         Self::new("upkeep", "messages", "messages of the overlay, and confirmations of hops, in a trial", |run| {
             Some(run.rounds.as_ref()?.upkeep)
         }),
+        Self::new(
+            "survived",
+            "of the trials",
+            "share of trials in which everybody was served, and nobody beside too many others",
+            |run| run.survived,
+        )
+        .share(),
+        Self::new(
+            "violated",
+            "of the trials",
+            "share of trials in which somebody was let in beside too many others",
+            |run| run.violated,
+        )
+        .share(),
+        Self::new("starved", "of the trials", "share of trials in which somebody who lives was never served", |run| {
+            run.starved
+        })
+        .share(),
+        Self::new(
+            "recovery",
+            "s",
+            "time from the catastrophe until all slots are in use again, mean over the trials in which they were",
+            |run| run.recovery,
+        ),
+        Self::new("fencing", "per entry", "share of entries with a fencing number that is not new", |run| run.fencing),
+        Self::new(
+            "backup-messages",
+            "per entry",
+            "messages of the backups (states, confirmations, recovery) per entry; whole runs",
+            |run| run.backup_messages,
+        ),
         Self::new("load-mean", "messages", "messages that a peer gets in a round: mean", |run| {
             run.rounds.as_ref()?.load_mean
         }),
         Self::new("load-p50", "messages", "messages that a peer gets in a round: median", |run| run.load(50)),
         Self::new("load-p90", "messages", "messages that a peer gets in a round: 90th percentile", |run| run.load(90)),
         Self::new("load-p99", "messages", "messages that a peer gets in a round: 99th percentile", |run| run.load(99)),
-        Self::new("load-max", "messages", "messages that a peer gets in a round: the most of any", |run| run.load(100)),
+        Self::new("load-max", "messages", "messages that a peer gets in a round: the most of any", |run| run.load(100))
+            .without_interval(),
     ];
 
     const fn new(
@@ -260,7 +384,17 @@ impl Metric {
         reading: &'static str,
         of: fn(&Measured) -> Option<f64>,
     ) -> Self {
-        Self { name, unit, reading, of }
+        Self { name, unit, reading, has_interval: true, is_share: false, of }
+    }
+
+    /// How many of the trials.
+    const fn share(self) -> Self {
+        Self { is_share: true, ..self }
+    }
+
+    /// The most or the least of all trials.
+    const fn without_interval(self) -> Self {
+        Self { has_interval: false, ..self }
     }
 
     /// The metric of this name.
@@ -338,6 +472,14 @@ mod tests {
                 load: (0..=100).map(|percent| 700.0 + f64::from(percent)).collect(),
                 load_mean: Some(777.0),
             }),
+            survived: Some(0.5),
+            violated: Some(0.375),
+            starved: Some(0.25),
+            recovery: Some(12.5),
+            fencing: Some(0.0625),
+            backup_messages: Some(40.0),
+            broken: None,
+            scatter: [("mean".into(), Scatter { trials: 4, deviation: 2.0 })].into(),
         }
     }
 
@@ -380,6 +522,12 @@ mod tests {
             ("grants", 70.0),
             ("stuck", 6.0),
             ("upkeep", 900.0),
+            ("survived", 0.5),
+            ("violated", 0.375),
+            ("starved", 0.25),
+            ("recovery", 12.5),
+            ("fencing", 0.0625),
+            ("backup-messages", 40.0),
             ("load-mean", 777.0),
             ("load-p50", 750.0),
             ("load-p90", 790.0),
@@ -388,7 +536,7 @@ mod tests {
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 33);
+        assert_eq!(Metric::ALL.len(), 39);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

@@ -3,7 +3,8 @@
 use peerlock_catalogue as catalogue;
 
 use crate::Error;
-use crate::figure::{Claim, Figure, Number, Resolved};
+use crate::estimate::Estimate;
+use crate::figure::{Claim, Dot, Figure, Number, Resolved};
 use crate::metric::Measured;
 use crate::point::Point;
 use crate::store::Store;
@@ -41,11 +42,13 @@ pub struct Results {
 /// What became of a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// We claim it, and it is in its range.
+    /// We claim it, and it is in its range with all of its interval.
     Reproduced,
-    /// We claim it, and it is not.
+    /// We claim it, and it is in its range, but its interval reaches beyond: more trials could show that it is not.
+    Unsure,
+    /// It is not where we say, whether we claim to reproduce it or that it differs.
     Moved,
-    /// We say that it differs, and why.
+    /// We say that it differs, why, and where it is instead; and there it is.
     Differs,
 }
 
@@ -88,11 +91,25 @@ impl Plan {
         for (point, kept) in self.points.iter().zip(kept) {
             let measured = match kept {
                 Some(measured) => measured,
-                None => run(point, store, progress)?,
+                None => match run(point, store, progress) {
+                    // A protocol that is tried where it promises nothing may find its own state broken, and stop.
+                    Err(Error::Broken { failure, .. }) if self.is_of_promises(point) => {
+                        Measured { broken: Some(failure.violation.to_string()), ..Measured::default() }
+                    }
+                    measured => measured?,
+                },
             };
             results.points.push((point.clone(), measured));
         }
         Ok(results)
+    }
+}
+
+impl Plan {
+    /// Whether a run is for tables of promises only.
+    fn is_of_promises(&self, point: &Point) -> bool {
+        let has_it = |figure: &&Resolved| figure.dots.iter().flatten().flatten().any(|dot| dot.point == *point);
+        self.figures.iter().filter(has_it).all(|figure| figure.figure.file.promises)
     }
 }
 
@@ -117,17 +134,30 @@ impl Results {
     }
 
     /// What we measure beside a published number, and what becomes of it.
-    pub fn judge(&self, number: &Number) -> (Option<f64>, Verdict) {
-        let of = |point: &Point| number.metric.of(self.of(point));
-        let measured = match &number.over {
+    pub fn judge(&self, number: &Number) -> (Option<Estimate>, Verdict) {
+        let estimate = self.estimate(number);
+        let is_in_range = estimate.is_some_and(|estimate| number.accept.has(estimate.value));
+        let verdict = match (number.published.claim, is_in_range) {
+            (_, false) => Verdict::Moved,
+            (Claim::Differs, true) => Verdict::Differs,
+            (Claim::Reproduced, true) if estimate.is_some_and(|all| all.is_within(number.accept)) => {
+                Verdict::Reproduced
+            }
+            (Claim::Reproduced, true) => Verdict::Unsure,
+        };
+        (estimate, verdict)
+    }
+
+    fn estimate(&self, number: &Number) -> Option<Estimate> {
+        let of = |point: &Point| Estimate::of(number.metric, self.of(point));
+        if let Some([from, by, to]) = &number.bend {
+            let y = |dot: &Dot| Some(of(&dot.point)?.value);
+            let slope = |from: &Dot, to: &Dot| Some((y(to)? - y(from)?) / (to.x - from.x));
+            return Some(Estimate::without_interval(slope(by, to)? / slope(from, by)?));
+        }
+        match &number.over {
             None => of(&number.point),
-            Some(over) => of(over).zip(of(&number.point)).map(|(over, own)| over / own),
-        };
-        let verdict = match (number.published.claim, measured) {
-            (Claim::Differs, _) => Verdict::Differs,
-            (Claim::Reproduced, Some(value)) if number.accept.has(value) => Verdict::Reproduced,
-            (Claim::Reproduced, _) => Verdict::Moved,
-        };
-        (measured, verdict)
+            Some(over) => Some(of(over)?.over(of(&number.point)?)),
+        }
     }
 }

@@ -42,6 +42,8 @@ pub struct Line {
     pub style: usize,
     /// Where it goes.
     pub points: Vec<(f64, f64)>,
+    /// How certain its points are: where, from which height to which.
+    pub bars: Vec<(f64, f64, f64)>,
     /// Every nth point bears a marker.
     pub marker_every: usize,
 }
@@ -188,6 +190,16 @@ impl Panel {
                 .map(|&point| at(point))
                 .map(|(x, y)| (x + shift, y))
                 .collect();
+            for &(x, low, high) in line.bars.iter().filter(|&&(x, low, high)| low < high && self.x.shows(x)) {
+                // What reaches below a log axis, or below 0, ends where the axis does.
+                let floor = if self.y.shows(low) { self.y.place(low).max(0.0) } else { 0.0 };
+                let (x, top) = (at((x, high)).0 + shift, at((x, high)).1);
+                let foot = bottom - floor * (bottom - frame.top);
+                svg.line(&[(x, foot), (x, top)], style.colour, 1.0, "");
+                for y in [foot, top] {
+                    svg.line(&[(x - 3.0, y), (x + 3.0, y)], style.colour, 1.0, "");
+                }
+            }
             if self.x.joins() && !points.is_empty() {
                 svg.line(&points, style.colour, 2.0, style.dashes);
             }

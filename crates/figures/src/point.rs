@@ -45,6 +45,14 @@ impl Point {
         }
     }
 
+    /// How many trials it has; a computed point has none.
+    pub fn trials(&self) -> u64 {
+        match self {
+            Self::Simulated(setting) => u64::from(setting.trials),
+            Self::Computed(_) => 0,
+        }
+    }
+
     /// The settings as text, by name.
     pub fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.setting().pairs();

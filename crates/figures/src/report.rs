@@ -2,12 +2,14 @@
 
 mod draw;
 mod page;
+mod promises;
 mod table;
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::estimate::Estimate;
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::tidy;
 use crate::store::write as write_file;
@@ -33,9 +35,9 @@ pub struct Provenance {
 pub struct Outcome {
     /// Where the report was written.
     pub page: PathBuf,
-    /// How many numbers we claim to reproduce.
+    /// How many published numbers we say something of: that they are reproduced, or where they are instead.
     pub claimed: usize,
-    /// A sentence for each of them that has left its range.
+    /// A sentence for each of which that is not true.
     pub moved: Vec<String>,
 }
 
@@ -61,9 +63,13 @@ pub fn write(out: &Path, plan: &Plan, results: &Results, provenance: &Provenance
 
     let mut outcome = Outcome { page, claimed: 0, moved: Vec::new() };
     for figure in &plan.figures {
+        for cell in promises::cells(figure, results).iter().flatten() {
+            outcome.claimed += 1;
+            outcome.moved.extend(cell.complaint().map(|complaint| format!("{}: {complaint}", figure.figure.id)));
+        }
         for number in &figure.numbers {
             let (measured, verdict) = results.judge(number);
-            outcome.claimed += usize::from(verdict != Verdict::Differs);
+            outcome.claimed += 1;
             if verdict == Verdict::Moved {
                 outcome.moved.push(format!(
                     "{}: {}: the paper says {}, measured {}, which is not {}",
@@ -89,9 +95,24 @@ struct Run<'a> {
     provenance: &'a Provenance,
 }
 
-/// A number with its unit.
-fn amount(value: Option<f64>, unit: &str) -> String {
-    value.map_or("nothing".into(), |value| format!("{} {unit}", tidy(value)))
+/// A number with its interval and its unit.
+fn amount(value: Option<Estimate>, unit: &str) -> String {
+    value.map_or("nothing".into(), |value| format!("{} {unit}", with_error(value)))
+}
+
+/// A number with its interval: `355.2 ± 0.3`, or `0.98 (0.95 to 0.99)` where that is not even.
+fn with_error(Estimate { value, interval }: Estimate) -> String {
+    match interval {
+        None => tidy(value),
+        Some((low, high)) if high - value <= 1e-9 * value.abs() && value - low <= 1e-9 * value.abs() => tidy(value),
+        Some((low, high)) if ((high - value) - (value - low)).abs() <= 1e-6 * (high - low) => {
+            // Two digits of the error tell enough.
+            let half = high - value;
+            let size = 10f64.powf(half.log10().floor() - 1.0);
+            format!("{} ± {}", tidy(value), tidy((half / size).round() * size))
+        }
+        Some((low, high)) => format!("{} ({} to {})", tidy(value), tidy(low), tidy(high)),
+    }
 }
 
 /// A range in words.

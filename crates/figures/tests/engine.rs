@@ -235,6 +235,108 @@ fn a_number_that_leaves_its_range_is_told() {
     assert!(reproduce(out.path(), &unmeasured, false, 1).outcome.moved[0].contains("measured nothing"));
 }
 
+/// A number that differs has a place of its own, and leaving that is told, too.
+#[test]
+fn a_number_that_differs_is_where_we_say() {
+    let out = tempdir().unwrap();
+    let differs = SMALL.replace("\"reproduced\"", "\"differs\"\nwhy = \"So.\"");
+    let run = reproduce(out.path(), &differs, false, 1);
+    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (1, 0));
+    let page = read(out.path(), "report.html");
+    assert!(page.contains("<span class=\"differs\">differs</span>") && page.contains("Found instead: from 32.5"));
+    let elsewhere = differs.replace("from = 32.5, to = 33.5", "from = 40");
+    assert_eq!(reproduce(out.path(), &elsewhere, false, 1).outcome.moved.len(), 1);
+}
+
+/// In the range, but not with all of its interval: more trials could show otherwise.
+#[test]
+fn a_number_at_the_edge_of_its_range_is_not_certain() {
+    let out = tempdir().unwrap();
+    let mean = "mean wait at rate 1";
+    let run = reproduce(out.path(), SMALL, false, 1);
+    assert!(run.outcome.moved.is_empty());
+    let csv = read(out.path(), "small/fig1.csv");
+    let value = csv
+        .lines()
+        .find_map(|line| line.strip_prefix("Wait,Fair-K,fair-k,printed,8,2,10s,1,constant:1s,ordered,40,3,5,1,"));
+    let value: f64 = value.unwrap().split(',').next().unwrap().parse().unwrap();
+    let edge = SMALL.replace("from = 32.5", &format!("from = {}", value - 1e-6));
+    assert!(reproduce(out.path(), &edge, false, 1).outcome.moved.is_empty(), "{mean} is {value}");
+    assert!(read(out.path(), "report.html").contains("reproduced, not certain"));
+}
+
+/// How a curve bends is the ratio of two slopes; the mean wait grows by 1/λ − 1/λ' as long as all slots are busy.
+#[test]
+fn a_bend_is_a_ratio_of_slopes() {
+    let out = tempdir().unwrap();
+    let bend = SMALL.replace("x = 1\nmetric = \"mean\"", "bend = [0.1, 1, 10]\nmetric = \"mean\"");
+    let slopes = (0.9 / 9.0) / (9.0 / 0.9);
+    let bend = bend.replace("from = 32.5, to = 33.5", &format!("from = {}, to = {}", 0.9 * slopes, 1.2 * slopes));
+    assert_eq!(reproduce(out.path(), &bend, false, 1).outcome.moved, Vec::<String>::new());
+}
+
+#[test]
+fn curves_can_be_level_and_related_to_each_other() {
+    let out = tempdir().unwrap();
+    let level = SMALL.replace("style = 3\n", "style = 3\nlevel = true\nthink-rate = 1\n");
+    let level =
+        level.replacen("metric = \"mean\"", "metric = \"mean\"\nrelative-to = \"ideal, no protocol\"\nuntil = 5", 1);
+    let run = reproduce(out.path(), &level, false, 1);
+    assert_eq!(run.progress.0, (3 + 1) * 3 * 8 * 40, "the level curve is run once");
+    let page = read(out.path(), "report.html");
+    let row = page.lines().find(|line| line.starts_with("<tr><td class=\"n\">1</td>")).unwrap();
+    assert!(row.contains("<td class=\"n\">1</td></tr>"), "a curve is as high as itself: {row}");
+    let csv = read(out.path(), "small/fig1.csv");
+    assert_eq!(csv.lines().filter(|line| line.starts_with("Wait,Fair-K,")).count(), 2, "nothing beyond 5 is run");
+}
+
+/// What was promised is checked, and what was not is counted.
+#[test]
+fn promises_are_kept_or_told() {
+    let out = tempdir().unwrap();
+    let [both, nothing] = ["both", "nothing"].map(|promise| {
+        let promised = format!("promises = [\"nothing\", \"{promise}\"]");
+        format!(
+            r#"
+title = "Promises"
+origin = "Made up"
+shows = "Nothing."
+promises = true
+[x]
+parameter = "loss"
+label = "fault"
+scale = "category"
+values = [0, 0.2]
+names = ["none", "loss"]
+with = {{ catastrophe = ["none", "0.5/30s"] }}
+[base]
+peers = 8
+slots = 2
+entries = 10
+warm-up = 1
+count-violations = true
+trials = 4
+[[panel]]
+title = "Starved"
+label = "share"
+scale = "linear"
+metric = "starved"
+[[curve]]
+label = "Fair-K"
+protocol = "fair-k"
+{promised}
+"#
+        )
+    });
+    let run = reproduce(out.path(), &nothing, false, 1);
+    assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (2, 0));
+    let page = read(out.path(), "report.html");
+    assert!(page.contains("promises nothing</span><br>nothing in 4</td>"), "without a fault nothing happens");
+    assert!(page.contains("of 4 not all served"));
+    let [sentence] = &reproduce(out.path(), &both, false, 1).outcome.moved[..] else { panic!() };
+    assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
+}
+
 #[test]
 fn a_quick_run_is_smaller_and_has_its_own_range() {
     let out = tempdir().unwrap();
@@ -278,6 +380,13 @@ fn files_that_make_no_sense_are_refused() {
         ("curve = \"Fair-K\"", "curve = \"BV\"", &format!("{number} names the curve \"BV\", which is not there")),
         ("accept = { from = 32.5, to = 33.5 }", "", &format!("{number} is claimed without a range to be in")),
         ("\"reproduced\"", "\"differs\"", &format!("{number} differs, and nobody says why")),
+        (
+            "\"reproduced\"\naccept = { from = 32.5, to = 33.5 }",
+            "\"differs\"\nwhy = \"So.\"",
+            &format!("{number} differs, and nobody says what it is instead"),
+        ),
+        ("metric = \"mean\"", "metric = \"mean\"\nrelative-to = \"BV\"", "there is no curve \"BV\" to divide by"),
+        ("shows = ", "promises = true\nshows = ", "0 promises of \"Fair-K\" are for 3 values"),
         ("values = [0.1, 1, 10]", "values = ['0.1']", "\"0.1\" is no number: use the scale \"category\""),
         ("scale = \"log\"", "scale = \"category\"", "3 values have 0 names"),
         ("scale = \"log\"", "scale = \"log\"\nwith = { slots = [1, 2] }", "slots has fewer values than think-rate"),

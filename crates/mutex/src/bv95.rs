@@ -32,6 +32,7 @@ use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
+use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
@@ -309,6 +310,12 @@ impl Protocol for Bv95 {
                 }
             }
         }
+    }
+}
+
+impl Backable for Bv95 {
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+        Self::new(me, layout, self.config)
     }
 }
 

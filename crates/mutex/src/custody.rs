@@ -259,7 +259,7 @@ impl Custody {
 
     /// Who gets the token of this slot after the client here, as far as we were told.
     pub fn next_of(&self, slot: u32) -> Option<Claim> {
-        self.tokens.held[self.tokens.place_of(slot)?].next.map(|next| next.claim)
+        self.tokens.held[self.tokens.place_of(slot)?].next()
     }
 
     /// The tokens that are here, with the client inside.

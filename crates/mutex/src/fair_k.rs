@@ -32,6 +32,7 @@ use core::mem::replace;
 
 use peerlock_base::{PeerId, Ticket};
 
+use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
 use crate::{Cx, Never, Observe, Protocol};
 
@@ -332,6 +333,12 @@ impl Protocol for FairK {
             Message::Child { slot, tail, child } => self.process_child(slot, tail, child, cx),
             Message::TokenLocations { to, locations } => self.process_token_locations(to, locations, cx),
         }
+    }
+}
+
+impl Backable for FairK {
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+        Self::new(me, layout, self.config)
     }
 }
 

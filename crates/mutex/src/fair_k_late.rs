@@ -64,6 +64,7 @@ use core::fmt;
 use peerlock_base::{PeerId, Ticket};
 
 pub use self::lead::Lead;
+use crate::backed::Backable;
 use crate::holder::{Due, Held, Holder, Next};
 use crate::line::Binding;
 pub use crate::line::{Following, Line, News, Seat};
@@ -455,6 +456,12 @@ impl Protocol for FairKLate {
             self.leave(at, cx);
         }
         self.settle(cx);
+    }
+}
+
+impl Backable for FairKLate {
+    fn anew(&self, me: PeerId, layout: &Layout) -> Self {
+        Self::new(me, layout, self.config)
     }
 }
 

@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod backed;
 pub mod bv95;
 pub mod coordinator;
 pub mod custody;
@@ -28,6 +29,7 @@ pub mod sigma;
 pub mod strawman;
 pub mod token;
 
+pub use backed::Backed;
 pub use bv95::Bv95;
 pub use coordinator::Coordinator;
 pub use custody::Custody;

@@ -153,6 +153,26 @@ fn a_requester_that_crashes_is_passed_over() {
     assert_eq!(scene.who_is_inside(), [C]);
 }
 
+/// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease ends.
+#[test]
+fn a_requester_that_is_silent_does_not_get_a_turn() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);
+    scene.cut_off = Some(B);
+    scene.pass(Span::from_secs(15));
+    scene.timers.retain(|(peer, _), _| *peer != A); // The owner dies, too.
+    scene.pass(Span::from_secs(11));
+    assert_eq!(scene.order(), [A, C]);
+}
+
+/// Figure 1, RECOVER: "If (received(msg)) break". The coordinator answers one of the copies that everybody passes on.
+#[test]
+fn in_print_a_recover_is_answered_once() {
+    let mut scene = with_waiting(5, Config::PRINTED, &[]);
+    scene.reset(4, 1);
+    scene.stabilize();
+    assert_eq!((sent(&scene, "recover"), sent(&scene, "update")), (4 + 3, 1));
+}
+
 /// §4.4, 4 and §4.1: another replica takes the coordinator's place. Whoever is inside stays, whoever waits keeps its
 /// place.
 #[test]

@@ -55,6 +55,11 @@ pub trait Actor: Sized {
     /// The first of `carry_out`; then nothing more is done.
     fn effects<E>(buffers: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E>;
 
+    /// What a peer is told when another seems to be gone; `None` if its kind finds out by itself.
+    fn gone(_peer: PeerId) -> Option<Input<Self>> {
+        None
+    }
+
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 

@@ -63,6 +63,11 @@ pub struct Faults {
     pub cut_off: Option<(f64, Span)>,
     /// The share of clients that withdraw, or leave early, some time after they asked.
     pub withdrawals: f64,
+    /// At one moment this share of the peers crashes for good: the share, and how long after the beginning.
+    pub catastrophe: Option<(f64, Span)>,
+    /// Peers are told after this long that another seems to be gone: one that has crashed, one that is frozen for longer,
+    /// and one from which they are parted for longer. Nobody is told that it was wrong. `None`: nobody is told anything.
+    pub detection: Option<Span>,
     /// Peers' clocks are ahead by up to this much, and fast or slow by up to this many parts per million.
     pub clocks: Option<(Span, u64)>,
 }
@@ -381,9 +386,26 @@ impl Fate {
         self.condition_mut(peer).is_full = true;
     }
 
-    /// A partition begins.
-    pub fn part(&mut self, until: Time) {
+    /// A partition begins; its number.
+    pub fn part(&mut self, until: Time) -> u64 {
         self.partition = (self.partitions.bits(), until);
+        self.partition.0
+    }
+
+    /// Whether one hears nothing of the other in the partition with this number, which is not over.
+    pub fn are_parted(&self, now: Time, number: u64, one: PeerId, from: PeerId) -> bool {
+        let cuts = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(number, from, one));
+        cuts && self.partition.0 == number && now < self.partition.1
+    }
+
+    /// The share of peers that crash at one moment, and when.
+    pub fn catastrophe(&self) -> Option<(f64, Span)> {
+        self.faults.catastrophe
+    }
+
+    /// How long it takes until peers take one for gone.
+    pub fn detection(&self) -> Option<Span> {
+        self.faults.detection
     }
 
     /// A peer is frozen. One that is frozen already is left alone: what waits for it to thaw must keep its order.

@@ -45,6 +45,8 @@ pub struct Report {
     pub received: Received,
     /// How many events were simulated, in all trials together.
     pub events: u64,
+    /// Each trial by itself, in order, as if there had been no other. Empty in those reports themselves.
+    pub each: Vec<Report>,
 }
 
 impl Report {
@@ -68,6 +70,31 @@ impl Report {
     pub fn throughput(&self) -> Option<f64> {
         let measured = Span::from_nanos(self.numbers.count("nanoseconds measured"));
         (measured > Span::ZERO).then(|| self.steady_flow.entries as f64 / measured.as_secs_f64())
+    }
+
+    /// Every trial by itself, a line for each: entries, waits in steady state and over the whole run in seconds,
+    /// messages, and what went wrong.
+    pub fn trials_csv(&self) -> String {
+        let mut csv = String::from(
+            "trial,entries,mean wait (s),longest wait (s),whole mean wait (s),whole longest wait (s),messages,\
+             messages per entry,violations,fencing violations,stuck\n",
+        );
+        for (number, trial) in self.each.iter().enumerate() {
+            let wait = |wait: Option<WaitSummary>| {
+                wait.map_or(",".into(), |wait| format!("{},{}", wait.all.mean, wait.all.max))
+            };
+            let (steady, whole, harm) = (wait(trial.steady), wait(trial.wait), trial.harm());
+            csv += &format!(
+                "{number},{},{steady},{whole},{},{},{},{},{}\n",
+                trial.entries,
+                trial.sent(),
+                trial.messages_per_entry(),
+                harm.violations,
+                harm.fencing_back,
+                harm.stuck
+            );
+        }
+        csv
     }
 
     /// How all resources fared, whatever was forgotten.
@@ -149,7 +176,7 @@ pub struct PerPeerMax {
 }
 
 /// What one trial leaves behind. Every watcher writes down its part, and nobody else's.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sheet {
     pub(crate) steady: Vec<Span>,
     pub(crate) unsteady: Vec<Span>,
@@ -176,6 +203,11 @@ impl Sheet {
 /// Puts what trials leave behind together, in their order. A quorum promises something as long as fewer replicas of a
 /// resource than `bound` forget within a lease time.
 pub(crate) fn put_together(trials: Vec<Sheet>, bound: u32) -> Report {
+    let each = trials.iter().map(|trial| sum_up(vec![trial.clone()], bound)).collect();
+    Report { each, ..sum_up(trials, bound) }
+}
+
+fn sum_up(trials: Vec<Sheet>, bound: u32) -> Report {
     let longest = |spans: &[Span]| spans.iter().copied().max();
     let steady_longest: Vec<Span> = trials.iter().filter_map(|trial| longest(&trial.steady)).collect();
     let all_longest: Vec<Span> =

@@ -84,6 +84,15 @@ enum Event<A: Actor, E> {
     },
     Reset(PeerId),
     Restart(PeerId),
+    /// Everybody takes this peer for gone, if it is still down or frozen.
+    Gone(PeerId),
+    /// This peer is told that that one is gone.
+    Told {
+        peer: PeerId,
+        gone: PeerId,
+    },
+    /// Whoever is parted from others by the partition with this number takes those for gone.
+    Parted(u64),
     Fault(Fault),
 }
 
@@ -101,6 +110,8 @@ enum Fault {
     SlowDisk(Span),
     /// Somebody's disk is full.
     FullDisk,
+    /// This share of the peers crashes for good.
+    Catastrophe(f64),
     /// Somebody is frozen for this long.
     Freeze(Span),
     /// A partition begins that lasts this long.
@@ -341,6 +352,20 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Event::Reset(peer) => self.reset(peer),
             Event::Restart(peer) => self.restart(peer),
+            Event::Gone(peer) if self.is_there(peer) && self.fate.thaws(self.now, peer).is_none() => Ok(()),
+            Event::Gone(gone) => {
+                let others: Vec<PeerId> = self.all_there().filter(|&peer| peer != gone).collect();
+                others.into_iter().for_each(|peer| self.queue.push(self.now, Event::Told { peer, gone }));
+                Ok(())
+            }
+            Event::Told { peer, gone } => match A::gone(gone) {
+                Some(input) => self.step(peer, input),
+                None => Ok(()),
+            },
+            Event::Parted(number) => {
+                self.tell_parted(number);
+                Ok(())
+            }
             Event::Fault(fault) => {
                 self.faults_to_come -= 1;
                 self.has_come_to_rest = self.queue.len() == self.faults_to_come;
@@ -354,6 +379,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let peer = match event {
             Event::Arrive { to, .. } => *to,
             Event::Timer { peer, .. } | Event::Leave { peer, .. } | Event::Written { peer, .. } => *peer,
+            Event::Told { peer, .. } => *peer,
             _ => return None,
         };
         self.fate.thaws(self.now, peer).map(|at| (peer, at))

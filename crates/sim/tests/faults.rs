@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use peerlock_base::{PeerId, Span};
+use peerlock_mutex::backed::{self, Ring};
 use peerlock_mutex::token::Layout;
-use peerlock_mutex::{Coordinator, FairK, FairKLate, Quorum, Replicas, Sigma, coordinator, fair_k, fair_k_late, sigma};
+use peerlock_mutex::{
+    Backed, Coordinator, FairK, FairKLate, Quorum, Replicas, Sigma, coordinator, fair_k, fair_k_late, sigma,
+};
 use peerlock_sim::latency::Model;
 use peerlock_sim::{Closed, Cut, Experiment, Failure, Faults, Hold, Links, Open, Poisson, Report, Rounds, Spells};
 
@@ -30,6 +33,7 @@ fn each() -> Vec<(Faults, &'static str)> {
         (partition(Cut::Partial), ""),
         (Faults { cut_off: Some((0.1, Span::from_secs(5))), ..none }, ""),
         (Faults { withdrawals: 0.1, ..none }, "withdrawn"),
+        (Faults { catastrophe: Some((0.3, Span::from_secs(10))), ..none }, "crashed"),
         (Faults { clocks: Some((Span::from_secs(5), 400)), ..none }, ""),
     ]
 }
@@ -188,4 +192,41 @@ fn a_frozen_peer_loses_time_and_nothing_else() {
     assert!(frozen.harm().is_none() && frozen.entries == calm.entries, "{:?}", frozen.harm());
     let mean = |report: &Report| report.wait.unwrap().all.mean;
     assert!(mean(&frozen) > 2.0 * mean(&calm), "{} and {}", mean(&frozen), mean(&calm));
+}
+
+/// Twenty peers, every state with two copies, and those who live are told after 2 s, if at all.
+fn backed(faults: Faults) -> Report {
+    let experiment = Experiment { peers: 20, servers: 0, slots: 2, trials: 10, ..closed(faults) };
+    let layout = Layout::printed(20, 2);
+    let peers = || (0..20).map(PeerId::new);
+    let (ring, config) = (Ring::mixed(peers()), backed::Config { backups: 2, recovers: true });
+    let part = |whose| FairK::new(whose, &layout, fair_k::Config::PRINTED);
+    experiment.run(|_| peers().map(|me| Backed::new(me, &ring, config, part)).collect(), |_| {}).unwrap()
+}
+
+/// Exactly the share that was asked for dies, at one moment; who is told goes on, who is not waits for ever.
+#[test]
+fn after_a_catastrophe_those_who_are_told_go_on() {
+    let catastrophe = Some((0.5, Span::from_secs(10)));
+    let told = backed(Faults { catastrophe, detection: Some(Span::from_secs(2)), ..Faults::default() });
+    assert_eq!(told.numbers.count("crashed"), 10 * 10);
+    assert!(told.harm().is_none(), "{:?}", told.harm());
+    assert_eq!(told.numbers.count("recovered"), 10);
+    let untold = backed(Faults { catastrophe, ..Faults::default() });
+    assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
+}
+
+/// Backups believe whoever says that one is gone: where that is wrong, two act for one.
+#[test]
+fn wrong_suspicions_let_too_many_in() {
+    let detection = Some(Span::from_secs(2));
+    for faults in [
+        Faults { freezes: Some(seconds(5, 10)), detection, ..Faults::default() },
+        Faults { partitions: Some((Cut::Whole, seconds(20, 10))), detection, ..Faults::default() },
+    ] {
+        let harm = backed(faults).harm();
+        assert!(harm.violations > 0, "{faults:?}: {harm:?}");
+        let unsuspicious = backed(Faults { partitions: None, detection: None, ..faults }).harm();
+        assert_eq!(unsuspicious.violations, 0, "{unsuspicious:?}");
+    }
 }

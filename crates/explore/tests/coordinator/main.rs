@@ -133,18 +133,31 @@ fn one_inside(stage: &mut Stage<Coordinator>) {
     stage.deliver(0, 3, "response");
 }
 
+/// What docs/papers/coordinator.md says of an exploration is what it was.
+fn is_documented(explored: &Explored) {
+    let Explored { states, steps, .. } = explored;
+    let page = include_str!("../../../../docs/papers/coordinator.md").replace(',', "");
+    assert!(
+        page.contains(&format!("| {states} | {steps} |")),
+        "{states} states and {steps} steps are not in the table"
+    );
+}
+
 /// No order of events from a stage on breaks anything.
-fn holds_from(stage: &Stage<Coordinator>, reserve: u32) {
+fn holds_from(stage: &Stage<Coordinator>, reserve: u32) -> Explored {
     match explore_with_hope(&stage.world, MOST_STATES, reserve) {
-        Ok(explored) => println!("{}--- from here on: {explored:?}", stage.trace),
+        Ok(explored) => {
+            println!("{}--- from here on: {explored:?}", stage.trace);
+            explored
+        }
         Err(found) => panic!("{}--- from here on: {} steps\n{found}\n", stage.trace, found.steps),
     }
 }
 
 #[test]
 fn two_clients_from_the_beginning() {
-    Case::new(3, 2).reserve(0).holds();
-    Case::new(3, 2).reserve(0).with(|limits| limits.withdrawals = 1).holds();
+    is_documented(&Case::new(3, 2).reserve(0).holds());
+    is_documented(&Case::new(3, 2).reserve(0).with(|limits| limits.withdrawals = 1).holds());
 }
 
 /// One more is in the line, and everybody has been told.
@@ -165,7 +178,7 @@ fn three_clients() {
     stage = Stage::new(Case::new(3, 3).world(ONCE));
     one_inside(&mut stage);
     one_waits(&mut stage, 4);
-    holds_from(&stage, 0);
+    is_documented(&holds_from(&stage, 0));
 }
 
 #[test]
@@ -174,14 +187,14 @@ fn four_clients() {
     one_inside(&mut stage);
     one_waits(&mut stage, 4);
     one_waits(&mut stage, 5);
-    holds_from(&stage, 0);
+    is_documented(&holds_from(&stage, 0));
 }
 
 #[test]
 fn a_message_that_comes_twice() {
     let mut stage = Stage::new(Case::new(3, 2).with(|limits| limits.duplications = 1).world(Config::REPAIRED));
     one_inside(&mut stage);
-    holds_from(&stage, 0);
+    is_documented(&holds_from(&stage, 0));
 }
 
 /// From every state with a retry left all can still be served.
@@ -192,7 +205,7 @@ fn a_loss_that_is_made_up_for() {
     let mut stage = Stage::new(case.world(Config { lease: Span::from_secs(2), ..Config::REPAIRED }));
     one_inside(&mut stage);
     one_waits(&mut stage, 4);
-    holds_from(&stage, 1);
+    is_documented(&holds_from(&stage, 1));
 }
 
 /// A replica that has lost its memory lets nobody in; time stands still here, so that no other can take its place.
@@ -200,5 +213,5 @@ fn a_loss_that_is_made_up_for() {
 fn a_replica_that_forgets() {
     let mut stage = Stage::new(Case::new(3, 2).with(|limits| limits.resets = 1).world(Config::REPAIRED));
     one_inside(&mut stage);
-    holds_from(&stage, 1);
+    is_documented(&holds_from(&stage, 1));
 }

@@ -137,23 +137,33 @@ fn a_case_can_be_typed_as_it_is_printed() {
     assert!("replicas=some".parse::<Case>().is_err());
 }
 
+/// What docs/papers/sigma.md says of an exploration is what it was.
+fn is_documented(explored: &Explored) {
+    let Explored { states, steps, .. } = explored;
+    let page = include_str!("../../../../docs/papers/sigma.md").replace(',', "");
+    assert!(
+        page.contains(&format!("| {states} | {steps} |")),
+        "{states} states and {steps} steps are not in the table"
+    );
+}
+
 /// With two of three votes nobody ever needs a timer: from every state all can still be served without.
 #[test]
 fn two_clients_and_no_fault() {
-    Case::new(3, 2, 2).reserve(0).holds();
+    is_documented(&Case::new(3, 2, 2).reserve(0).holds());
     Case::new(3, 3, 2).holds();
     Case::new(2, 2, 2).with(|limits| limits.withdrawals = 2).holds();
 }
 
 #[test]
 fn three_clients_at_two_replicas() {
-    Case::new(2, 2, 3).holds();
+    is_documented(&Case::new(2, 2, 3).holds());
 }
 
 /// Half a minute and half a gigabyte; the largest world of all.
 #[test]
 fn three_clients_at_three_replicas() {
-    Case::new(3, 2, 3).holds();
+    is_documented(&Case::new(3, 2, 3).holds());
 }
 
 /// … but three may come to wait for each other, and then it takes a timer: a replica asks for its vote back, and the
@@ -167,10 +177,13 @@ fn three_clients_may_need_a_retry() {
 /// Fewer than 2m − n resets are safe.
 #[test]
 fn a_reset_and_a_loss_and_a_message_that_comes_twice() {
-    Case::new(3, 3, 2).with(|limits| (limits.resets, limits.losses) = (1, 1)).holds();
-    Case::new(2, 2, 2).with(|limits| (limits.resets, limits.losses, limits.duplications) = (1, 1, 1)).holds();
-    Case::new(3, 2, 2).with(|limits| limits.losses = 1).holds();
-    Case::new(3, 3, 2).with(|limits| limits.resets = 2).holds();
+    let cases = [
+        Case::new(3, 3, 2).with(|limits| (limits.resets, limits.losses) = (1, 1)),
+        Case::new(2, 2, 2).with(|limits| (limits.resets, limits.losses, limits.duplications) = (1, 1, 1)),
+        Case::new(3, 2, 2).with(|limits| limits.losses = 1),
+        Case::new(3, 3, 2).with(|limits| limits.resets = 2),
+    ];
+    cases.iter().for_each(|case| is_documented(&case.holds()));
 }
 
 /// As many as 2m − n are not, and this is why.
@@ -206,7 +219,7 @@ under way: 4 → 1  REQUEST(R1, 1@4)
 #[test]
 fn a_retry_makes_up_for_a_reset() {
     Case::new(2, 2, 2).with(|limits| limits.timeouts = 1).holds();
-    Case::new(2, 2, 2).with(|limits| (limits.timeouts, limits.resets) = (1, 1)).holds();
+    is_documented(&Case::new(2, 2, 2).with(|limits| (limits.timeouts, limits.resets) = (1, 1)).holds());
 }
 
 /// … and for a loss; but where two clients wait for each other, it may take a retry of both.

@@ -123,7 +123,9 @@ pub fn tidy(value: f64) -> String {
     if size > 0.0 && size < 1e-4 {
         let text = format!("{value:.2e}");
         let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
-        return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
+        let digits = digits.trim_end_matches('0').trim_end_matches('.');
+        let power: String = power.chars().map(raised).collect();
+        return if digits == "1" { format!("10{power}") } else { format!("{digits}·10{power}") };
     }
     let decimals = match size {
         _ if size == 0.0 || size >= 1000.0 => 0,
@@ -144,6 +146,17 @@ pub fn tidy(value: f64) -> String {
         apart.push(digit);
     }
     apart
+}
+
+/// A digit or a sign of an exponent.
+fn raised(sign: char) -> char {
+    match sign {
+        '-' => '⁻',
+        '1' => '¹',
+        '2' => '²',
+        '3' => '³',
+        _ => char::from_u32('⁰' as u32 + sign.to_digit(10).unwrap_or(0)).unwrap_or(sign),
+    }
 }
 
 fn ends(values: impl Iterator<Item = f64>, fits: impl Fn(f64) -> bool) -> (f64, f64) {
@@ -191,6 +204,8 @@ mod tests {
     fn numbers_as_a_person_writes_them() {
         for (value, text) in [
             (0.0, "0"),
+            (1e-40, "10⁻⁴⁰"),
+            (7.2995e-43, "7.3·10⁻⁴³"),
             (0.01, "0.01"),
             (0.01234, "0.0123"),
             (0.5, "0.5"),

@@ -1,6 +1,8 @@
 //! From a figure's runs to the lines of its plot.
 
-use crate::figure::{Dot, Resolved, Scale};
+use crate::estimate::Estimate;
+use crate::figure::{self, Dot, Resolved, Scale};
+use crate::metric::Metric;
 use crate::plan::Results;
 use crate::plot::{Axis, Line, Panel, Plot};
 
@@ -14,13 +16,18 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
         let lines: Vec<Line> = curves
             .map(|(curve, dots)| match resolved.metrics[number] {
                 Some(metric) => {
-                    let height = |dot: &Dot| Some((dot.x, metric.of(results.of(&dot.point))?));
-                    Line { style: style(curve), points: dots.iter().filter_map(height).collect(), marker_every: 1 }
+                    let heights =
+                        dots.iter().map(|dot| (dot.x, height(dot, metric, panel, (resolved, number), results)));
+                    let heights: Vec<(f64, Estimate)> = heights.filter_map(|(x, height)| Some((x, height?))).collect();
+                    let bar = |&(x, height): &(f64, Estimate)| height.interval.map(|(low, high)| (x, low, high));
+                    let bars = heights.iter().filter_map(bar).collect();
+                    let points = heights.iter().map(|&(x, height)| (x, height.value)).collect();
+                    Line { style: style(curve), points, bars, marker_every: 1 }
                 }
                 None => {
                     let is_there = |place: &(f64, f64)| file.x.scale != Scale::Log || place.0 > 0.0;
                     let points = dots.iter().flat_map(|dot| distribution(dot, results)).filter(is_there).collect();
-                    Line { style: style(curve), points, marker_every: 20 }
+                    Line { style: style(curve), points, bars: Vec::new(), marker_every: 20 }
                 }
             })
             .collect();
@@ -32,7 +39,8 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
                 _ => None,
             })
             .collect();
-        let places = || lines.iter().flat_map(|line| line.points.iter()).chain(&rings);
+        let tops = lines.iter().flat_map(|line| &line.bars).map(|&(x, _, high)| (x, high)).collect::<Vec<_>>();
+        let places = || lines.iter().flat_map(|line| line.points.iter()).chain(&rings).chain(&tops);
         panels.push(Panel {
             title: panel.title.clone(),
             x: Axis::horizontal(&file.x.label, file.x.scale, &file.x.names, places().map(|place| place.0)),
@@ -43,6 +51,24 @@ pub fn plot(resolved: &Resolved, results: &Results) -> Plot {
     }
     let legend = file.curves.iter().enumerate().map(|(number, curve)| (curve.label.clone(), style(number))).collect();
     Plot { title: format!("{}: {}", resolved.figure.id, file.title), panels, legend }
+}
+
+/// How high a dot is: its metric, or that divided by the metric of the curve that the panel relates all others to.
+pub fn height(
+    dot: &Dot,
+    metric: Metric,
+    panel: &figure::Panel,
+    (resolved, number): (&Resolved, usize),
+    results: &Results,
+) -> Option<Estimate> {
+    let own = Estimate::of(metric, results.of(&dot.point))?;
+    let Some(label) = &panel.relative_to else { return Some(own) };
+    let base = resolved.figure.file.curves.iter().position(|curve| curve.label == *label)?;
+    let base = resolved.dots[number][base].iter().find(|base| base.x == dot.x)?;
+    if base.point == dot.point {
+        return Some(Estimate::without_interval(1.0));
+    }
+    Some(own.over(Estimate::of(metric, results.of(&base.point))?))
 }
 
 /// How many per cent of the peers had at most this much.

@@ -2,23 +2,30 @@
 
 use std::fmt::Write;
 
-use super::{Provenance, amount, range};
+use super::draw::height;
+use super::promises;
+use super::{Provenance, amount, range, with_error};
 use crate::figure::{Claim, Resolved};
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::{escape, tidy};
 
 const STYLE: &str = "
-body { font: 16px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: #111; background: #fff; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { margin-bottom: .2rem; } h2 { margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1rem; }
+:root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #555; --line: #ccc; --good: #00563f; --bad: #a03000; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #16181b; --soft: #a9adb3; --line: #3c4046; --good: #63d1a8; --bad: #ff9a6b; } svg { filter: invert(.92) hue-rotate(180deg); } }
+body { font: 16px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+a { color: inherit; } h1 { margin-bottom: .2rem; } h2 { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 .id, code { font-family: ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace; font-size: .9em; }
-.id, .origin { color: #555; font-weight: normal; } .id { white-space: nowrap; }
+.id, .origin { color: var(--soft); font-weight: normal; } .id { white-space: nowrap; } code { overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; margin: .5rem 0; }
-table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid #ddd; }
-th { border-bottom: 2px solid #888; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.reproduced { color: #00563f; font-weight: bold; } .moved { color: #a03000; font-weight: bold; } .differs { font-weight: bold; }
-.small { font-size: .85rem; color: #444; }
-@media print { body { max-width: none; margin: 0; font-size: 11pt; } svg, tr { break-inside: avoid; } h2, thead { break-after: avoid; } details { display: none; } }
+nav ul { columns: 20rem; padding-left: 1.2rem; } nav li { break-inside: avoid; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); }
+th { border-bottom: 2px solid var(--soft); } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.reading { min-width: 16rem; } td.what { min-width: 9rem; } td.says { text-align: right; min-width: 7rem; }
+.reproduced { color: var(--good); font-weight: bold; } .moved { color: var(--bad); font-weight: bold; } .differs { font-weight: bold; }
+.small { font-size: .85rem; color: var(--soft); }
+@media print { :root { --ink: #111; --paper: #fff; --soft: #555; --line: #ccc; } svg { filter: none; } body { max-width: none; margin: 0; font-size: 11pt; } svg, tr { break-inside: avoid; } h2, thead { break-after: avoid; } details, nav { display: none; } }
+@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .7rem; font-size: 15px; } table { font-size: .8rem; } .wide svg { min-width: 34rem; } td.n { white-space: normal; } }
 ";
 
 /// The whole page.
@@ -27,17 +34,31 @@ pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Prove
     let kind = if plan.quick { "quick run: fewer trials and shorter runs than the full one" } else { "full run" };
     push(&mut body, "<h1>Figures, published and measured</h1>");
     push(&mut body, &format!("<p class=\"origin\">peerlock {}, {kind}</p>", escape(&provenance.version)));
+    contents(&mut body, plan);
+    readings(&mut body, plan);
     summary(&mut body, plan, results);
     for (figure, svg) in plan.figures.iter().zip(plots) {
         section(&mut body, figure, results, svg);
     }
-    readings(&mut body);
     run(&mut body, plan, results, provenance);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>peerlock: figures, published and measured</title>\n\
          <style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
+}
+
+/// Where everything is.
+fn contents(body: &mut String, plan: &Plan) {
+    push(body, "<nav><ul>\n<li><a href=\"#reading\">How to read it</a></li>");
+    if plan.figures.iter().any(|figure| !figure.numbers.is_empty()) {
+        push(body, "<li><a href=\"#numbers\">All published numbers</a></li>");
+    }
+    for figure in &plan.figures {
+        let (id, title) = (escape(&figure.figure.id), escape(&figure.figure.file.title));
+        push(body, &format!("<li><a href=\"#{id}\">{title}</a> <span class=\"id\">{id}</span></li>"));
+    }
+    push(body, "<li><a href=\"#run\">Where it comes from</a></li>\n</ul></nav>");
 }
 
 /// All published numbers at a glance.
@@ -49,18 +70,22 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
     }
     let verdicts: Vec<Verdict> = numbers.iter().map(|(_, number)| results.judge(number).1).collect();
     let count = |verdict| verdicts.iter().filter(|&&other| other == verdict).count();
-    let (reproduced, moved) = (count(Verdict::Reproduced), count(Verdict::Moved));
+    let (reproduced, unsure, moved) = (count(Verdict::Reproduced), count(Verdict::Unsure), count(Verdict::Moved));
     let mut sentence = format!(
-        "Of {} published numbers, {} are claimed to be reproduced, and {reproduced} of these are; {} differ, and the \
-         reason stands beside them.",
+        "Of {} published numbers, {} are reproduced; {} differ, and the reason stands beside them.",
         numbers.len(),
-        reproduced + moved,
+        reproduced + unsure,
         count(Verdict::Differs),
     );
-    if moved > 0 {
-        write!(sentence, " <span class=\"moved\">{moved} left the stated range.</span>").expect(INFALLIBLE);
+    if unsure > 0 {
+        write!(sentence, " {unsure} of the reproduced ones have an interval that reaches beyond the range.")
+            .expect(INFALLIBLE);
     }
-    push(body, &format!("<p>{sentence}</p>"));
+    if moved > 0 {
+        write!(sentence, " <span class=\"moved\">{moved} left the range in which we say they are.</span>")
+            .expect(INFALLIBLE);
+    }
+    push(body, &format!("<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">"));
     push(
         body,
         "<table><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th><th class=\"n\">measured</th>\
@@ -82,7 +107,7 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
             ),
         );
     }
-    push(body, "</tbody></table>");
+    push(body, "</tbody></table></div></section>");
 }
 
 fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str) {
@@ -90,7 +115,10 @@ fn section(body: &mut String, resolved: &Resolved, results: &Results, svg: &str)
     push(body, &format!("<section id=\"{id}\">"));
     push(body, &format!("<h2>{} <span class=\"id\">{id}</span></h2>", escape(&file.title)));
     push(body, &format!("<p><span class=\"origin\">{}.</span> {}</p>", escape(&file.origin), escape(&file.shows)));
-    push(body, svg.trim_end());
+    if file.promises {
+        push(body, &promises::html(resolved, results));
+    }
+    push(body, &format!("<div class=\"wide\">{svg}</div>"));
     let settings = common(resolved);
     push(body, &format!("<p class=\"small\">{}</p>", escape(&settings)));
     numbers(body, resolved, results);
@@ -120,8 +148,8 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     }
     push(
         body,
-        "<table><thead><tr><th>number</th><th class=\"n\">published</th><th class=\"n\">measured</th><th>verdict</th>\
-         <th>how we read it</th></tr></thead><tbody>",
+        "<div class=\"wide\"><table><thead><tr><th>number</th><th class=\"n\">published</th>\
+         <th class=\"n\">measured</th><th>verdict</th><th>how we read it</th></tr></thead><tbody>",
     );
     for number in &resolved.numbers {
         let (measured, verdict) = results.judge(number);
@@ -129,16 +157,19 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
         if let Some(over) = &number.published.times_less_than {
             write!(reading, " That of {over}, divided by this.").expect(INFALLIBLE);
         }
-        if number.published.claim == Claim::Reproduced {
-            write!(reading, " Claimed: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
+        if number.bend.is_some() {
+            reading.push_str(" Its slope in the second part of the stretch, divided by that in the first.");
         }
+        let claim = if number.published.claim == Claim::Reproduced { "Claimed" } else { "Found instead" };
+        write!(reading, " {claim}: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
         if let Some(why) = &number.published.why {
             write!(reading, " {why}").expect(INFALLIBLE);
         }
         push(
             body,
             &format!(
-                "<tr><td>{}, {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><td class=\"what\">{}, {}</td><td class=\"says\">{}</td><td class=\"says\">{}</td><td>{}</td>\
+                 <td class=\"reading\">{}</td></tr>",
                 escape(&number.published.curve),
                 escape(&number.published.what),
                 escape(&number.published.says),
@@ -148,7 +179,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
             ),
         );
     }
-    push(body, "</tbody></table>");
+    push(body, "</tbody></table></div>");
 }
 
 /// What is drawn, as numbers, to be unfolded.
@@ -162,8 +193,8 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
         push(
             body,
             &format!(
-                "<details><summary class=\"small\">{}: {}</summary><table><thead><tr><th class=\"n\">{}</th>{}</tr>\
-                 </thead><tbody>",
+                "<details><summary class=\"small\">{}: {}</summary><div class=\"wide\"><table><thead><tr>\
+                 <th class=\"n\">{}</th>{}</tr></thead><tbody>",
                 escape(&panel.title),
                 escape(&panel.label),
                 escape(&file.x.label),
@@ -174,30 +205,48 @@ fn values(body: &mut String, resolved: &Resolved, results: &Results) {
             let x = drawn().next().map_or(0.0, |(_, dots)| dots[at].x);
             let x = file.x.names.get(at).cloned().unwrap_or_else(|| tidy(x));
             let cells = drawn().map(|(_, dots)| {
-                let value = metric.of(results.of(&dots[at].point));
-                format!("<td class=\"n\">{}</td>", value.map_or("–".into(), tidy))
+                let value = height(&dots[at], metric, panel, (resolved, number), results);
+                format!("<td class=\"n\">{}</td>", value.map_or("–".into(), with_error))
             });
             push(body, &format!("<tr><td class=\"n\">{}</td>{}</tr>", escape(&x), cells.collect::<Vec<_>>().concat()));
         }
-        push(body, "</tbody></table></details>");
+        push(body, "</tbody></table></div></details>");
     }
 }
 
-fn readings(body: &mut String) {
-    push(body, "<section><h2>How to read it</h2>");
+/// What a reader has to know before the first number.
+fn readings(body: &mut String, plan: &Plan) {
+    push(body, "<section id=\"reading\"><h2>How to read it</h2>");
+    if plan.quick {
+        push(
+            body,
+            "<p>This is a quick run: fewer trials, shorter runs, fewer values. Where a text below speaks of 10 or 100 \
+             trials, it is about the full run; the settings under each plot are those of this one.</p>",
+        );
+    }
     push(
         body,
-        "<p>Every number is measured in virtual time by the simulator, which checks at every event that at most as \
-         many are inside as there are slots, that fencing numbers rise, that no token is lost, and at the end that \
-         everybody was served; a run that breaks a rule makes no report, unless its experiment is there to count \
-         violations. Where clients come without number, the steady state is the time that is measured, and nobody waits \
-         for the last to be served. The <em>steady state</em> leaves out each \
-         peer's first entries (the warm-up), while the queue builds up, and all that comes after the first peer has \
-         finished, while it runs dry. The <em>spread</em> is the longest wait less the mean wait. Rings in a plot are \
-         published numbers. The <em>ideal</em> is no protocol: one line for all slots, kept by somebody who knows \
-         everything at once, and one message from who leaves to who is next.</p>",
+        "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number lies in the range that the experiment \
+         file claims, with all of its interval. <em>Reproduced, not certain</em>: the number does, its interval reaches \
+         beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in which our number \
+         is instead. <em>Out of range</em>: it is neither where the paper has it nor where we say, and the command ends \
+         with an error. A number that is called published but stands in no paper (because the paper has a formula or a \
+         picture) says so.</p>\n\
+         <p><strong>Intervals.</strong> Trials are independent. Bars in a plot, and what follows a ±, are 95 % confidence \
+         intervals over trials: Student's for means, Wilson's for shares of trials, and for a ratio both relative errors \
+         together. A percentile has the interval of what each trial has by itself. What only grows with the number of \
+         trials, such as the longest wait of all, has none; nor has a single trial.</p>\n\
+         <p><strong>Measuring.</strong> Every number is measured in virtual time by the simulator, which checks at every \
+         event that at most as many are inside as there are slots, that fencing numbers rise, that no token is lost, and \
+         at the end that everybody was served; a run that breaks a rule makes no report, unless its experiment is there \
+         to count violations. Where clients leave at once, as in Sigma's figures 3, 7 and 8, nobody can be met inside but \
+         at the very same instant: there it is the fencing numbers that tell whether two had the same turn. Where clients \
+         come without number, the steady state is the time that is measured, and nobody waits for the last to be served. \
+         The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue builds up, and all \
+         that comes after the first peer has finished, while it runs dry. The <em>spread</em> is the longest wait less \
+         the mean wait. Rings in a plot are published numbers. The <em>ideal</em> is no protocol: one line for all slots, \
+         kept by somebody who knows everything at once, and one message from who leaves to who is next.</p>\n</section>",
     );
-    push(body, "</section>");
 }
 
 /// What differs between two runs with the same seed stands here and nowhere else.
@@ -223,6 +272,7 @@ fn run(body: &mut String, plan: &Plan, results: &Results, provenance: &Provenanc
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Reproduced => "<span class=\"reproduced\">reproduced</span>",
+        Verdict::Unsure => "<span class=\"reproduced\">reproduced, not certain</span>",
         Verdict::Moved => "<span class=\"moved\">out of range</span>",
         Verdict::Differs => "<span class=\"differs\">differs</span>",
     }

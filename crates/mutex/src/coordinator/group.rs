@@ -374,6 +374,11 @@ impl Replica {
     pub fn on_recover(&mut self, message: Message, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
         let Message::Recover { from, sent, .. } = message else { return };
         if !common.config.majority_lease {
+            // "If (received(msg)) break": the copies that all others pass on to the coordinator.
+            if self.recoveries.contains(&(from, sent)) {
+                return;
+            }
+            self.recoveries.push((from, sent));
             if from == self.group.coordinator {
                 self.elect_in_print(common, cx);
             }

@@ -35,6 +35,8 @@ pub(super) struct Replica {
     watches: bool,
     /// *received(msg)*, in print: REQUESTs that we have had.
     received: Vec<(Claim, u64)>,
+    /// The same of RECOVERs: whose, and when it was sent.
+    pub recoveries: Vec<(u32, Time)>,
 }
 
 /// One who waits, as a replica knows it.
@@ -98,6 +100,7 @@ impl Replica {
             t_cs: None,
             watches: false,
             received: Vec::new(),
+            recoveries: Vec::new(),
         }
     }
 
@@ -425,5 +428,82 @@ impl fmt::Display for Replica {
         write!(f, "R{} {}", self.index, self.group)?;
         self.owner.map_or(Ok(()), |owner| write!(f, ", {} is inside", owner.holder.client))?;
         write_line(f, self.line.iter().map(|waiting| &waiting.entry))
+    }
+}
+
+/// Two guards for what can only happen when more replicas have forgotten than may: no run of the simulator gets here.
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use peerlock_base::{PeerId, Rng, Ticket};
+
+    use super::*;
+    use crate::coordinator::Config;
+    use crate::replicas::Post;
+    use crate::{Quorum, Replicas};
+
+    const OWNER: Claim = Claim { peer: PeerId::new(7), ticket: Ticket::new(1) };
+    const OTHER: Claim = Claim { peer: PeerId::new(8), ticket: Ticket::new(1) };
+    const NUMBER: u64 = 5;
+
+    /// A coordinator that nobody can depose, and its owner under number 5.
+    fn in_office() -> (Replica, Common) {
+        let me = PeerId::new(0);
+        let config = Config { majority_lease: false, ..Config::REPAIRED };
+        let common = Common { config, replicas: Replicas::first(Quorum::new(3, 2)), post: Post::new(me) };
+        let mut replica = Replica::new(0, Group::new());
+        let holder = Holder { client: OWNER, number: NUMBER };
+        (replica.owner, replica.number) = (Some(Owner::new(holder, Time::ZERO + config.lease, Time::ZERO)), NUMBER);
+        (replica, common)
+    }
+
+    fn with_cx(act: impl FnOnce(&mut Cx<'_, Coordinator>)) {
+        let (mut rng, mut effects) = (Rng::new(1), Vec::new());
+        act(&mut Cx::new(PeerId::new(0), Time::ZERO, &mut rng, &mut effects));
+    }
+
+    fn owner(replica: &Replica) -> Option<(Claim, u64)> {
+        replica.owner.map(|owner| (owner.holder.client, owner.holder.number))
+    }
+
+    #[test]
+    fn only_who_is_farther_down_the_same_chain_is_the_owner() {
+        for (number, is_it) in [(NUMBER + 1, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
+            let (mut replica, common) = in_office();
+            let holder = Holder { client: OTHER, number };
+            with_cx(|cx| replica.hear_of_owner(holder, true, &common, cx));
+            let expected = if is_it { (OTHER, number) } else { (OWNER, NUMBER) };
+            assert_eq!(owner(&replica), Some(expected), "{number}");
+        }
+    }
+
+    #[test]
+    fn only_a_release_of_the_same_chain_frees_the_resource() {
+        for (number, is_free) in [(NUMBER, true), (NUMBER + 2, true), (fencing::LEAP + 1, false), (NUMBER - 1, false)] {
+            let (mut replica, mut common) = in_office();
+            let release = Message::Release {
+                to: None,
+                client: OTHER,
+                number: Some(number),
+                successor: None,
+                last: None,
+                receipt: 0,
+            };
+            with_cx(|cx| replica.on_release(release, &mut common, cx));
+            assert_eq!(owner(&replica).is_none(), is_free, "{number}");
+            assert!(replica.number >= number, "a number that was seen is not given again");
+        }
+    }
+
+    #[test]
+    fn an_owner_that_knows_a_higher_number_gets_one_above_it() {
+        let (mut replica, _) = in_office();
+        replica.catch_up(OTHER, NUMBER + 100);
+        assert_eq!((owner(&replica), replica.number), (Some((OWNER, NUMBER)), NUMBER + 100));
+        replica.catch_up(OWNER, NUMBER + 100);
+        assert_eq!(owner(&replica), Some((OWNER, fencing::LEAP)));
+        replica.catch_up(OWNER, 3);
+        assert_eq!((owner(&replica), replica.number), (Some((OWNER, fencing::LEAP)), fencing::LEAP));
     }
 }

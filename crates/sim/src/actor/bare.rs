@@ -1,6 +1,11 @@
+use peerlock_base::PeerId;
 use peerlock_mutex::{self as mutex, Never, Observe};
 
 use super::{Actor, Cx, Effect, Input};
+
+/// Another peer seems to be gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Gone(PeerId);
 
 /// A protocol by itself: one resource, and every message goes straight to whom it is for.
 #[derive(Debug)]
@@ -9,7 +14,7 @@ pub struct Bare<P>(pub P);
 impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
     type Message = P::Message;
     type Timer = P::Timer;
-    type Command = Never;
+    type Command = Gone;
     type Note = Never;
     type Disk = ();
     type Write = Never;
@@ -31,8 +36,12 @@ impl<P: Observe<Timer: std::hash::Hash>> Actor for Bare<P> {
             Input::Timer(timer) => self.0.on_timer(timer, cx),
             Input::Reset { incarnation } => self.0.on_reset(incarnation, cx),
             Input::Written => unreachable!("a bare protocol writes nothing"),
-            Input::Command(never) => match never {},
+            Input::Command(Gone(peer)) => self.0.on_peer_down(peer, cx),
         }
+    }
+
+    fn gone(peer: PeerId) -> Option<Input<Self>> {
+        Some(Input::Command(Gone(peer)))
     }
 
     #[inline]

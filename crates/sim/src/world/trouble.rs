@@ -16,6 +16,9 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
         match fault {
             Fault::First => {
+                if let Some((share, after)) = self.fate.catastrophe() {
+                    self.fault(after, Fault::Catastrophe(share));
+                }
                 self.next_crash();
                 self.next_death();
                 self.next_freeze();
@@ -39,6 +42,14 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 let Some(peer) = victim.filter(|peer| L::may_lose(self, *peer)) else { return Ok(()) };
                 L::on_losing(self, peer);
                 self.crash_by_chance(peer)
+            }
+            Fault::Catastrophe(share) => {
+                let mut all: Vec<PeerId> = self.all_there().collect();
+                for _ in 0..(share * all.len() as f64).round() as usize {
+                    let peer = all.swap_remove(self.fate.victims().below(all.len() as u64) as usize);
+                    self.crash_by_chance(peer)?;
+                }
+                Ok(())
             }
             Fault::DiskLoss(down) => {
                 self.next_disk_loss();
@@ -65,13 +76,15 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 if let Some(peer) = self.hosts.any(self.fate.victims()) {
                     self.tally.frozen += 1;
                     self.fate.freeze(self.now, peer, last);
+                    self.detect(Event::Gone(peer));
                 }
                 Ok(())
             }
             Fault::Partition(last) => {
                 self.next_partition();
                 self.tally.parted += 1;
-                self.fate.part(self.now + last);
+                let number = self.fate.part(self.now + last);
+                self.detect(Event::Parted(number));
                 Ok(())
             }
             Fault::SlowDisk(last) => {
@@ -88,6 +101,28 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     self.fate.fill_up(peer);
                 }
                 Ok(())
+            }
+        }
+    }
+
+    /// Puts in line that peers find out about something.
+    fn detect(&mut self, event: Event<A, L::Event>) {
+        if let Some(after) = self.fate.detection() {
+            self.queue.push(self.now + after, event);
+        }
+    }
+
+    /// All residents that are not down.
+    pub(super) fn all_there(&self) -> impl Iterator<Item = PeerId> + '_ {
+        (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
+    }
+
+    /// All who are parted from others for long enough by now are told that those are gone.
+    pub(super) fn tell_parted(&mut self, number: u64) {
+        let all: Vec<PeerId> = self.all_there().collect();
+        for (&peer, &gone) in all.iter().flat_map(|peer| all.iter().map(move |other| (peer, other))) {
+            if peer != gone && self.fate.are_parted(self.now, number, peer, gone) {
+                self.queue.push(self.now, Event::Told { peer, gone });
             }
         }
     }
@@ -225,6 +260,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return Ok(());
         }
         self.fate.crashed(peer, peer.index() < self.hosts.residents());
+        self.detect(Event::Gone(peer));
         self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
         L::on_down(self, peer);
         let is_here = |client: &&Client| client.peer == peer;

@@ -1,0 +1,114 @@
+//! How certain a measured number is.
+//!
+//! Trials of one setting are independent: each has random numbers of its own. So a number that is a mean over trials has
+//! a confidence interval, Student's for 95 %, and a share of the trials has Wilson's. A number over all entries of all
+//! trials, such as a percentile, gets the interval of what each trial has by itself. The longest wait of all trials has
+//! none: it only grows with their number.
+
+use crate::figure::Range;
+use crate::metric::{Measured, Metric};
+
+/// A measured number and its interval, in which the true one is 95 times out of 100.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The number itself.
+    pub value: f64,
+    /// From where to where, if the number has an interval.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    /// A metric of a run; `None` if the run has none.
+    pub fn of(metric: Metric, run: &Measured) -> Option<Self> {
+        let value = metric.of(run)?;
+        let interval = match run.scatter.get(metric.name) {
+            Some(scatter) if metric.is_share => Some(wilson(value, scatter.trials)),
+            Some(scatter) => {
+                let half = student(scatter.trials)? * scatter.deviation / f64::from(scatter.trials).sqrt();
+                Some((value - half, value + half))
+            }
+            None => None,
+        };
+        Some(Self { value, interval })
+    }
+
+    /// A number that nobody can say an interval of.
+    pub fn without_interval(value: f64) -> Self {
+        Self { value, interval: None }
+    }
+
+    /// This, divided by another that is independent of it: the relative errors add up as squares.
+    pub fn over(self, other: Self) -> Self {
+        let value = self.value / other.value;
+        let relative = |estimate: Self| Some((estimate.interval?.1 - estimate.value) / estimate.value);
+        let half = relative(self).zip(relative(other)).map(|(one, two)| value * one.hypot(two));
+        Self { value, interval: half.map(|half| (value - half, value + half)) }
+    }
+
+    /// Whether all of the interval, or the number itself if it has none, lies in a range.
+    pub fn is_within(self, range: Range) -> bool {
+        let (low, high) = self.interval.unwrap_or((self.value, self.value));
+        range.has(low) && range.has(high)
+    }
+}
+
+/// How far the 95 % interval of a mean over so many trials reaches, in standard errors; `None` for a single one.
+fn student(trials: u32) -> Option<f64> {
+    const TABLE: [f64; 29] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
+    ];
+    let freedom = trials.checked_sub(2)? as usize; // One less than the degrees of freedom, of which 1 comes first.
+    Some(TABLE.get(freedom).copied().unwrap_or(1.96 + 2.4 / f64::from(trials - 1)))
+}
+
+/// Wilson's interval of a share that was counted in so many trials: it has a width also where all of them agree.
+fn wilson(share: f64, trials: u32) -> (f64, f64) {
+    let (n, z2) = (f64::from(trials.max(1)), 1.96 * 1.96);
+    let middle = (share + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = 1.96 / (1.0 + z2 / n) * (share * (1.0 - share) / n + z2 / (4.0 * n * n)).sqrt();
+    ((middle - half).max(0.0), (middle + half).min(1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From printed tables of the distribution.
+    #[test]
+    fn students_quantiles_are_those_of_the_table() {
+        for (trials, quantile) in [(2, 12.706), (4, 3.182), (10, 2.262), (30, 2.045), (41, 2.021), (101, 1.984)] {
+            let found = student(trials).unwrap_or(0.0);
+            assert!((found - quantile).abs() < 0.003, "{trials} trials: {found}");
+        }
+        assert_eq!((student(1), student(0)), (None, None));
+    }
+
+    /// By hand from Wilson's formula: 8 of 10, and none of 20.
+    #[test]
+    fn a_share_has_an_interval_within_0_and_1() {
+        let (low, high) = wilson(0.8, 10);
+        assert!((low - 0.490).abs() < 0.001 && (high - 0.943).abs() < 0.001, "{low} {high}");
+        let (low, high) = wilson(0.0, 20);
+        assert!(low.abs() < 1e-9 && (high - 0.161).abs() < 0.001, "{low} {high}");
+        assert_eq!(wilson(1.0, 5).1, 1.0);
+    }
+
+    #[test]
+    fn a_ratio_is_as_uncertain_as_both_together() {
+        let one = Estimate { value: 10.0, interval: Some((9.7, 10.3)) };
+        let other = Estimate { value: 5.0, interval: Some((4.8, 5.2)) };
+        let Estimate { value, interval: Some((low, high)) } = one.over(other) else { panic!() };
+        assert_eq!(value, 2.0);
+        assert!((low - 1.9).abs() < 1e-9 && (high - 2.1).abs() < 1e-9, "{low} {high}");
+        assert_eq!(one.over(Estimate::without_interval(5.0)).interval, None);
+    }
+
+    #[test]
+    fn a_range_has_an_estimate_only_with_all_of_its_interval() {
+        let estimate = Estimate { value: 10.0, interval: Some((9.0, 11.0)) };
+        let to = |to: f64| Range { from: Some(9.0), to: Some(to) };
+        assert!(estimate.is_within(to(11.0)) && !estimate.is_within(to(10.5)));
+        assert!(Estimate::without_interval(10.0).is_within(to(10.5)));
+    }
+}

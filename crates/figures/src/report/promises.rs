@@ -1,0 +1,105 @@
+//! A table of protocols and faults: what each promises, and what happened.
+
+use std::fmt::Write;
+
+use crate::estimate::Estimate;
+use crate::figure::{Promise, Resolved};
+use crate::metric::Metric;
+use crate::plan::Results;
+use crate::plot::escape;
+
+/// One cell: what was promised, and in how many of the trials it was otherwise.
+pub struct Cell<'a> {
+    curve: &'a str,
+    fault: &'a str,
+    promise: Promise,
+    trials: u64,
+    violated: u64,
+    starved: u64,
+    /// A peer has found its own state broken, and the run was stopped.
+    broken: Option<&'a str>,
+}
+
+impl Cell<'_> {
+    /// Whether a promise was broken.
+    fn is_broken(&self) -> bool {
+        match self.promise {
+            Promise::Both | Promise::Safety if self.broken.is_some() => true,
+            Promise::Both => self.violated + self.starved > 0,
+            Promise::Safety => self.violated > 0,
+            Promise::Nothing => false,
+        }
+    }
+
+    fn happened(&self) -> String {
+        if let Some(broken) = self.broken {
+            return format!("stopped {}", escape(broken));
+        }
+        let Self { trials, violated, starved, .. } = self;
+        match (violated, starved) {
+            (0, 0) => format!("nothing in {trials}"),
+            (_, 0) => format!("{violated} of {trials} too many inside"),
+            (0, _) => format!("{starved} of {trials} not all served"),
+            _ => format!("{violated} of {trials} too many inside, {starved} not all served"),
+        }
+    }
+
+    /// A sentence, if a promise was broken.
+    pub fn complaint(&self) -> Option<String> {
+        let Self { curve, fault, .. } = self;
+        self.is_broken().then(|| format!("{curve} under {fault}: promised otherwise, but {}", self.happened()))
+    }
+}
+
+/// All cells of a figure, protocol by protocol; none if it is no such table.
+pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'a>>> {
+    let file = &resolved.figure.file;
+    if !file.promises {
+        return Vec::new();
+    }
+    let count = |name: &str, run| {
+        let metric = Metric::named(name).ok()?;
+        Some(Estimate::of(metric, run)?.value)
+    };
+    let row = |(curve, dots): (&'a crate::figure::Curve, &Vec<crate::figure::Dot>)| {
+        let cell = |(at, dot): (usize, &crate::figure::Dot)| {
+            let (run, trials) = (results.of(&dot.point), dot.point.trials());
+            let of = |name: &str| (count(name, run).unwrap_or(0.0) * trials as f64).round() as u64;
+            Cell {
+                curve: &curve.label,
+                fault: file.x.names.get(at).map_or("", String::as_str),
+                promise: curve.promises[at],
+                trials,
+                violated: of("violated"),
+                starved: of("starved"),
+                broken: run.broken.as_deref(),
+            }
+        };
+        dots.iter().enumerate().map(cell).collect()
+    };
+    file.curves.iter().zip(&resolved.dots[0]).map(row).collect()
+}
+
+/// The table as HTML: a row for each protocol, a column for each fault.
+pub fn html(resolved: &Resolved, results: &Results) -> String {
+    let (file, rows) = (&resolved.figure.file, cells(resolved, results));
+    let mut html = String::from("<div class=\"wide\"><table class=\"promises\"><thead><tr><th>protocol</th>");
+    let mut push = |text: std::fmt::Arguments<'_>| html.write_fmt(text).expect("a string takes whatever is written");
+    file.x.names.iter().for_each(|name| push(format_args!("<th>{}</th>", escape(name))));
+    push(format_args!("</tr></thead><tbody>"));
+    for (curve, row) in file.curves.iter().zip(rows) {
+        push(format_args!("<tr><td>{}</td>", escape(&curve.label)));
+        for cell in row {
+            let (class, promise) = match (cell.is_broken(), cell.promise) {
+                (true, _) => ("moved", "promise broken"),
+                (_, Promise::Both) => ("reproduced", "promises both"),
+                (_, Promise::Safety) => ("reproduced", "promises safety"),
+                (_, Promise::Nothing) => ("small", "promises nothing"),
+            };
+            push(format_args!("<td><span class=\"{class}\">{promise}</span><br>{}</td>", cell.happened()));
+        }
+        push(format_args!("</tr>"));
+    }
+    push(format_args!("</tbody></table></div>"));
+    html
+}

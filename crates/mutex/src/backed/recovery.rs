@@ -1,0 +1,210 @@
+//! What is done when somebody's state is lost with all its backups. The paper "resorts to conventional fault tolerant
+//! algorithms such as those described in \[18\]", which search by broadcast and make the token anew. Those know one token
+//! and no queue of ours, so this is their idea for k tokens and any protocol: ask everybody who is inside, and when all
+//! who are not gone have answered, begin anew with the tokens where they are and the missing ones made.
+//!
+//! ```text
+//!   3 (misses 2)      1             4
+//!   │ search(1)       │             │       everybody stops
+//!   ├────────────────►│             │
+//!   ├─────────────────┼────────────►│
+//!   │ found: inside   │             │
+//!   │◄────────────────┤             │
+//!   │◄────────────────┼─────────────┤       all have answered
+//!   │ anew(1, tokens) │             │
+//!   ├────────────────►│             │       who waits asks again: its place in line is lost
+//!   ├─────────────────┼────────────►│
+//! ```
+//!
+//! The order of those who wait is lost. Fencing numbers go on above all of the beginning before.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use peerlock_base::{PeerId, Ticket};
+
+use super::message::Epoch;
+use super::{Backable, Backed, Message, Part};
+use crate::token::Layout;
+use crate::{Cx, Grant, Input};
+
+/// By so much the fencing numbers of two beginnings differ.
+const NUMBERS: u64 = 1 << 32;
+
+/// What who searches knows so far.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Census {
+    /// Who has not answered yet.
+    missing: BTreeSet<PeerId>,
+    /// Who is inside, and with what.
+    found: Vec<(PeerId, Grant)>,
+}
+
+/// One peer's part in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Recovery {
+    /// The beginning that we are in, or that we have been asked to stop for.
+    epoch: Option<Epoch>,
+    /// Whether we have stopped and wait for `Anew`.
+    stopped: bool,
+    /// What has come back, if we have asked.
+    asked: Option<Census>,
+    /// Our clients inside.
+    inside: Vec<(Ticket, Grant)>,
+    /// Our clients that wait, in the order in which they have asked.
+    waiting: Vec<Ticket>,
+    /// Clients that were inside when everything began anew and take their tokens again: nobody is told.
+    returning: Vec<Ticket>,
+}
+
+impl Recovery {
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.unwrap_or((0, PeerId::new(0)))
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.stopped
+    }
+
+    /// A client of ours is let in; or one of somebody for whom we act, whose clients are gone.
+    pub fn grant<P: Backable>(&mut self, is_ours: bool, ticket: Ticket, grant: Grant, cx: &mut Cx<'_, Backed<P>>) {
+        let grant = Grant { fencing: grant.fencing + self.epoch().0 * NUMBERS, ..grant };
+        if let Some(at) = self.returning.iter().position(|&returning| returning == ticket) {
+            self.returning.remove(at);
+        } else if is_ours {
+            self.waiting.retain(|&waiting| waiting != ticket);
+            self.inside.push((ticket, grant));
+            cx.grant(ticket, grant);
+        }
+    }
+
+    /// A client asks while everything stands still.
+    pub fn keep(&mut self, ticket: Ticket) {
+        self.waiting.push(ticket);
+    }
+
+    /// A client leaves while everything stands still: it was counted as inside, and gives its token back afterwards.
+    pub fn give_back(&mut self, ticket: Ticket) {
+        self.waiting.retain(|&waiting| waiting != ticket);
+        self.inside.retain(|&(inside, _)| inside != ticket);
+    }
+
+    /// A client has left.
+    pub fn left(&mut self, ticket: Ticket) {
+        self.inside.retain(|&(inside, _)| inside != ticket);
+    }
+}
+
+impl<P: Backable> Backed<P> {
+    /// The state of an identifier that is ours is lost.
+    pub(super) fn miss(&mut self, _whose: PeerId, cx: &mut Cx<'_, Self>) {
+        if !self.config.recovers {
+            return cx.strange("a message for an identifier whose state is lost");
+        }
+        if !self.recovery.stopped {
+            self.search(cx);
+        }
+    }
+
+    /// Asks everybody.
+    fn search(&mut self, cx: &mut Cx<'_, Self>) {
+        let epoch = (self.recovery.epoch().0 + 1, self.me);
+        self.stop(epoch);
+        let others: BTreeSet<PeerId> =
+            self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)).collect();
+        for &other in &others {
+            cx.send(other, Message::Search { epoch });
+        }
+        let found = self.recovery.inside.iter().map(|&(_, grant)| (self.me, grant)).collect();
+        self.recovery.asked = Some(Census { missing: others, found });
+        self.begin_if_all_have_answered(cx);
+    }
+
+    /// Nothing happens any more until everything begins anew.
+    fn stop(&mut self, epoch: Epoch) {
+        if !self.recovery.stopped
+            && let Some(own) = self.parts.get(&self.me)
+        {
+            let is_inside = |ticket: &Ticket| self.recovery.inside.iter().any(|(inside, _)| inside == ticket);
+            let waiting: Vec<Ticket> = own.open.iter().copied().filter(|ticket| !is_inside(ticket)).collect();
+            self.recovery.waiting = waiting;
+        }
+        self.inbox.clear();
+        self.early.clear();
+        (self.recovery.epoch, self.recovery.stopped, self.recovery.asked) = (Some(epoch), true, None);
+    }
+
+    /// Whether a message is about a new beginning, or of an old one.
+    pub(super) fn is_of_recovery(&mut self, from: PeerId, message: &Message<P>, cx: &mut Cx<'_, Self>) -> bool {
+        let (epoch, ours) = (message.epoch(), self.recovery.epoch());
+        match message {
+            Message::Search { .. } if epoch > ours => {
+                self.stop(epoch);
+                cx.send(from, Message::Found { epoch, inside: self.recovery.inside.clone() });
+            }
+            Message::Found { inside, .. } if epoch == ours => {
+                if let Some(Census { missing, found }) = &mut self.recovery.asked
+                    && missing.remove(&from)
+                {
+                    found.extend(inside.iter().map(|&(_, grant)| (from, grant)));
+                    self.begin_if_all_have_answered(cx);
+                }
+            }
+            Message::Anew { layout, .. } if epoch == ours && self.recovery.stopped => self.begin(layout, cx),
+            Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
+            // It has overtaken the word that everything begins: it is kept until that comes.
+            _ if epoch == ours && self.recovery.stopped => self.inbox.push_back(message.clone()),
+            // What is older is void. What is newer comes from those who have begun without us.
+            _ => return epoch != ours,
+        }
+        true
+    }
+
+    /// Who has asked us to stop is gone: its successor asks again. If we have asked, it will not answer.
+    pub(super) fn forget_search_of(&mut self, peer: PeerId, cx: &mut Cx<'_, Self>) {
+        let leader = self.recovery.epoch().1;
+        if let Some(Census { missing, .. }) = &mut self.recovery.asked {
+            missing.remove(&peer);
+            self.begin_if_all_have_answered(cx);
+        } else if self.recovery.stopped && self.gone.contains(&leader) && self.owner(leader) == self.me {
+            self.search(cx);
+        }
+    }
+
+    fn begin_if_all_have_answered(&mut self, cx: &mut Cx<'_, Self>) {
+        let Some(Census { missing, found }) = &self.recovery.asked else { return };
+        let Some(slots) = self.parts.get(&self.me).and_then(|own| own.peer.tokens_in_all()) else { return };
+        if !missing.is_empty() {
+            return;
+        }
+        let inside = |peer: PeerId| found.iter().any(|&(other, _)| other == peer);
+        // Where nobody is inside, so that no client takes another's token.
+        let home = self.ring.from(self.me).find(|&peer| !self.gone.contains(&peer) && !inside(peer)).unwrap_or(self.me);
+        let holder = |slot: usize| found.iter().find(|(_, grant)| grant.slot as usize == slot).map(|&(peer, _)| peer);
+        let tokens = (0..slots).map(|slot| holder(slot).unwrap_or(home)).collect();
+        let layout = Layout { root: home, tokens };
+        let epoch = self.recovery.epoch();
+        for other in self.ring.from(self.me).filter(|peer| *peer != self.me && !self.gone.contains(peer)) {
+            cx.send(other, Message::Anew { epoch, layout: layout.clone() });
+        }
+        self.begin(&layout, cx);
+    }
+
+    /// Everything begins anew, for those who are not gone.
+    fn begin(&mut self, layout: &Layout, cx: &mut Cx<'_, Self>) {
+        let Some(own) = self.parts.get(&self.me).map(|own| own.peer.clone()) else { return };
+        let kept: Vec<PeerId> = self.ring.from(self.me).filter(|peer| !self.gone.contains(peer)).collect();
+        let is_kept = |whose: &PeerId| *whose == self.me || self.backups(*whose).any(|backup| backup == self.me);
+        let kept: Vec<PeerId> = kept.into_iter().filter(is_kept).collect();
+        self.parts = kept.iter().map(|&whose| (whose, Part::new(own.anew(whose, layout)))).collect();
+        (self.recovery.stopped, self.recovery.asked) = (false, None);
+        let was_inside = layout.tokens.iter().filter(|&&peer| peer == self.me).count();
+        let inside: Vec<Ticket> = self.recovery.inside.iter().map(|&(ticket, _)| ticket).collect();
+        self.recovery.returning = inside.clone();
+        debug_assert!(was_inside >= inside.len(), "whoever is inside has its token");
+        let waiting = core::mem::take(&mut self.recovery.waiting);
+        for ticket in inside.into_iter().chain(waiting) {
+            self.act(self.me, Input::Request(ticket), cx);
+        }
+    }
+}
