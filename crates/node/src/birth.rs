@@ -23,8 +23,8 @@ pub struct Birth {
 /// What a process knows of a cluster when it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It begins a new cluster with this id, and is its first voter: an agent on an empty data folder that joins nobody;
-    /// tests, benches and a lonely peer in a library, whose driver answers writes at once, from memory.
+    /// It begins a new cluster with this id, and is its first voter: an agent on an empty data folder that joins
+    /// nobody; tests, benches and a lonely peer in a library, whose driver answers writes at once, from memory.
     Founds(ClusterId),
     /// It has a voter's file: these bytes. The cluster's id is in it, and so is where the other voters are; their
     /// addresses come with [`Input::Start`](crate::Input::Start).
@@ -33,8 +33,8 @@ pub enum Origin {
     Belongs(ClusterId),
     /// It knows none, and takes part in that of whoever it meets.
     Seeks {
-        /// It founds one, with this id, when so many hosts, itself included, have met that know none, all of them name the
-        /// same founder (which is the one with the smallest number), and it is that one.
+        /// It founds one, with this id, when so many hosts, itself included, have met that know none, all of them name
+        /// the same founder (which is the one with the smallest number), and it is that one.
         expect: Option<(usize, ClusterId)>,
     },
 }

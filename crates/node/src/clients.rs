@@ -47,8 +47,8 @@ pub struct Wanted {
     pub kept: bool,
     /// The grant outlives this process: its end is written into the register before the client is told, and only its
     /// client renews it. What the client calls it, so that a later process of this host knows it again
-    /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends with
-    /// its session.
+    /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends
+    /// with its session.
     pub detached: Option<String>,
     /// How long the client is willing to wait.
     pub wait: Wait,
@@ -166,8 +166,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Nobody yet. Claims are counted from after this one, which is another for each process: an earlier process of this
-    /// host may still be in somebody's line.
+    /// Nobody yet. Claims are counted from after this one, which is another for each process: an earlier process of
+    /// this host may still be in somebody's line.
     pub fn after(last_claim: u64) -> Self {
         Self { last_claim, ..Self::default() }
     }
@@ -229,8 +229,8 @@ impl Clients {
         (ticket, first)
     }
 
-    /// A detached grant of an earlier process of this host: a ticket that is inside from the beginning, and when to look
-    /// at it.
+    /// A detached grant of an earlier process of this host: a ticket that is inside from the beginning, and when to
+    /// look at it.
     pub fn readmit(&mut self, wanted: Wanted, grant: Grant, now: Time) -> (TicketId, Time) {
         let (ticket, _) = self.admit(wanted, now);
         let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
@@ -302,6 +302,12 @@ impl Clients {
         crowd.waiting.remove(&ticket);
         crowd.holding.insert(ticket);
         Some((lease.next(), lease.deadline()))
+    }
+
+    /// The tickets that have a slot here, end with the session, and were not let in.
+    pub fn entering(&self) -> Vec<TicketId> {
+        let enters = |entry: &Entry| matches!(entry.stage, Stage::Entering { .. }) && !entry.is_detached();
+        self.tickets.iter().filter(|(_, entry)| enters(entry)).map(|(ticket, _)| *ticket).collect()
     }
 
     /// The session stands for longer: whose leases do, and until when.
@@ -406,8 +412,8 @@ impl Clients {
         crowd.flat_map(|crowd| crowd.holding.iter().chain(&crowd.waiting)).filter_map(|ticket| self.tickets.get(ticket))
     }
 
-    /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket will
-    /// be looked at again.
+    /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket
+    /// will be looked at again.
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
         for (claim, ticket) in &self.claims {
             let known = self.tickets.get(ticket).and_then(|entry| entry.claim);

@@ -180,8 +180,8 @@ pub enum Effect {
     /// [`Origin::Seeks`]: crate::Origin::Seeks
     /// [`Origin::Founds`]: crate::Origin::Founds
     Belongs(ClusterId),
-    /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them to
-    /// [`Input::Start`]. Not answered.
+    /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them
+    /// to [`Input::Start`]. Not answered.
     Members(Vec<String>),
     /// The first session stands: we are in the cluster. Said once.
     Joined,

@@ -66,8 +66,8 @@ pub enum Error {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         place: Option<u32>,
     },
-    /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached, or
-    /// none that knows of them.
+    /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
+    /// or none that knows of them.
     #[error(
         "no majority of the hosts that keep the cluster's register can be reached for {since:?}: {}. Bring one of them \
          back, or wait until it is", in_words(.missing, "nobody who knows it was met"))]

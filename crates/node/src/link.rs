@@ -17,9 +17,9 @@
 //! ```
 //!
 //! **Lives.** A process that restarts has nothing of what it was sent before. It says so by a new number of its life.
-//! What has gone out to the old one is lost, since nobody knows whether it was acted on; what never went out goes to the
-//! new one, which may be meant by it. A link that has more to keep than it may *breaks*: it begins a new life by itself.
-//! Whatever is lost is handed back, for the peer above to make good.
+//! What has gone out to the old one is lost, since nobody knows whether it was acted on; what never went out goes to
+//! the new one, which may be meant by it. A link that has more to keep than it may *breaks*: it begins a new life by
+//! itself. Whatever is lost is handed back, for the peer above to make good.
 //!
 //! Pure: frames in, frames out.
 

@@ -9,6 +9,8 @@ pub enum Sabotage {
     Resend = 1,
     /// A confirmation counts for one message more than it says.
     Ack,
+    /// What a link has lost is not counted anew.
+    Recount,
     /// Nobody looks when the lease of a grant ends.
     LeaseAlarm,
     /// The protocol is not told that a client leaves.

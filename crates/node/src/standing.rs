@@ -217,10 +217,12 @@ impl Standing {
         self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
     }
 
-    /// A host of our cluster is there to be asked.
+    /// A host of our cluster is there to be asked. Who has a session knows whom to ask.
     pub fn meet(&mut self, host: PeerId, now: Time) {
         let cluster = self.identity.cluster;
-        if let Phase::In(member) = &mut self.phase {
+        if let Phase::In(member) = &mut self.phase
+            && member.client().session().is_none()
+        {
             // As if somebody had sent us there.
             let answer = wire::Answer::Elsewhere { leader: None, voters: vec![host] };
             let bytes = wire::encode(&Letter::Answer { number: 0, answer }, Versions::OURS.min, cluster);

@@ -1,8 +1,8 @@
-//! Who waits, and where the tokens are: asked of the coordinator, and for `show` of the register before and of the peers
-//! that the coordinator names after that.
+//! Who waits, and where the tokens are: asked of the coordinator, and for `show` of the register before and of the
+//! peers that the coordinator names after that.
 //!
-//! A peer whose clients wait asks at intervals: for their places, and to find out whether a recovery takes long. A client
-//! that wants to see a resource in the whole cluster asks once: a [`Query`].
+//! A peer whose clients wait asks at intervals: for their places, and to find out whether a recovery takes long. A
+//! client that wants to see a resource in the whole cluster asks once: a [`Query`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -268,4 +268,117 @@ impl Query {
 pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
     let done = first.1.checked_sub(ahead).filter(|done| *done > 0)?;
     Some((now.since(first.0) * u64::from(ahead + 1) / u64::from(done)).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::{Span, Ticket};
+    use peerlock_mutex::token::Claim;
+    use peerlock_register::{GrantView, Label, SessionId, Ttl};
+
+    use super::*;
+    use crate::wire::Seat;
+
+    const COORDINATOR: PeerId = PeerId::new(1);
+    const HOLDER: PeerId = PeerId::new(2);
+    const GONE: PeerId = PeerId::new(3);
+
+    fn at(second: u64) -> Time {
+        Time::ZERO + Span::from_secs(second)
+    }
+
+    fn line() -> Line {
+        let seat = Seat { slot: 0, at: HOLDER, free: false, next: None };
+        let waiting = vec![Claim { peer: COORDINATOR, ticket: Ticket::new(7) }];
+        Line { generation: 3, slots: 2, waiting, seats: vec![seat] }
+    }
+
+    fn seen() -> ResourceView {
+        let grant = GrantView {
+            fencing: 50,
+            slot: 1,
+            host: GONE,
+            session: SessionId::new(3),
+            ttl: Ttl::from_millis(60_000).unwrap(),
+            note: Label::new("nightly").unwrap(),
+        };
+        ResourceView {
+            name: Label::new("r").unwrap(),
+            slots: 2,
+            generation: 3,
+            closed: true,
+            coordinator: Some((SessionId::new(1), COORDINATOR)),
+            parties: Vec::new(),
+            detached: vec![grant],
+        }
+    }
+
+    fn client(ticket: u64, grant: Option<(u32, u64)>) -> Client {
+        let (label, ticket) = ("x".into(), Some(Ticket::new(ticket)));
+        Client { ticket, label, millis: 5, grant, ends: None, detached: false }
+    }
+
+    #[test]
+    fn the_time_to_wait_goes_by_the_time_waited() {
+        for (first, now, ahead, seconds) in [
+            ((10, 5), 10, 5, None),
+            ((10, 5), 20, 5, None),
+            ((10, 5), 20, 4, Some(50)),
+            ((10, 5), 20, 0, Some(2)),
+            ((10, 5), 20, 9, None),
+        ] {
+            let expected = expected((at(first.0), first.1), at(now), ahead);
+            assert_eq!(expected, seconds.map(Duration::from_secs), "{first:?} {now} {ahead}");
+        }
+    }
+
+    #[test]
+    fn a_query_asks_the_register_then_the_coordinator_then_everybody_named() {
+        let mut survey = Survey::default();
+        let number = survey.query(9, "r".parse().unwrap(), at(0));
+        assert_eq!(survey.try_again(number), Next::Register);
+        survey.on_query_seen(number, seen());
+        assert_eq!(survey.try_again(number), Next::Line(COORDINATOR));
+        let asked = survey.on_query_line(number, line()).unwrap().1;
+        assert_eq!(asked, [COORDINATOR, HOLDER, GONE].into());
+        assert_eq!(survey.on_query_line(number, line()), None, "answered already");
+        assert!(!survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]));
+        assert!(!survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]));
+        // The host of the detached grant does not answer, and it is shown all the same.
+        assert_eq!(survey.try_again(number), Next::Finish);
+        let details = survey.finish(number).unwrap().details(|host| format!("host{}", host.get())).unwrap();
+        assert_eq!((details.slots, details.coordinator, details.queue.len()), (2, Some(COORDINATOR), 1));
+        let holders: Vec<_> = details.holders.iter().map(|it| (&it.host[..], it.detached)).collect();
+        assert_eq!(holders, [("host2", false), ("host3", true)]);
+        assert_eq!(details.holders[0].client.as_ref().unwrap().fencing, Some(44));
+        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "nightly");
+        assert!(details.queue[0].client.is_some());
+    }
+
+    #[test]
+    fn a_coordinator_that_does_not_answer_is_asked_four_times_and_named() {
+        let mut survey = Survey::default();
+        let number = survey.query(9, "r".parse().unwrap(), at(0));
+        survey.on_query_seen(number, seen());
+        let asked = (0..10).filter(|_| survey.try_again(number) == Next::Line(COORDINATOR)).count();
+        assert_eq!(asked, usize::from(QUERY_TRIES));
+        let query = survey.finish(number).unwrap();
+        assert_eq!(query.missing(), Some(vec![COORDINATOR]));
+        assert_eq!(query.details(|_| String::new()), None);
+    }
+
+    #[test]
+    fn who_is_waited_for_is_the_coordinator_or_whom_it_waits_for() {
+        let (resource, mut survey) = (Key::new(1), Survey::default());
+        let first = survey.ask(resource, COORDINATOR, at(1));
+        let second = survey.ask(resource, COORDINATOR, at(2));
+        assert_eq!(survey.stall(resource), Some((at(1), vec![COORDINATOR])));
+        survey.on_counting(first, at(0), vec![HOLDER]);
+        assert_eq!(survey.stall(resource), Some((at(0), vec![HOLDER])));
+        assert_eq!(survey.on_line(second), Some((resource, true)));
+        assert_eq!(survey.stall(resource), None);
+        assert_eq!(survey.on_line(first), Some((resource, false)), "an old answer tells that its sender is alive");
+        let numbers: Vec<u64> = (0..=QUESTIONS as u64).map(|n| survey.ask(resource, COORDINATOR, at(n))).collect();
+        assert_eq!(survey.on_line(numbers[0]), None, "too old");
+    }
 }

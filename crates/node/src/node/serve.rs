@@ -5,7 +5,7 @@ use peerlock_mutex::{self as mutex, Grant};
 
 use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
-use crate::lease::Verdict;
+use crate::lease::{Bound, Verdict};
 use crate::sabotage::{Sabotage, makes};
 use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
@@ -100,13 +100,26 @@ impl Node {
         }
     }
 
-    /// A ticket whose slot is here is inside, with a lease from then on.
+    /// The session stands for longer: who is inside is told, and who could not be let in is.
+    pub(super) fn extend(&mut self, bound: Bound) {
+        for (ticket, until) in self.clients.extend(bound) {
+            self.effects.push(Effect::Renewed { ticket, until });
+        }
+        self.clients.entering().into_iter().for_each(|ticket| self.let_in(ticket, self.now));
+    }
+
+    /// A ticket whose slot is here is inside, with a lease from then on; unless it would have to leave at once, since
+    /// the session is about to run out. Then the next renewal lets it in, or the end of the session takes the slot
+    /// away.
     pub(super) fn let_in(&mut self, ticket: TicketId, from: Time) {
         let Some(entry) = self.clients.get(ticket) else { return };
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
         let bound = self.standing.bound().filter(|_| !entry.is_detached());
+        if bound.is_some_and(|bound| bound.until.since(self.now) <= entry.wanted.grace.min(bound.grace)) {
+            return;
+        }
         let Some((look, until)) = self.clients.grant(ticket, grant, from, bound) else { return };
         if !makes(Sabotage::LeaseAlarm) {
             self.timers.set(Alarm::Ticket(ticket), look);

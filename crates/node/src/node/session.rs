@@ -44,11 +44,7 @@ impl Node {
         match turn {
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
-            Turn::Extended(bound) => {
-                for (ticket, until) in self.clients.extend(bound) {
-                    self.effects.push(Effect::Renewed { ticket, until });
-                }
-            }
+            Turn::Extended(bound) => self.extend(bound),
         }
     }
 
@@ -283,8 +279,8 @@ impl Node {
         let name = entry.map(|entry| entry.wanted.name.clone());
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match (outcome, stage) {
-            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease is
-            // shorter than the way to the register.
+            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
+            // is shorter than the way to the register.
             (Outcome::Done, Some((false, _))) if is_late => {
                 name.into_iter().for_each(|name| self.attach(name, fencing));
                 self.end(ticket, Error::Lost);

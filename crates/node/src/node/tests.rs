@@ -262,6 +262,8 @@ fn when_a_holders_machine_dies_the_next_one_gets_in_with_a_higher_number() {
 fn who_leaves_in_good_order_is_not_waited_for() {
     for leaves in 1..=3 {
         let mut world = World::of(3);
+        let idle = world.acquire(leaves, wanted("idle"));
+        world.input(leaves, Input::Release { call: None, ticket: idle });
         let holder = world.acquire(leaves, wanted("r"));
         let others: Vec<_> =
             (1..=3).filter(|it| *it != leaves).map(|it| (it, world.acquire(it, wanted("r")))).collect();
@@ -275,9 +277,11 @@ fn who_leaves_in_good_order_is_not_waited_for() {
         world.run(Span::from_millis(400));
         assert!(world.heard(leaves).contains(&Effect::Left), "{leaves}");
         world.kill(leaves);
+        let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
         world.run(Span::from_secs(3));
         assert!(world.fencing(others[1].0, others[1].1).is_some(), "{leaves} has left, and took nothing with it");
+        assert!(world.fencing(others[0].0, rested).is_some(), "not even what nobody wanted");
     }
 }
 
@@ -464,4 +468,31 @@ fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() 
     assert!(!world.heard(1).iter().any(|effect| matches!(effect, Effect::Returned { .. })));
     let next = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, next).is_some());
+}
+
+#[test]
+fn nobody_is_let_in_who_would_have_to_leave_at_once() {
+    for heals in [true, false] {
+        let mut world = World::of(3);
+        let first = world.acquire(3, wanted("r"));
+        let next = world.acquire(3, wanted("r"));
+        world.split(&[3]);
+        while !world.heard(3).contains(&Effect::Lost(first)) {
+            world.run(Span::from_millis(100));
+        }
+        world.input(3, Input::Release { call: None, ticket: first });
+        assert_eq!(world.fencing(3, next), None, "the session is about to run out");
+        if heals {
+            world.split(&[]);
+            world.run(Span::from_secs(2));
+            assert_eq!(world.node(3).counters().sessions_lost, 0);
+            assert!(world.fencing(3, next).is_some());
+        } else {
+            world.run(Span::from_secs(10));
+            assert_eq!(world.ended(3, next), None, "it waits for the next session");
+            world.split(&[]);
+            world.run(Span::from_secs(20));
+            assert!(world.fencing(3, next).is_some());
+        }
+    }
 }
