@@ -15,6 +15,7 @@ mod error;
 mod folder;
 mod here;
 mod look;
+mod pages;
 mod progress;
 mod reproduce;
 mod run;
@@ -24,9 +25,12 @@ mod start;
 
 use error::{Error, exit};
 
+/// The version, and the commit that it was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("PEERLOCK_COMMIT"), ")");
+
 /// At most k at a time, in fair order, across any number of machines, with no lock server.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "peerlock", version = VERSION, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -53,6 +57,8 @@ enum Command {
     Reproduce(reproduce::Options),
     /// Measure real peers on loopback: hand-over, fairness, entries per second, memory
     Bench(bench::Options),
+    Completions(pages::Completions),
+    Man(pages::Man),
     #[command(hide = true)]
     BenchChild(bench::Child),
 }
@@ -83,6 +89,8 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Completions(options) => pages::completions(&options).map(|()| ExitCode::SUCCESS),
+        Command::Man(options) => pages::man(&options).map(|()| ExitCode::SUCCESS),
         Command::BenchChild(child) => bench::child(&child).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| exit::after(&error))
