@@ -56,7 +56,7 @@ fn a_figure_is_reproduced_and_taken_up_again() {
         let output = run.get_output();
         assert_eq!(text(&output.stderr), "", "nothing but the bar, and no bar without a terminal");
         let page = out.path().join("report.html");
-        let said = format!("{resumed}{}: 4 of 4 published numbers are where we say\n", page.display());
+        let said = format!("{resumed}{}: 6 of 6 published numbers are where we say\n", page.display());
         assert_eq!(text(&output.stdout), said);
     };
     run("");

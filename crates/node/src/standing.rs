@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
-use peerlock_register::wire::{self, Letter, Malformed};
+use peerlock_register::wire::Malformed;
 use peerlock_register::{
     ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, SessionId, Versions, file,
 };
@@ -217,16 +217,10 @@ impl Standing {
         self.member().map_or(Ok(()), |member| member.on_bytes(from, bytes, now))
     }
 
-    /// A host of our cluster is there to be asked. Who has a session knows whom to ask.
+    /// A host of our cluster is there to be asked, now or when nobody else answers any more.
     pub fn meet(&mut self, host: PeerId, now: Time) {
-        let cluster = self.identity.cluster;
-        if let Phase::In(member) = &mut self.phase
-            && member.client().session().is_none()
-        {
-            // As if somebody had sent us there.
-            let answer = wire::Answer::Elsewhere { leader: None, voters: vec![host] };
-            let bytes = wire::encode(&Letter::Answer { number: 0, answer }, Versions::OURS.min, cluster);
-            member.on_bytes(host, &bytes, now).expect("a letter of our own");
+        if let Some(member) = self.member() {
+            member.meet(host, now);
         }
     }
 

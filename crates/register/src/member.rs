@@ -412,7 +412,8 @@ impl Member {
                 None => {
                     if let Letter::Ask { number, .. } = letter {
                         let leader = self.leader.map(|lead| lead.host);
-                        let answer = Answer::Elsewhere { leader, voters: self.contacts.clone() };
+                        let named = if self.voters.is_empty() { &self.contacts } else { &self.voters };
+                        let answer = Answer::Elsewhere { leader, voters: named.clone() };
                         self.send(from, version, Letter::Answer { number, answer });
                     }
                 }
@@ -509,6 +510,16 @@ impl Member {
             }
         } else if self.asked.remove(&number).is_some() {
             self.out.push(Doing::Answered(number, outcome));
+        }
+    }
+
+    /// This host can be reached, and may know who leads. Who has no session asks at once.
+    pub fn meet(&mut self, host: PeerId, now: Time) {
+        if host != self.identity.host && !self.contacts.contains(&host) && self.contacts.len() < MOST_CONTACTS {
+            self.contacts.push(host);
+            if self.client.session().is_none() {
+                self.client.hurry(now);
+            }
         }
     }
 

@@ -130,6 +130,23 @@ fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
     assert_eq!(questions(&tell(&mut member, &letter)), [], "who is sent on again and again waits for a moment");
 }
 
+/// Once only those were asked whom somebody had named as voters: when the one that led died before it had named the others,
+/// a process that was linked with everybody was without a session for ever.
+#[test]
+fn who_is_not_answered_by_the_leader_asks_whom_it_has_met() {
+    let mut member = opened(SessionId::new(3), true);
+    let third = PeerId::new(7);
+    member.meet(third, Time::ZERO);
+    member.meet(ME, Time::ZERO);
+    assert_eq!(questions(&member.doings()), [], "whoever has a session has somebody to ask");
+    let mut asked = Vec::new();
+    for tenths in 1..50 {
+        member.wake(Time::ZERO + Span::from_millis(100 * tenths));
+        asked.extend(questions(&member.doings()).into_iter().map(|(to, ..)| to));
+    }
+    assert!(asked.contains(&third) && !asked.contains(&ME), "{asked:?}");
+}
+
 #[test]
 fn a_process_that_is_not_let_in_says_why() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
