@@ -166,6 +166,11 @@ impl Contacts {
                 }
                 news.push(News::Met(host));
             }
+            Heard::Forgotten { lost } => {
+                news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
+                news.push(News::Lost { bodies: lost, goes_on: true });
+                self.out.push(Effect::HangUp(host));
+            }
             Heard::Strange(why) => {
                 news.push(News::Notice(Notice::Strange(why)));
                 self.out.push(Effect::HangUp(host));

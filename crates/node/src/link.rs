@@ -88,6 +88,12 @@ pub enum Heard {
         /// It is the same process, which has broken the link.
         is_same: bool,
     },
+    /// The other side does not have any more what it has confirmed. We have begun a new life, and the connection must be
+    /// closed: on the next one both count from the beginning.
+    Forgotten {
+        /// What was never confirmed.
+        lost: Vec<Vec<u8>>,
+    },
     /// It makes no sense: the connection must be closed, and a new one will do.
     Strange(&'static str),
 }
@@ -267,6 +273,11 @@ impl Link {
             Heard::Hello
         };
         self.theirs = Some(life);
+        // Else it would wait for messages that are not here any more, on every connection.
+        let confirmed = self.sent - self.kept.len() as u64;
+        if has.is_some_and(|(mine, has)| mine == self.mine && has < confirmed) {
+            return Heard::Forgotten { lost: self.begin_anew() };
+        }
         if let Some((mine, has)) = has
             && mine == self.mine
             && !self.confirm(has)
@@ -484,6 +495,28 @@ mod tests {
         pair.finish();
         assert_eq!(pair.ends[1].heard, [MOST_KEPT as u64 + 1]);
         assert_eq!(pair.ends[0].heard, [1, 2, 3]);
+    }
+
+    /// Once it was told what came after that again and again, and closed every connection for what was missing.
+    #[test]
+    fn who_has_forgotten_what_it_confirmed_is_told_everything_from_the_beginning() {
+        let (theirs, mut out) = (Life { process: 2, part: 0 }, Vec::new());
+        let mut link = Link::new(1, 0);
+        let hello = |has| Frame::Hello { life: theirs, has, cluster: None };
+        let Frame::Hello { life: mine, .. } = link.up(None) else { panic!("it begins with a hello") };
+        assert_eq!(link.on_frame(hello(None), &mut out), Heard::Hello);
+        link.send(vec![1]).expect("there is room");
+        link.on_frame(Frame::Ack { has: 1 }, &mut out);
+        link.send(vec![2]).expect("there is room");
+        link.down();
+        link.up(None);
+        let heard = link.on_frame(hello(Some((mine, 0))), &mut out);
+        assert_eq!((heard, &out[..]), (Heard::Forgotten { lost: vec![vec![2]] }, &[][..]));
+        let Frame::Hello { life, .. } = link.up(None) else { panic!("it begins with a hello") };
+        assert!(life > mine, "another life");
+        link.on_frame(hello(Some((mine, 0))), &mut out);
+        let next = link.send(vec![3]).expect("there is room");
+        assert_eq!(next, Some(Frame::Data { number: 1, has: 0, body: vec![3] }));
     }
 
     #[test]
