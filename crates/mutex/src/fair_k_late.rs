@@ -188,14 +188,6 @@ impl FairKLate {
         }
     }
 
-    /// The same with all fencing numbers above this one. To be said alike to all peers, and before the first request.
-    pub fn numbered_above(mut self, above: u64) -> Self {
-        for held in &mut self.tokens.held {
-            held.token.fencing += above;
-        }
-        self
-    }
-
     /// The latest coordinator that we know.
     pub fn coordinator(&self) -> PeerId {
         self.role.peer
@@ -430,16 +422,6 @@ impl Protocol for FairKLate {
             }
             Message::Tell { .. } | Message::Next { .. } => cx.send(to, message),
         }
-        self.settle(cx);
-    }
-
-    /// If it had the line, that is on its way to us: until it comes, what the coordinator has to know is kept here.
-    /// Passed on to the coordinator that we know, which is the one who has left, it would come back to us for ever.
-    fn on_inherited(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if self.role.peer == from {
-            self.role.peer = self.me;
-        }
-        self.process(message, cx);
         self.settle(cx);
     }
 

@@ -70,12 +70,6 @@ pub trait Protocol: Sized {
     /// must not get lost with it is ours again; what `to` should hear if it comes back after all is sent once more.
     fn on_undelivered(&mut self, _to: PeerId, _message: Self::Message, _cx: &mut Cx<'_, Self>) {}
 
-    /// A message of ours to `from`, which has left in good order. We are its heir: what it had for the others is here,
-    /// on its way here, or lost if it never arrives.
-    fn on_inherited(&mut self, from: PeerId, message: Self::Message, cx: &mut Cx<'_, Self>) {
-        self.on_message(from, message, cx);
-    }
-
     /// What this peer keeps for others, as a replica, is lost: another host has taken its place, with an empty memory.
     /// Its own clients are another matter; one that crashes is simply never heard of again.
     ///
@@ -288,13 +282,6 @@ pub enum Input<M, T> {
         /// The message as it was sent.
         message: M,
     },
-    /// A message of ours to a peer that has left, whose heir we are.
-    Inherited {
-        /// The peer that has left.
-        from: PeerId,
-        /// The message as it was sent.
-        message: M,
-    },
     /// The peer leaves for good.
     Retire {
         /// Who gets what it has.
@@ -324,7 +311,6 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Word(word) => peer.on_word(word, cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
         Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
-        Input::Inherited { from, message } => peer.on_inherited(from, message, cx),
         Input::Retire { heir } => peer.retire(heir, cx),
         Input::Reset { incarnation } => peer.on_reset(incarnation, cx),
     }

@@ -32,27 +32,6 @@ fn sent(effects: &Effects) -> Vec<(PeerId, &Message)> {
     effects.iter().filter_map(sent).collect()
 }
 
-/// Once it passed the request on to the coordinator that it knew, which was the one who has left: itself, for ever.
-#[test]
-fn an_heir_without_the_line_keeps_what_the_coordinator_has_to_know() {
-    let mut heir = peer(ME);
-    let tell = Message::Tell { epoch: 0, news: News::Request(claim(OTHER)) };
-    let asked = Input::Inherited { from: HOME, message: tell };
-    assert_eq!(hear(&mut heir, ME, asked), [], "neither to the one who left nor to itself");
-    assert_eq!(heir.coordinator(), ME);
-
-    let mut leaving = peer(HOME);
-    let given = hear(&mut leaving, HOME, Input::Retire { heir: Some(ME) });
-    let mut said = Vec::new();
-    for (to, message) in sent(&given) {
-        assert_eq!(to, ME);
-        said.extend(hear(&mut heir, ME, Input::Message { from: HOME, message: message.clone() }));
-    }
-    assert!(heir.is_coordinator());
-    let token = |&(to, message): &(PeerId, &Message)| to == OTHER && matches!(message, Message::Token { .. });
-    assert!(sent(&said).iter().any(token), "who asked meanwhile is served: {said:?}");
-}
-
 #[test]
 fn a_token_that_never_went_out_is_here_again_and_goes_to_the_next() {
     let mut home = peer(HOME);

@@ -9,8 +9,6 @@ pub enum Sabotage {
     Resend = 1,
     /// A confirmation counts for one message more than it says.
     Ack,
-    /// What a link has lost is not counted anew.
-    Recount,
     /// Nobody looks when the lease of a grant ends.
     LeaseAlarm,
     /// The protocol is not told that a client leaves.
@@ -21,8 +19,6 @@ pub enum Sabotage {
     DetachedUntold,
     /// A session that is over leaves the parts in resources as they are.
     KeepsParts,
-    /// A host of another cluster is heard.
-    HearsForeign,
 }
 
 #[cfg(feature = "sabotage")]

@@ -5,7 +5,6 @@ use peerlock_register::ClusterId;
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::contacts::News;
-use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
 use crate::{Error, Event, NetEvent, Notice};
 
@@ -123,9 +122,7 @@ impl Node {
     /// A host that can be reached belongs to this cluster.
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.standing.cluster() {
-            Some(ours) if ours != cluster && !makes(Sabotage::HearsForeign) => {
-                self.membership.contacts.refuse(host, cluster, &mut self.news)
-            }
+            Some(ours) if ours != cluster => self.membership.contacts.refuse(host, cluster, &mut self.news),
             Some(_) => self.standing.meet(host, self.now),
             None => {
                 if self.standing.learn(cluster) {
