@@ -47,8 +47,9 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
     // A second signal does not wait for anybody.
-    let mut holder = folder.run("--ttl 1h r", "trap '' TERM; while :; do sleep 0.01; done");
-    holder.tells("granted");
+    let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", folder.path("ready").display());
+    let mut holder = folder.run("--ttl 1h r", &stubborn);
+    folder.written("ready");
     agent.send(Signal::SIGTERM);
     agent.line(|line| line.contains("leaving").then_some(()));
     agent.send(Signal::SIGINT);
