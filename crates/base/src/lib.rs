@@ -1,5 +1,5 @@
-//! The words every other room uses: who ([`PeerId`], [`Ticket`]), where ([`Key`]), when ([`Time`], [`Span`]) and by
-//! chance ([`Rng`]).
+//! The words every other room uses: who ([`PeerId`], [`Ticket`]), where ([`Key`]), when ([`Time`], [`Span`]), by chance
+//! ([`Rng`]), and what may stand in a line that people read ([`visible`]).
 //!
 //! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
 #![no_std]
@@ -10,10 +10,12 @@ mod duration;
 mod id;
 mod key;
 mod random;
+mod text;
 mod time;
 
 pub use duration::SpanError;
 pub use id::{PeerId, Ticket};
 pub use key::Key;
 pub use random::{Rng, mix};
+pub use text::{is_hidden, visible};
 pub use time::{Span, Time};

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, Identity, Peer, StartError, places};
@@ -77,12 +78,20 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
         let_go();
     }
-    let filter = EnvFilter::try_from_env("PEERLOCK_LOG").unwrap_or_else(|_| EnvFilter::new(LOGGED));
+    let filter = match std::env::var("PEERLOCK_LOG") {
+        Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| {
+            Error::Usage(format!(
+                "PEERLOCK_LOG={wanted:?} says nothing that can be logged: {error}. Try `info` or `warn`"
+            ))
+        })?,
+        Ok(_) | Err(_) => EnvFilter::new(LOGGED),
+    };
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
+    raise_limit();
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
@@ -180,6 +189,14 @@ async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
         if open > 0 || accepted != seen || counters.holding > 0 || counters.waiting > 0 {
             (needed, seen) = (Instant::now(), accepted);
         }
+    }
+}
+
+/// Clients and peers are a descriptor each, and the usual limit of 1024 is meant for programs that use select(2).
+fn raise_limit() {
+    // Where it cannot be raised fewer come in at a time, which is said when it happens.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 

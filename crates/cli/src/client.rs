@@ -32,6 +32,11 @@ pub struct RequestArgs {
 }
 
 impl RequestArgs {
+    /// Whether somebody else's slot would be waited for.
+    pub fn waits(&self) -> bool {
+        !self.only_try && self.wait != Some(Duration::ZERO)
+    }
+
     /// The request that they make.
     pub fn of(&self, name: &str, ttl: Duration, label: String) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);

@@ -121,10 +121,10 @@ pub mod exit {
     use std::io::{self, IsTerminal};
     use std::process::ExitCode;
 
-    use clap::error::ErrorKind;
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
     use peerlock::{Class, NetworkError, StartError};
 
-    use super::Error;
+    use super::{Error, ListenError};
     use crate::say::say;
 
     const BROKEN: u8 = 1;
@@ -170,6 +170,7 @@ pub mod exit {
             },
             Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
+            Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
@@ -203,18 +204,36 @@ pub mod exit {
     }
 
     /// Prints what the parser has to say: help and version are no errors.
-    pub fn after_parsing(error: &clap::Error) -> ExitCode {
+    pub fn after_parsing(mut error: clap::Error) -> ExitCode {
+        if let Some(hint) = missing_dashes(&error) {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+        }
         // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
-            let text = error.to_string();
-            // What is missing stands below, up to the first line without anything.
-            let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
-            let line = lines.collect::<Vec<_>>().join(" ");
-            say(line.strip_prefix("error: ").unwrap_or(&line));
+            say(in_one_line(&error.to_string()));
         } else if error.print().is_err() {
             return ExitCode::from(IO);
         }
         if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    }
+
+    /// What is wrong, up to the first line without anything, and what was meant, below it.
+    fn in_one_line(text: &str) -> String {
+        let lines = || text.lines().map(str::trim);
+        let wrong = lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let meant = lines().filter_map(|line| line.strip_prefix("tip: "));
+        let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned();
+        meant.fold(wrong, |line, tip| format!("{line}: {tip}"))
+    }
+
+    /// The one thing that everybody forgets once.
+    fn missing_dashes(error: &clap::Error) -> Option<String> {
+        let mut typed = std::env::args().skip(1);
+        let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {
+            return None;
+        };
+        let is_command = error.kind() == ErrorKind::UnknownArgument && command == "run" && !word.starts_with('-');
+        is_command.then(|| format!("the command stands behind `--`: peerlock run NAME -- {word} …"))
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use peerlock::store::{Known, Store};
 use peerlock::{Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
 use peerlock_net as net;
@@ -30,7 +31,7 @@ pub struct PeerArgs {
     pub advertise: Option<SocketAddr>,
     /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). Repeatable; one
     /// that answers is enough
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = NonEmptyStringValueParser::new())]
     pub join: Vec<String>,
     /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in
     /// the data folder, made at the first start]

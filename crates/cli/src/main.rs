@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return exit::after_parsing(&error),
+        Err(error) => return exit::after_parsing(error),
     };
     let done = match cli.command {
         Command::Run(options) => run::run(&options),
@@ -101,9 +101,11 @@ fn wait_for(asked: impl Future<Output = Result<ExitCode>>) -> Result<ExitCode> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?.block_on(asked)
 }
 
-/// A length of time as people write it.
+/// A length of time as people write it. A bare number is seconds, as it is for `flock`, `timeout` and `sleep`.
 fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
-    text.parse().map(|span: Span| Duration::from_nanos(span.as_nanos()))
+    let is_number = !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let span: Span = if is_number { format!("{text}s").parse() } else { text.parse() }?;
+    Ok(Duration::from_nanos(span.as_nanos()))
 }
 
 type Result<T> = std::result::Result<T, Error>;
@@ -131,5 +133,14 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_bare_number_is_seconds() {
+        for (text, millis) in
+            [("5", Some(5000)), ("0.5", Some(500)), ("5m", Some(300_000)), ("5x", None), ("", None), (".", None)]
+        {
+            assert_eq!(super::duration(text).ok().map(|it| it.as_millis()), millis, "{text:?}");
+        }
     }
 }

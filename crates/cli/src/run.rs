@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
-use peerlock::{Class, Client, Granted, Hold, Stop};
+use peerlock::{Class, Client, Hold, Stop};
 use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -25,13 +25,16 @@ use lease::Lease;
 use show::Show;
 pub use show::roughly;
 
+/// The names of all slots that a command runs under, one per line: it may be a `run` itself.
+const HELD: &str = "PEERLOCK_HELD";
+
 /// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
 const RELEASING: Duration = Duration::from_secs(5);
 
 const EXAMPLES: &str = "\
 The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
-PEERLOCK_SLOT and PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) in its
-environment, and its exit code is ours.
+PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) and
+PEERLOCK_HELD (the names of all slots that it runs under, one per line) in its environment, and its exit code is ours.
 
 Own exit codes:
   75 not acquired in time (or -E)    76 the slot was lost, and the command ended for it    69 no peer, no agent, or nothing moves
@@ -67,6 +70,9 @@ pub struct Options {
     /// or let it run on beside others
     #[arg(long, value_enum, default_value = "term")]
     on_lost: WhenLost,
+    /// What others see of who waits or is inside [default: the user, the host and the program, without its arguments]
+    #[arg(long)]
+    label: Option<String>,
     /// How long before the lease's end the command must begin to stop [default: a fifth of the lease]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     grace: Option<Duration>,
@@ -125,6 +131,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 async fn go(options: &Options, show: &Show) -> Result<Run> {
+    options.check_held()?;
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let (client, here) = tokio::select! {
         biased;
@@ -142,7 +149,8 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 /// Waits for the slot, and runs the command with it.
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = Lease::new(options.ttl, options.grace);
-    let request = options.request.of(&options.name, lease.ttl, label(&options.command)).grace(lease.grace);
+    let label = options.label.clone().unwrap_or_else(|| label(&options.command));
+    let request = options.request.of(&options.name, lease.ttl, label).grace(lease.grace);
     let acquired = async {
         let hold = client.hold(request, |place| show.waiting(&options.name, place)).await?;
         // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
@@ -159,7 +167,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     };
     show.clear();
     show.granted(hold.granted());
-    let job = options.job(hold.granted(), &lease, end);
+    let job = options.job(&hold, &lease, end);
     let (renewed, ends) = watch::channel(end);
     let outcome = tokio::select! {
         biased;
@@ -184,6 +192,18 @@ async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> In
 }
 
 impl Options {
+    /// A `run` under a slot of the same name would wait for that slot, which waits for it.
+    fn check_held(&self) -> Result<()> {
+        if self.request.waits() && held().lines().any(|held| held == self.name) {
+            let name = &self.name;
+            return Err(Error::Usage(format!(
+                "this runs under a slot of {name} already, and would wait for itself: leave the inner `peerlock run` \
+                 out, give it --try, or unset {HELD} if {name} has a slot for it, too"
+            )));
+        }
+        Ok(())
+    }
+
     /// Whom to ask, and the peer that we are ourselves if there is no agent to ask.
     async fn client(&self, show: &Show) -> Result<(Client, Option<Box<LocalPeer>>)> {
         let is_peer = self.no_agent || self.alone || self.peer.is_asked_for();
@@ -204,8 +224,8 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    fn job(&self, granted: &Granted, lease: &Lease, end: Moment) -> Job {
-        let deadline = unix_seconds(end);
+    fn job(&self, hold: &Hold, lease: &Lease, end: Moment) -> Job {
+        let (granted, deadline) = (hold.granted(), unix_seconds(end));
         let variable = |name: &str, value: String| (OsString::from(name), OsString::from(value));
         Job {
             command: self.command.clone(),
@@ -214,6 +234,7 @@ impl Options {
                 variable("PEERLOCK_TOKEN", granted.fencing.to_string()),
                 variable("PEERLOCK_SLOT", granted.slot.to_string()),
                 variable("PEERLOCK_DEADLINE", format!("{deadline:.3}")),
+                variable(HELD, format!("{}{}\n", held(), self.name)),
             ],
             on_lost: match self.on_lost {
                 WhenLost::Term => OnLost::Term,
@@ -221,8 +242,13 @@ impl Options {
                 WhenLost::None => OnLost::Leave,
             },
             grace: lease.time_to_stop(),
+            connection: hold.socket(),
         }
     }
+}
+
+fn held() -> String {
+    std::env::var(HELD).unwrap_or_default()
 }
 
 /// On the clock of the wall, for scripts.

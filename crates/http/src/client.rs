@@ -3,6 +3,7 @@
 mod connection;
 mod lines;
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -264,6 +265,12 @@ pub struct Hold {
 }
 
 impl Hold {
+    /// The connection that the slot belongs to. A process that has a copy of it keeps the slot, for as long as the lease
+    /// stands.
+    pub fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.lines.connection().socket())
+    }
+
     /// What becomes of it next; nothing comes after [`Line::Lost`]. Cancel-safe.
     ///
     /// # Errors

@@ -140,7 +140,7 @@ mod tests {
         let since = Duration::from_millis(1500);
         let missing = Missing { peer: PeerId::new(u64::MAX), name: "db1".into(), since };
         vec![
-            (Error::BadName { name: "\n".into(), why: "it has a control character".into() }, 400, 64),
+            (Error::BadName { name: "\n".into(), why: "it has a character that cannot be seen".into() }, 400, 64),
             (Error::BadSlots { slots: 0 }, 400, 64),
             (Error::BadLease { ttl: Duration::from_millis(10), grace: Duration::from_millis(2) }, 400, 64),
             (refused(Class::BadRequest), 400, 64),

@@ -11,6 +11,9 @@ use tokio::net::{TcpListener, UnixListener, lookup_host};
 use crate::guard::Door;
 use crate::{Endpoint, Token};
 
+/// What fits into an address of a Unix socket on Linux, which ends with a zero.
+const MOST_PATH: usize = 107;
+
 /// An open socket that [`serve`](crate::serve) takes connections from. A socket file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -44,6 +47,12 @@ pub enum ListenError {
     InUse {
         /// The socket or address that it listens at.
         endpoint: Endpoint,
+    },
+    /// The system knows no sockets with such a long path.
+    #[error("{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place")]
+    TooLong {
+        /// Where the socket was to be.
+        path: PathBuf,
     },
     /// There is a file that is no socket.
     #[error("{path} is there and is no socket: move it away, or choose another place")]
@@ -102,6 +111,10 @@ impl Listener {
 /// anybody can see it, and takes its place in one step, also that of one whose agent has died.
 fn bind_unix(path: &Path) -> Result<(UnixListener, SocketFile), ListenError> {
     let cannot = |source| ListenError::Cannot { endpoint: Endpoint::Unix(path.to_owned()), source };
+    // It is made elsewhere and moved, so that the system would not say so.
+    if path.as_os_str().len() > MOST_PATH {
+        return Err(ListenError::TooLong { path: path.to_owned() });
+    }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(cannot)?;
     check_free(path)?;

@@ -5,7 +5,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use peerlock_service::{Error, Grant, Granted, Moment, Name, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{Class, Error, Grant, Granted, Moment, Name, PeerView, Request, ResourceDetails, ResourceView};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -13,6 +13,9 @@ use crate::body::{Line, Released, Renewed, Which};
 use crate::hold::Hold;
 use crate::input::{Input, Named};
 use crate::{App, Failure};
+
+/// As many bytes as a number has that nobody guesses.
+const SHORTEST_ID: usize = 16;
 
 /// The routes of resources, their slots, and the peers.
 pub fn routes() -> OpenApiRouter<App> {
@@ -40,10 +43,17 @@ async fn acquire(
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
+    let request = named(name, request);
+    if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
+        return Err(Failure::new(
+            Class::BadRequest,
+            "whoever knows a request_id gets its grant: make one that nobody guesses, of 16 bytes or more, such as a UUID",
+        ));
+    }
     let asked = app.service().now();
     let grant = tokio::select! {
         biased;
-        grant = app.service().acquire_detached(named(name, "acquire", request)) => grant?,
+        grant = app.service().acquire_detached(request) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
     let granted = granted(&app, &grant, asked);
@@ -64,7 +74,13 @@ async fn acquire(
     )
 )]
 async fn hold(State(app): State<App>, Named(name): Named, Input(request): Input<Request>) -> Result<Response, Failure> {
-    let acquire = app.service().hold(named(name, "hold", request));
+    if request.request_id.is_some() {
+        return Err(Failure::new(
+            Class::BadRequest,
+            "a slot that belongs to a connection cannot be asked for again on another: leave request_id out",
+        ));
+    }
+    let acquire = app.service().hold(named(name, request));
     let lines = Hold::new(app, acquire).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -127,11 +143,9 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }
 
-/// A client's request for the resource in the path. Its id is one among those that ask in the same way: an `acquire`
-/// must not keep what a `hold` has for its connection.
-fn named(name: Name, how: &str, mut request: Request) -> Request {
+/// A client's request for the resource in the path.
+fn named(name: Name, mut request: Request) -> Request {
     request.name = name.into();
-    request.request_id = request.request_id.map(|id| format!("{how}\n{id}"));
     request
 }
 

@@ -67,7 +67,7 @@ async fn a_grant_is_good_only_for_its_resource_and_its_agent() {
 async fn the_same_request_id_is_the_same_grant() {
     let stand = Stand::start().await;
     let agent = stand.unix();
-    let same = |name| Request::new(name).request_id("1");
+    let same = |name| Request::new(name).request_id("0123456789abcdef");
     let first = agent.acquire(&same("a")).await.unwrap();
     let again = agent.acquire(&same("a")).await.unwrap();
     assert_eq!((first.grant.as_str(), first.fencing), (again.grant.as_str(), again.fencing));

@@ -24,7 +24,7 @@ async fn every_route_answers_as_documented() {
         ("/v1/resources/{name}", "get", "", 200),
         ("/v1/resources", "get", "", 200),
         ("/v1/resources/{name}/release", "post", which.as_str(), 200),
-        ("/v1/resources/{name}/acquire", "post", r#"{"request_id":"1"}"#, 200),
+        ("/v1/resources/{name}/acquire", "post", r#"{"request_id":"0123456789abcdef"}"#, 200),
         ("/v1/peers", "get", "", 200),
         ("/v1/cluster", "get", "", 200),
         ("/v1/voters", "post", "{}", 200),

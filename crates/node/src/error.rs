@@ -15,7 +15,7 @@ use crate::{Name, json};
 #[non_exhaustive]
 pub enum Error {
     /// Nothing was asked for: the name cannot be one.
-    #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes without control characters")]
+    #[error("{name:?} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text")]
     BadName {
         /// What was given.
         name: String,

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use peerlock_base::Key;
+use peerlock_base::{Key, is_hidden};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// The name of a resource: 1 to 255 bytes of UTF-8 without control characters.
+/// The name of a resource: 1 to 255 bytes of UTF-8 that people can see and tell apart. Control characters, characters
+/// without width and those that turn the direction of writing are refused, and so are blanks at its ends.
 ///
 /// ```
 /// use peerlock_node::Name;
@@ -43,7 +44,8 @@ impl TryFrom<String> for Name {
     fn try_from(name: String) -> Result<Self, Error> {
         let why = match name.len() {
             0 => "it is empty",
-            1..=MOST_BYTES if name.chars().any(char::is_control) => "it has a control character",
+            1..=MOST_BYTES if name.contains(is_hidden) => "it has a character that cannot be seen",
+            1..=MOST_BYTES if name.trim() != name => "it begins or ends with a blank",
             1..=MOST_BYTES => return Ok(Self(name)),
             _ => "it is longer than 255 bytes",
         };
@@ -92,6 +94,11 @@ mod tests {
             ("a\0b", false),
             ("tab\t", false),
             ("\u{85}", false),
+            ("back\u{200b}up", false),
+            ("\u{202e}pukcab", false),
+            ("two\u{2028}lines", false),
+            (" backup", false),
+            ("backup\u{a0}", false),
             (&"x".repeat(255), true),
             (&"x".repeat(256), false),
             (&"ü".repeat(127), true),

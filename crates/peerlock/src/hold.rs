@@ -1,6 +1,8 @@
 //! A slot whose lease its holder renews.
 
 use std::future::pending;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerlock_http::Line;
@@ -55,6 +57,15 @@ impl Hold {
     /// What is held.
     pub fn granted(&self) -> &Granted {
         &self.granted
+    }
+
+    /// The connection that the slot belongs to, if it is an agent's: a process that has a copy of it keeps the slot, for as
+    /// long as the lease stands.
+    pub fn socket(&self) -> Option<Arc<OwnedFd>> {
+        match &self.holder {
+            Holder::Agent(_, Some(lines)) => Some(lines.socket()),
+            Holder::Agent(_, None) | Holder::Peer(..) => None,
+        }
     }
 
     /// Renews the lease: how long it stands, counted from before this was called, so that whatever the other side

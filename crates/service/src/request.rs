@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::Span;
+use peerlock_base::{Span, is_hidden};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
@@ -137,6 +137,9 @@ impl Request {
         let bad = |why: &str| Err(Error::Refused { class: Class::BadRequest, message: why.to_owned() });
         if [&self.label, &self.request_id].into_iter().flatten().any(|text| text.len() > MOST_TEXT) {
             return bad("a label and a request id have at most 1024 bytes: shorten them");
+        }
+        if self.label.as_ref().is_some_and(|label| label.contains(is_hidden)) {
+            return bad("a label cannot have control characters, or others that are not seen: leave them out");
         }
         let wait = match (self.try_only, self.wait) {
             (true, None) => Wait::Try,

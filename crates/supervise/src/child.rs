@@ -166,6 +166,6 @@ pub fn become_command(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         io::ErrorKind::NotFound => (NOT_FOUND, "is it installed, and in the PATH?"),
         _ => (NOT_EXECUTABLE, "is it a program, and may you run it?"),
     };
-    eprintln!("peerlock: cannot run {}: {error}; {hint}", program.display());
+    eprintln!("peerlock: cannot run {program:?}: {error}; {hint}");
     ExitCode::from(code)
 }

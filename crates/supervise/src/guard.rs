@@ -2,15 +2,21 @@
 //!
 //! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends
 //! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we
-//! are gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died.
+//! are gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died. Only when
+//! nothing of the group is left does it end itself, and with it the last copy of the connection that the slot belongs
+//! to: whoever waits for the slot comes in after that.
 //!
 //! ```text
 //!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group
+//!        └───────────────connection──────────────┴──▶ agent
 //! ```
 
+use std::fs;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ChildStdin, ExitCode, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -28,6 +34,9 @@ pub const NAME: &str = "peerlock-guard";
 /// A message is two numbers of this width.
 const WIDTH: usize = size_of::<u64>();
 
+/// How often the guard looks whether those it has killed are gone.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// Our end of a guard.
 pub struct Guard {
     process: Child,
@@ -35,13 +44,14 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts one that does nothing yet, and ends by itself if we do.
-    pub fn start() -> io::Result<Self> {
-        // It must hold nothing of ours open: somebody may wait for the end of our output.
+    /// Starts one that does nothing yet, and ends by itself if we do. It holds this connection open, which it has for
+    /// its output and writes nothing to.
+    pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
+        // It must hold nothing else of ours open: somebody may wait for the end of our output.
         let mut process = errand::send(NAME, [])
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(connection.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::null())
             .spawn()?;
         let pipe = process.stdin.take().expect("it was just made");
@@ -75,11 +85,30 @@ pub fn watch() -> ExitCode {
         Ok(Some(group)) => {
             // No such group: the command has ended by itself.
             let _ended = killpg(group, Signal::SIGKILL);
+            while is_alive(group) {
+                sleep(LOOK);
+            }
             ExitCode::SUCCESS
         }
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
+}
+
+/// Whether somebody of a group can still do something. Who is dead and waits for a parent to take note cannot, and may
+/// wait for ever where nobody does.
+fn is_alive(group: Pid) -> bool {
+    let Ok(processes) = fs::read_dir("/proc") else { return killpg(group, None).is_ok() };
+    let stats = processes.flatten().filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    killpg(group, None).is_ok() && stats.filter_map(|stat| runs_in(&stat)).any(|runs_in| runs_in == group)
+}
+
+/// The group of a process that is not dead, from its line in proc(5): state, parent and group follow its name, which
+/// may have anything in it.
+fn runs_in(stat: &str) -> Option<Pid> {
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let (state, group) = (fields.next()?, fields.nth(1)?);
+    (!matches!(state, "Z" | "X" | "x")).then_some(Pid::from_raw(group.parse().ok()?))
 }
 
 /// Waits for the moment to kill, and says whom.
@@ -124,4 +153,24 @@ fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of the message"));
     let group = i32::try_from(number(group)).map_err(io::Error::other)?;
     Ok(Some((Pid::from_raw(group), Moment::from_nanos(number(end)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dead_are_in_no_group() {
+        for (stat, group) in [
+            ("12 (sh) S 1 34 34 0", Some(34)),
+            ("12 (a ) Z 1 2) R 1 34 34 0", Some(34)),
+            ("12 (sh) Z 1 34 34 0", None),
+            ("12 (sh) X 1 34 34 0", None),
+            ("12 (sh", None),
+            ("", None),
+        ] {
+            assert_eq!(runs_in(stat), group.map(Pid::from_raw), "{stat}");
+        }
+        assert!(is_alive(nix::unistd::getpgrp()));
+    }
 }

@@ -21,6 +21,7 @@
 //!             env: vec![("PEERLOCK_TOKEN".into(), "7".into())],
 //!             on_lost: OnLost::Term,
 //!             grace: Duration::from_secs(5),
+//!             connection: None,
 //!         };
 //!         let outcome = supervise(&job, lease, |notice| eprint!("{}", format!("peerlock: {notice}\n"))).await.unwrap();
 //!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.

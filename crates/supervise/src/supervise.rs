@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::fmt;
 use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -36,6 +38,9 @@ pub struct Job {
     pub on_lost: OnLost,
     /// How long before the lease's end that is.
     pub grace: Duration,
+    /// What stands for the slot while it is open, such as the connection to an agent. If we are killed, it is closed
+    /// when nothing of the command is alive any more, and not before.
+    pub connection: Option<Arc<OwnedFd>>,
 }
 
 /// How it ended.
@@ -166,7 +171,8 @@ struct Supervision<T> {
 impl<T: FnMut(Notice)> Supervision<T> {
     async fn start(job: &Job, end: Moment, tell: T) -> io::Result<Self> {
         let lease = Lease::new(job.on_lost, job.grace, end);
-        let guard = lease.dead_by().map(|_| Guard::start()).transpose()?;
+        let connection = job.connection.as_ref().map(|connection| connection.try_clone()).transpose()?;
+        let guard = lease.dead_by().map(|_| Guard::start(connection)).transpose()?;
         let mut terminal = Terminal::find();
         let foreground = terminal.as_mut().is_some_and(Terminal::starts_in_foreground);
         let child = Child::start(job, foreground).await?;

@@ -3,23 +3,27 @@
 use std::ffi::OsString;
 
 use nix::unistd::{User, geteuid, gethostname};
+use peerlock_base::is_hidden;
 
 const LONGEST: usize = 100;
 
-/// Who, where and what, if it is a command: `ada@host: rsync -a /home backup:`.
+/// Who, where and with which program, if there is one: `ada@host: rsync`. Its arguments are nobody else's business: they
+/// may have a password in them, and a label is shown in the whole cluster.
 pub fn of(command: &[OsString]) -> String {
     let user = match User::from_uid(geteuid()) {
         Ok(Some(user)) => user.name,
         Ok(None) | Err(_) => geteuid().to_string(),
     };
     let host = gethostname().map_or_else(|_| "?".into(), |host| host.to_string_lossy().into_owned());
-    let command: String = command.iter().map(|word| format!(" {}", word.to_string_lossy())).collect();
-    shortened(&if command.is_empty() { format!("{user}@{host}") } else { format!("{user}@{host}:{command}") })
+    shortened(&match command.first() {
+        Some(program) => format!("{user}@{host}: {}", program.to_string_lossy()),
+        None => format!("{user}@{host}"),
+    })
 }
 
 /// One line, and not too long.
 fn shortened(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let line: String = text.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
     match line.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
@@ -40,6 +44,6 @@ mod tests {
         ] {
             assert_eq!(shortened(text), label);
         }
-        assert!(of(&["sleep".into(), "1".into()]).ends_with(": sleep 1"));
+        assert!(of(&["sleep".into(), "1".into()]).ends_with(": sleep"));
     }
 }

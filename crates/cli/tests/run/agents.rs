@@ -102,7 +102,7 @@ fn who_holds_who_waits_and_who_is_there_can_be_seen() {
         let seen = folder.show("r");
         (seen["queue"].as_array()?.len() == 1 && seen["holders"][0]["client"].is_object()).then_some(seen)
     });
-    assert!(seen["holders"][0]["client"]["label"].as_str().unwrap().ends_with(": sh -c sleep 1000"), "{seen}");
+    assert!(seen["holders"][0]["client"]["label"].as_str().unwrap().ends_with(": sh"), "{seen}");
     let text = |arguments: &str| {
         let output = folder.peerlock(arguments).output().unwrap();
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));

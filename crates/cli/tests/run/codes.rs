@@ -44,6 +44,27 @@ fn the_command_knows_its_slot() {
 }
 
 #[test]
+fn a_run_under_a_slot_does_not_wait_for_that_slot() {
+    let folder = Folder::new();
+    let inner = |options: &str| format!("\"$PEERLOCK\" run {options} -- echo in; exit 0");
+    let run = |script: &str| {
+        let mut command = folder.peerlock("run outer -- sh -c");
+        let (code, out, said) =
+            Running::start(command.arg(script).env("PEERLOCK", env!("CARGO_BIN_EXE_peerlock"))).ends();
+        assert_eq!(code, 0, "{said}");
+        (out, said)
+    };
+    let (out, said) = run(&inner("outer"));
+    assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
+    // Also with another one in between.
+    let (out, said) = run("\"$PEERLOCK\" run other -- sh -c '\"$PEERLOCK\" run outer -- echo in'; exit 0");
+    assert!(out.is_empty() && said.contains("would wait for itself"), "{out}{said}");
+    assert_eq!(run(&inner("another")).0, "in\n");
+    let (out, said) = run(&inner("--try outer"));
+    assert!(out.is_empty() && said.contains("was not acquired"), "{out}{said}");
+}
+
+#[test]
 fn input_and_output_are_the_commands_own_and_nothing_else_is_said() {
     let folder = Folder::new();
     let mut command = folder.peerlock("run r -- cat");
@@ -69,6 +90,8 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         ("--agent /a/b r -- touch run", "cannot be used with"),
         ("--join 127.0.0.1:1 r -- touch run", "cannot be used with"),
         ("-E 256 r -- touch run", "256"),
+        ("r touch run", "behind `--`: peerlock run NAME -- touch"),
+        ("--lable me r -- touch run", "'--label'"),
     ] {
         let mut command = folder.peerlock(&format!("run --listen 127.0.0.1:0 --alone {options}"));
         let (code, _, said) = Running::start(command.current_dir(folder.path("."))).ends();
@@ -89,6 +112,18 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{options}: {said}");
         assert!(said.contains(words), "{options}: {said}");
     }
+    for (option, text, words) in [
+        ("r --label", "a\u{1b}[31m", "control characters"),
+        ("--label x", "back\u{200b}up", "cannot be seen"),
+        ("--label x", " backup", "blank"),
+        ("r --join", "", "--join"),
+    ] {
+        let options = format!("run {option}");
+        let mut command = folder.peerlock(&options);
+        let (code, _, said) = Running::start(command.arg(text).args(["--", "touch", "run"])).ends();
+        assert_eq!(code, 64, "{text:?}: {said}");
+        assert!(said.contains(words), "{text:?}: {said}");
+    }
     // It would be alone without having said so.
     for option in ["--no-agent", "--listen 127.0.0.1:0", "--secret-file x", "--data-dir x"] {
         let (code, _, said) = Running::start(&mut folder.peerlock(&format!("run {option} r -- touch run"))).ends();
@@ -101,6 +136,18 @@ fn what_makes_no_sense_is_64_and_nothing_is_run() {
         assert_eq!(code, 64, "{option}: {said}");
     }
     assert!(!folder.path("run").exists());
+}
+
+#[test]
+fn an_agent_that_nobody_could_use_does_not_start() {
+    let folder = Folder::new();
+    let far = folder.path(&"a".repeat(108));
+    for (http, log, words) in [(far, "info", "too long for a socket"), (folder.socket(), "][garbage", "PEERLOCK_LOG")] {
+        let mut command = folder.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{}", http.display()));
+        let (code, _, said) = Running::start(command.env("PEERLOCK_LOG", log)).ends();
+        assert_eq!(code, 64, "{said}");
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use crate::common::{Folder, eventually, is_gone};
+use crate::common::{Folder, Running, eventually, is_gone};
 
 /// Writes its number, and stays for ever.
 fn stays(folder: &Folder, file: &str) -> String {
@@ -20,17 +21,37 @@ fn tells_of(folder: &Folder, file: &str) -> String {
     )
 }
 
+/// The guard of a run's command.
+fn guard_of(run: &Running) -> Pid {
+    let is_guard = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(run.pid().as_raw()) && name.starts_with("peerlock-guard")
+    };
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let guard = processes.filter_map(|pid| pid.into_string().ok()).find(|pid| is_guard(pid)).expect("a guard");
+    Pid::from_raw(guard.parse().unwrap())
+}
+
+/// Not only the command, which has a death signal, but also what it has started: the guard kills that, and may be late.
 #[test]
-fn a_run_that_is_killed_frees_its_slot_at_once() {
+fn a_run_that_is_killed_frees_its_slot_when_all_of_its_command_is_dead() {
     let folder = Folder::new();
     let (_agent, _) = folder.agent("");
-    let first = folder.run("--ttl 1h r", &stays(&folder, "pid"));
+    let worker = format!("sleep 1000 >/dev/null 2>&1 & echo $! > {}; wait", folder.path("pid").display());
+    let mut first = folder.run("--ttl 1h r", &worker);
     let pid = folder.written("pid");
-    let mut second = folder.run("r", "echo second");
+    let mut second = folder.run("r", &tells_of(&folder, "pid"));
     second.waits_behind(0);
+    let guard = guard_of(&first);
+    kill(guard, Signal::SIGSTOP).unwrap();
     first.send(Signal::SIGKILL);
-    assert_eq!(second.ends_with(0), "second\n");
-    eventually("the end of the command", || is_gone(&pid).then_some(()));
+    first.ends();
+    folder.run("--try r", "true").ends_with(75);
+    assert!(!is_gone(&pid));
+    kill(guard, Signal::SIGCONT).unwrap();
+    assert_eq!(second.ends_with(0), "dead\n");
 }
 
 #[test]

@@ -1,4 +1,6 @@
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +25,7 @@ pub struct Connection {
     sender: SendRequest<Full<Bytes>>,
     task: AbortHandle,
     rests_since: Instant,
+    socket: Arc<OwnedFd>,
 }
 
 impl Connection {
@@ -37,14 +40,20 @@ impl Connection {
         }
     }
 
-    async fn on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<Self> {
+    async fn on(stream: impl AsFd + AsyncRead + AsyncWrite + Unpin + Send + 'static) -> io::Result<Self> {
+        let socket = Arc::new(stream.as_fd().try_clone_to_owned()?);
         let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the agent ended");
             }
         });
-        Ok(Self { sender, task: task.abort_handle(), rests_since: Instant::now() })
+        Ok(Self { sender, task: task.abort_handle(), rests_since: Instant::now(), socket })
+    }
+
+    /// The socket itself: the agent sees its end when the last copy is closed.
+    pub fn socket(&self) -> &Arc<OwnedFd> {
+        &self.socket
     }
 
     /// Sends a request and waits for the head of the answer. If nothing was sent the request comes back.

@@ -14,13 +14,12 @@ pub struct Lines {
     body: Incoming,
     unread: BytesMut,
     endpoint: Endpoint,
-    /// Only to be closed with this.
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Lines {
     pub fn new(response: Response<Incoming>, connection: Connection, endpoint: Endpoint) -> Self {
-        Self { body: response.into_body(), unread: BytesMut::new(), endpoint, _connection: connection }
+        Self { body: response.into_body(), unread: BytesMut::new(), endpoint, connection }
     }
 
     /// The next line without its end; `None` when there are no more. Cancel-safe.
@@ -40,6 +39,10 @@ impl Lines {
                 None => return Ok(None),
             }
         }
+    }
+
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub fn broken(&self, why: impl ToString) -> Error {

@@ -121,7 +121,10 @@ fn a_command_that_cannot_be_run_has_the_codes_of_a_shell() {
         let ended = output(["term", "0", AGES], &[program]);
         let told = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(code), "{program}: {told}");
-        assert!(told.starts_with(&format!("peerlock: cannot run {program}: ")) && told.lines().count() == 1, "{told}");
+        assert!(
+            told.starts_with(&format!("peerlock: cannot run {program:?}: ")) && told.lines().count() == 1,
+            "{told}"
+        );
     }
 }
 
