@@ -12,7 +12,7 @@ mod key;
 mod random;
 mod time;
 
-pub use duration::SpanError;
+pub use duration::{SpanError, roughly};
 pub use id::{PeerId, Ticket};
 pub use key::Key;
 pub use random::{Rng, mix};

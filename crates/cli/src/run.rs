@@ -22,8 +22,8 @@ use crate::here::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration};
 pub use label::of as label;
 use lease::Lease;
+pub use peerlock_base::roughly;
 use show::Show;
-pub use show::roughly;
 
 /// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
 const RELEASING: Duration = Duration::from_secs(5);
