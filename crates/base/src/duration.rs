@@ -1,8 +1,10 @@
-//! Durations as people write them.
+//! Durations as people write and read them.
 
+use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
+use core::time::Duration;
 
 use crate::Span;
 
@@ -21,6 +23,21 @@ pub enum SpanError {
 }
 
 impl core::error::Error for SpanError {}
+
+/// A length of time for people, who want two figures of it.
+///
+/// ```
+/// use core::time::Duration;
+/// assert_eq!(peerlock_base::roughly(Duration::from_millis(90_499)), "90 s");
+/// ```
+pub fn roughly(duration: Duration) -> String {
+    match duration.as_secs() {
+        0 => format!("{} ms", duration.as_millis()),
+        seconds @ 1..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
 
 impl fmt::Display for SpanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -13,7 +13,7 @@ mod random;
 mod text;
 mod time;
 
-pub use duration::SpanError;
+pub use duration::{SpanError, roughly};
 pub use id::{PeerId, Ticket};
 pub use key::Key;
 pub use random::{Rng, mix};

@@ -14,7 +14,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, Identity, Peer, StartError, places};
-use peerlock_http::{App, Listener, serve};
+use peerlock_http::{App, Listener, Program, serve};
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -123,7 +123,15 @@ async fn go(options: &Options) -> Result<ExitCode> {
     tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
     let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
     let (close, closed) = oneshot::channel::<()>();
-    let app = App::new(here.peer.service().clone());
+    let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
+    let program = Program {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("PEERLOCK_COMMIT").to_owned(),
+        data_dir: std::path::absolute(&data_dir).ok().map(|folder| folder.display().to_string()),
+        listens: here.peer.address().to_string(),
+        addresses,
+    };
+    let app = App::agent(here.peer.service().clone(), program);
     let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
     notify(READY);

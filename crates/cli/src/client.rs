@@ -78,10 +78,16 @@ impl AgentArgs {
     }
 
     fn at(&self, endpoint: Endpoint) -> Result<Client> {
-        Ok(Agent::at(endpoint, self.token_file.as_deref().map(token).transpose()?).client())
+        Ok(Agent::at(endpoint, self.token()?).client())
     }
 
-    fn named(&self) -> Result<Option<Endpoint>> {
+    /// The bearer token, if one was named.
+    pub fn token(&self) -> Result<Option<Token>> {
+        self.token_file.as_deref().map(token).transpose()
+    }
+
+    /// Where the agent is, if somebody has said so.
+    pub fn named(&self) -> Result<Option<Endpoint>> {
         match &self.agent {
             Some(endpoint) => Ok(Some(endpoint.clone())),
             None => Ok(Agent::named()?),

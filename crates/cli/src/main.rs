@@ -11,6 +11,7 @@ mod bench;
 mod by_hand;
 mod client;
 mod demo;
+mod doctor;
 mod error;
 mod folder;
 mod here;
@@ -49,6 +50,7 @@ enum Command {
     Release(client::Release),
     Resize(by_hand::Resize),
     Voters(by_hand::Voters),
+    Doctor(doctor::Options),
     Recover(by_hand::Recover),
     Demo(demo::Options),
     /// Run a protocol in virtual time: waits, fairness, messages
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Release(options) => wait_for(client::release(&options)),
         Command::Resize(options) => wait_for(by_hand::resize(&options)),
         Command::Voters(options) => wait_for(by_hand::voters(&options)),
+        Command::Doctor(options) => wait_for(doctor::run(&options)),
         Command::Recover(options) => wait_for(by_hand::recover(&options)),
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),

@@ -22,8 +22,8 @@ use crate::here::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration};
 pub use label::of as label;
 use lease::Lease;
+pub use peerlock_base::roughly;
 use show::Show;
-pub use show::roughly;
 
 /// The names of all slots that a command runs under, one per line: it may be a `run` itself.
 const HELD: &str = "PEERLOCK_HELD";

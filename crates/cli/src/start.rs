@@ -61,6 +61,16 @@ pub async fn agent() -> Result<Endpoint> {
     }
 }
 
+/// The agent that a command would ask, if it runs. Nothing is started.
+///
+/// # Errors
+/// If there is one that this user may not ask, or no place for one.
+pub fn find() -> Result<Option<Endpoint>> {
+    let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
+    let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
+}
+
 /// Whoever answers at the usual place, or wherever the agent says that it is.
 fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     let answers = |socket: &Path| UnixStream::connect(socket).is_ok();

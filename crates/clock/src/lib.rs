@@ -74,6 +74,13 @@ impl Sub<Duration> for Moment {
     }
 }
 
+/// How long this machine has slept since it was started: what `CLOCK_BOOTTIME` has counted and `CLOCK_MONOTONIC` has
+/// not.
+pub fn slept() -> Duration {
+    let awake = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every Linux has this clock");
+    Moment::now().since_start().saturating_sub(awake.into())
+}
+
 /// The clock that a peer reads. Copies are the same clock.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<Pausable>>);

@@ -3,20 +3,22 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{Method, Uri};
 use axum::{Json, Router};
-use peerlock_service::{Class, GrantId, Name, Service};
+use peerlock_service::{Class, GrantId, Moment, Name, Service, slept};
 use tokio::sync::watch;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::metrics::Times;
+use crate::events::Log;
+use crate::metrics::{Labelled, Times};
 use crate::view::Watch;
-use crate::{Failure, by_hand, events, metrics, page, resources, view};
+use crate::{Failure, Program, by_hand, events, health, metrics, page, resources, view};
 
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
@@ -29,6 +31,13 @@ struct Shared {
     service: Service,
     watch: Arc<Watch>,
     times: Times,
+    /// Which resources have metrics of their own.
+    labelled: Labelled,
+    /// What has happened of late.
+    log: Arc<Log>,
+    program: Program,
+    /// When it began, and how long the machine had slept then.
+    began: (Moment, Duration),
     /// Keys for the names of grants.
     keys: RandomState,
     /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
@@ -43,7 +52,15 @@ impl App {
     /// # Panics
     /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        Self::demo(service, Vec::new())
+        Self::of(service, Vec::new(), Program::default())
+    }
+
+    /// The API of the agent that this program is.
+    ///
+    /// # Panics
+    /// As [`App::new`].
+    pub fn agent(service: Service, program: Program) -> Self {
+        Self::of(service, Vec::new(), program)
     }
 
     /// The same where all peers of a cluster are in this process: the live page shows all of them, and clients come in
@@ -52,10 +69,16 @@ impl App {
     /// # Panics
     /// As [`App::new`].
     pub fn demo(first: Service, others: Vec<Service>) -> Self {
-        let times = Times::collect(first.events());
+        Self::of(first, others, Program::default())
+    }
+
+    fn of(first: Service, others: Vec<Service>, program: Program) -> Self {
+        let (times, log) = (Times::collect(first.events()), Log::collect(first.events()));
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
         let (keys, closing, accepted) = (RandomState::new(), watch::Sender::new(false), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { service: first, watch, times, keys, closing, accepted }) }
+        let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
+        let shared = Shared { service: first, watch, times, labelled, log, program, began, keys, closing, accepted };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -64,6 +87,24 @@ impl App {
 
     pub(crate) fn times(&self) -> &Times {
         &self.shared.times
+    }
+
+    pub(crate) fn labelled(&self) -> &Labelled {
+        &self.shared.labelled
+    }
+
+    pub(crate) fn log(&self) -> &Arc<Log> {
+        &self.shared.log
+    }
+
+    pub(crate) fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    /// For how long it has run, and the machine slept meanwhile.
+    pub(crate) fn runs(&self) -> (Duration, Duration) {
+        let (began, slept_before) = self.shared.began;
+        (Moment::now().since(began), slept().saturating_sub(slept_before))
     }
 
     /// How many connections are open, and how many there have been.
@@ -100,6 +141,7 @@ impl App {
         let routes = resources::routes()
             .merge(by_hand::routes())
             .merge(events::routes())
+            .merge(health::routes())
             .merge(metrics::routes())
             .routes(routes!(openapi));
         let routes = routes.with_state(self.clone()).merge(view::routes(self.shared.watch.clone()));

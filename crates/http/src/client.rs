@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
-use crate::{Endpoint, Failure, Token};
+use crate::{AgentView, Endpoint, Failure, Token};
 use connection::Connection;
 use lines::Lines;
 
@@ -118,6 +118,14 @@ impl Agent {
     /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.get("/v1/peers").await
+    }
+
+    /// The agent itself, and how it stands.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn about(&self) -> Result<AgentView, Error> {
+        self.get("/v1/agent").await
     }
 
     /// The cluster as a voter knows it; as the agent does if none answers.

@@ -1,31 +1,146 @@
-//! What happens, as it happens.
+//! What happens, as it happens, and what has happened just before.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::time::SystemTime;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use peerlock_service::{Event, Happening};
-use tokio_stream::wrappers::BroadcastStream;
-use tokio_stream::wrappers::errors::BroadcastStreamRecvError::Lagged;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::watch;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::input::About;
 use crate::{App, Failure};
 
+/// So many events are kept, for readers that are slow and for those that come back.
+const KEPT: usize = 4096;
+/// When nothing has happened for so long a comment is sent: readers see that the agent is there, and the agent that a
+/// reader is not.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
 /// The route that streams events.
 pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(events))
 }
 
-/// What happens at this agent from now on, as server-sent events. A reader that is too slow misses the oldest, and is
-/// told how many by an event `missed`.
+/// The last events of one process, numbered from 1.
+#[derive(Debug)]
+pub struct Log {
+    /// Stands before each number: those of another process are others.
+    process: u32,
+    kept: Mutex<Kept>,
+    /// The number of the last one.
+    last: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<(u64, Happening)>,
+    /// The peer has stopped: there will be no more.
+    over: bool,
+}
+
+impl Log {
+    /// Keeps what happens from now on, for as long as the peer is there.
+    pub fn collect(mut events: Receiver<Happening>) -> Arc<Self> {
+        let process = RandomState::new().hash_one("process") as u32;
+        let log = Arc::new(Self { process, kept: Mutex::default(), last: watch::Sender::new(0) });
+        let kept = Arc::clone(&log);
+        tokio::spawn(async move {
+            loop {
+                match events.recv().await {
+                    Ok(happening) => kept.add(happening),
+                    // They have numbers all the same, so that every reader sees how many it has missed.
+                    Err(RecvError::Lagged(missed)) => kept.last.send_modify(|last| *last += missed),
+                    Err(RecvError::Closed) => break kept.end(),
+                }
+            }
+        });
+        log
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, happening: Happening) {
+        self.last.send_modify(|last| {
+            *last += 1;
+            let mut kept = self.lock();
+            kept.events.push_back((*last, happening));
+            if kept.events.len() > KEPT {
+                kept.events.pop_front();
+            }
+        });
+    }
+
+    fn end(&self) {
+        self.last.send_modify(|_| self.lock().over = true);
+    }
+
+    /// After which event a reader goes on that has seen this one last: after the newest if it says nothing, and from the
+    /// oldest that is kept if it was another process's.
+    fn after(&self, seen: Option<&str>) -> u64 {
+        let newest = *self.last.borrow();
+        let Some(seen) = seen else { return newest };
+        let ours = seen.split_once('-').filter(|(process, _)| u32::from_str_radix(process, 16) == Ok(self.process));
+        ours.and_then(|(_, number)| number.parse().ok()).map_or(0, |number: u64| number.min(newest))
+    }
+
+    /// The first event after this one, if there is one yet; or how many were missed, under the number of the last.
+    fn next(&self, after: u64) -> Option<(u64, Happening)> {
+        let kept = self.lock();
+        let at = kept.events.partition_point(|(number, _)| *number <= after);
+        let (number, happening) = kept.events.get(at)?;
+        match number - after - 1 {
+            0 => Some((*number, happening.clone())),
+            count => {
+                let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Some((number - 1, Happening { at, event: Event::Missed { count } }))
+            }
+        }
+    }
+
+    /// All events after this one, as they happen.
+    fn read(self: Arc<Self>, after: u64) -> impl Stream<Item = (u64, Happening)> {
+        let news = self.last.subscribe();
+        stream::unfold((self, news, after), async |(log, mut news, after)| {
+            loop {
+                news.borrow_and_update();
+                if let Some((number, happening)) = log.next(after) {
+                    return Some(((number, happening), (log, news, number)));
+                }
+                if log.lock().over {
+                    return None;
+                }
+                // We have the sender, so that there is no error.
+                _ = news.changed().await;
+            }
+        })
+    }
+
+    fn encode(&self, number: u64, happening: &Happening) -> sse::Event {
+        // Serializing fails only for maps whose keys are no strings, and there is none.
+        let json = serde_json::to_string(happening).unwrap_or_default();
+        let id = format!("{:08x}-{number}", self.process);
+        sse::Event::default().id(id).event(happening.event.kind()).data(json)
+    }
+}
+
+/// What happens at this agent from now on, as server-sent events; or from the event on whose id the header
+/// `Last-Event-ID` names. The last 4096 are kept for that: who asks for older ones, or reads too slowly, is told by an
+/// event `missed` how many it has not seen. After 15 s without an event there is a comment.
 #[utoipa::path(
     get,
     path = "/v1/events",
-    params(About),
+    params(About, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that was seen")),
     responses(
         (status = 200, body = Happening, content_type = "text/event-stream"),
         (status = "default", body = Failure)
@@ -34,23 +149,92 @@ pub fn routes() -> OpenApiRouter<App> {
 async fn events(
     State(app): State<App>,
     About { name }: About,
+    headers: HeaderMap,
 ) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
-    let happenings = BroadcastStream::new(app.service().events()).map(|happening| match happening {
-        Ok(happening) => happening,
-        Err(Lagged(count)) => {
-            let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            Happening { at, event: Event::Missed { count } }
-        }
+    let log = Arc::clone(app.log());
+    let seen = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
+    let happenings = Arc::clone(&log).read(log.after(seen));
+    let wanted = happenings.filter(move |(_, happening)| {
+        std::future::ready(name.as_ref().is_none_or(|name| happening.event.is_about(name)))
     });
-    let wanted = happenings
-        .filter(move |happening| std::future::ready(name.as_ref().is_none_or(|name| happening.event.is_about(name))));
     let until_stopped = wanted.take_until(async move { app.closed().await });
-    // A comment now and then shows that a reader is gone.
-    Sse::new(until_stopped.map(|happening| Ok(encode(&happening)))).keep_alive(KeepAlive::default())
+    streamed(until_stopped.map(move |(number, happening)| log.encode(number, &happening)))
 }
 
-fn encode(happening: &Happening) -> sse::Event {
-    // Serializing fails only for maps whose keys are no strings, and there is none.
-    let json = serde_json::to_string(happening).unwrap_or_default();
-    sse::Event::default().event(happening.event.kind()).data(json)
+fn streamed(
+    events: impl Stream<Item = sse::Event> + Send + 'static,
+) -> Sse<impl Stream<Item = Result<sse::Event, Infallible>>> {
+    Sse::new(events.map(Ok)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse;
+    use http_body_util::BodyExt;
+    use tokio::sync::broadcast;
+
+    use super::*;
+
+    fn unreached(number: usize) -> Happening {
+        let event = Event::Unreached { address: number.to_string(), why: String::new() };
+        Happening { at: Duration::ZERO, event }
+    }
+
+    async fn filled(count: usize) -> (Arc<Log>, broadcast::Sender<Happening>) {
+        let events = broadcast::Sender::new(16);
+        let log = Log::collect(events.subscribe());
+        for number in 1..=count {
+            _ = events.send(unreached(number));
+            let _ = log.last.subscribe().wait_for(|last| *last == number as u64).await;
+        }
+        (log, events)
+    }
+
+    #[tokio::test]
+    async fn a_reader_goes_on_where_it_was_and_hears_what_it_has_missed() {
+        let (log, events) = filled(KEPT + 3).await;
+        let newest = (KEPT + 3) as u64;
+        let id = |number: u64| format!("{:08x}-{number}", log.process);
+        for (seen, after) in [
+            (None, newest),
+            (Some(id(newest - 1)), newest - 1),
+            (Some(id(u64::MAX)), newest),
+            (Some("00000000-7".to_owned()), 0),
+            (Some("nonsense".to_owned()), 0),
+        ] {
+            assert_eq!(log.after(seen.as_deref()), after, "{seen:?}");
+        }
+        let first: Vec<_> = Arc::clone(&log).read(1).take(2).collect().await;
+        let missed = |count| Event::Missed { count };
+        assert_eq!((first[0].0, &first[0].1.event), (3, &missed(2)), "2 and 3 are not kept any more");
+        assert_eq!((first[1].0, &first[1].1), (4, &unreached(4)));
+        // What the log itself has missed has numbers, too.
+        for number in 0..20 {
+            _ = events.send(unreached(number));
+        }
+        let next: Vec<_> = Arc::clone(&log).read(newest).take(2).collect().await;
+        assert_eq!((next[0].0, &next[0].1.event), (newest + 4, &missed(4)));
+        drop(events);
+        assert_eq!(Arc::clone(&log).read(newest + 4).count().await, 16, "and it ends with the peer");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_nothing_happens_a_comment_is_sent() {
+        let mut body = streamed(stream::pending()).into_response().into_body();
+        let began = tokio::time::Instant::now();
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(&frame[..], b":\n\n");
+        assert_eq!(began.elapsed(), KEEP_ALIVE, "by a clock that only goes when everybody waits");
+    }
+
+    #[tokio::test]
+    async fn an_event_has_its_id_its_kind_and_its_data() {
+        let (log, _events) = filled(1).await;
+        let (number, happening) = log.next(0).unwrap();
+        let mut body = streamed(stream::iter([log.encode(number, &happening)])).into_response().into_body();
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let text = String::from_utf8(frame.to_vec()).unwrap();
+        let expected = r#"data: {"at_ms":0,"event":"unreached","address":"1","why":""}"#;
+        assert_eq!(text, format!("id: {:08x}-1\nevent: unreached\n{expected}\n\n", log.process));
+    }
 }

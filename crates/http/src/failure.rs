@@ -138,7 +138,7 @@ mod tests {
         let name: Name = "a/b".parse().expect("a name");
         let refused = |class| Error::Refused { class, message: "because".into() };
         let since = Duration::from_millis(1500);
-        let missing = Missing { peer: PeerId::new(u64::MAX), name: "db1".into(), since };
+        let missing = Missing { peer: PeerId::new(u64::MAX), name: "db1".into(), since, ends: Some(since) };
         vec![
             (Error::BadName { name: "\n".into(), why: "it has a character that cannot be seen".into() }, 400, 64),
             (Error::BadSlots { slots: 0 }, 400, 64),

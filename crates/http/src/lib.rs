@@ -2,6 +2,7 @@
 //!
 //! The client alone (`default-features = false`) is what the library `peerlock` needs.
 
+mod about;
 mod body;
 #[cfg(feature = "server")]
 mod by_hand;
@@ -16,6 +17,8 @@ mod app;
 mod events;
 #[cfg(feature = "server")]
 mod guard;
+#[cfg(feature = "server")]
+mod health;
 #[cfg(feature = "server")]
 mod hold;
 #[cfg(feature = "server")]
@@ -35,6 +38,7 @@ mod view;
 #[cfg(feature = "server")]
 mod waits;
 
+pub use about::{AgentView, Healthy, Program};
 pub use body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;

@@ -1,21 +1,31 @@
 //! What Prometheus asks for.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use peerlock_service::{Counters, Event, Happening, PeerView, ResourceView};
+use peerlock_service::{Counters, Event, Happening, Health, Name, PeerView, ResourceHealth, Voter};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::{App, Failure};
+use crate::{App, Failure, Program};
+
+/// At most this many resources have metrics of their own. Our choice: eight series each, so that an agent is never more
+/// than a few thousand.
+const MOST_RESOURCES: usize = 200;
 
 /// The route that Prometheus scrapes.
 pub fn routes() -> OpenApiRouter<App> {
@@ -51,7 +61,26 @@ impl Times {
     }
 }
 
-/// Counters, gauges and histograms of this agent, in the text format of OpenMetrics, which Prometheus reads.
+/// The resources with metrics of their own: whoever has them keeps them for as long as the agent knows it, so that no
+/// series comes and goes with the load.
+#[derive(Debug, Default)]
+pub struct Labelled(Mutex<BTreeSet<Name>>);
+
+impl Labelled {
+    /// Which of these it is: those that had metrics before, and more of them by name while there is room.
+    fn choose<'a>(&self, known: &'a [ResourceHealth]) -> Vec<&'a ResourceHealth> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|name| known.binary_search_by(|resource| resource.name.cmp(name)).is_ok());
+        let room = MOST_RESOURCES.saturating_sub(kept.len());
+        let new: Vec<Name> =
+            known.iter().map(|it| &it.name).filter(|name| !kept.contains(*name)).take(room).cloned().collect();
+        kept.extend(new);
+        known.iter().filter(|resource| kept.contains(&resource.name)).collect()
+    }
+}
+
+/// Counters, gauges and histograms of this agent, in the text format of OpenMetrics, which Prometheus reads. Nobody else
+/// is asked, so that there is an answer without a majority, too.
 #[utoipa::path(
     get,
     path = "/metrics",
@@ -62,48 +91,166 @@ impl Times {
 )]
 async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, Failure> {
     let service = app.service();
-    let (counters, peers) = (service.counters().await?, service.peers().await?);
-    let text = render(app.times(), &counters, &peers, &service.resources().await?);
+    let (counters, peers, health) = (service.counters().await?, service.peers().await?, service.health().await?);
+    let mut registry = Registry::with_prefix("peerlock");
+    build(&mut registry, app.program());
+    clients(&mut registry, &counters, app.times());
+    cluster(&mut registry, &counters, &peers, &health);
+    resources(&mut registry, &health.resources, &app.labelled().choose(&health.resources));
     // Writing into memory cannot fail.
-    let text = text.unwrap_or_default();
+    let text = render(&registry).unwrap_or_default();
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }
 
-fn render(
-    times: &Times,
-    counters: &Counters,
-    peers: &[PeerView],
-    resources: &[ResourceView],
-) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("peerlock");
+fn render(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut text = String::new();
+    encode(&mut text, registry)?;
+    Ok(text)
+}
+
+fn build(registry: &mut Registry, program: &Program) {
+    let labels = vec![("version", program.version.clone()), ("commit", program.commit.clone())];
+    registry.register("build", "The program that runs", Info::new(labels));
+}
+
+fn count(registry: &mut Registry, counts: &[(&str, &str, u64)]) {
+    for (name, help, value) in counts {
+        registry.register(*name, *help, ConstCounter::new(*value));
+    }
+}
+
+fn gauge(registry: &mut Registry, gauges: &[(&str, &str, usize)]) {
+    for (name, help, value) in gauges {
+        registry.register(*name, *help, ConstGauge::new(*value as u64));
+    }
+}
+
+fn clients(registry: &mut Registry, counters: &Counters, times: &Times) {
     let c = counters;
-    for (name, help, value) in [
-        ("asked", "Requests of clients", c.asked),
-        ("granted", "Slots that were granted", c.granted),
-        ("released", "Grants that were released in time", c.released),
-        ("lost", "Grants whose lease ended", c.lost),
-        ("refused", "Requests that ended without a grant", c.refused),
-        ("received", "Frames from other peers", c.received),
-        ("sent", "Frames to other peers", c.sent),
-        ("malformed", "Frames of no version or format that is known", c.malformed),
-        ("strange", "Messages that made no sense", c.strange),
-        ("strangers", "Connections of nobody who belongs to the cluster", c.strangers),
-        ("sessions_lost", "Sessions of this peer that were over before it left", c.sessions_lost),
-    ] {
-        registry.register(name, help, ConstCounter::new(value));
-    }
-    for (name, help, value) in [
-        ("waiting", "Clients that wait now", c.waiting),
-        ("holding", "Clients that are inside now", c.holding),
-        ("peers", "Peers that are known, with this one", peers.len() as u64),
-        ("peers_up", "Of those, connected now, with this one", peers.iter().filter(|peer| peer.up).count() as u64),
-        ("resources", "Resources that are known", resources.len() as u64),
-    ] {
-        registry.register(name, help, ConstGauge::new(value));
-    }
+    count(
+        registry,
+        &[
+            ("asked", "Requests of clients", c.asked),
+            ("granted", "Slots that were granted", c.granted),
+            ("released", "Grants that were released in time", c.released),
+            ("lost", "Grants whose lease ended", c.lost),
+            ("refused", "Requests that ended without a grant", c.refused),
+        ],
+    );
+    registry.register("waiting", "Clients that wait now", ConstGauge::new(c.waiting));
+    registry.register("holding", "Clients that are inside now", ConstGauge::new(c.holding));
     registry.register_with_unit("wait", "How long clients waited for a slot", Unit::Seconds, times.waits.clone());
     registry.register_with_unit("hold", "How long clients had a slot", Unit::Seconds, times.holds.clone());
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+}
+
+fn cluster(registry: &mut Registry, counters: &Counters, peers: &[PeerView], health: &Health) {
+    let c = counters;
+    count(
+        registry,
+        &[
+            ("received", "Frames from other peers", c.received),
+            ("sent", "Frames to other peers", c.sent),
+            ("malformed", "Frames of no version or format that is known", c.malformed),
+            ("strange", "Messages that made no sense", c.strange),
+            ("strangers", "Connections of nobody who belongs to the cluster", c.strangers),
+            ("sessions_lost", "Sessions of this peer that were over before it left", c.sessions_lost),
+        ],
+    );
+    let those = |is: &dyn Fn(&PeerView) -> bool| peers.iter().filter(|peer| is(peer)).count();
+    let votes = |peer: &PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+    gauge(
+        registry,
+        &[
+            ("peers", "Peers that are known, with this one", peers.len()),
+            ("peers_up", "Of those, connected now, with this one", those(&|peer| peer.up)),
+            ("members", "Hosts that the register knows, with this one", those(&|peer| peer.version.is_some())),
+            ("voters", "Hosts that vote on the register", those(&votes)),
+            ("voters_up", "Of those, connected now, or this one", those(&|peer| votes(peer) && peer.up)),
+            ("leads", "Whether this peer leads the voters", those(&|peer| peer.is_me && peer.voter == Voter::Leads)),
+            ("session", "Whether the session of this peer stands", usize::from(health.session.is_some())),
+        ],
+    );
+    let left = health.ends.unwrap_or_default();
+    let help = "How long the session of this peer stands unless it is renewed, 0 without one";
+    registry.register_with_unit("session_left", help, Unit::Seconds, ConstGauge::new(left.as_secs_f64()));
+}
+
+fn resources(registry: &mut Registry, all: &[ResourceHealth], labelled: &[&ResourceHealth]) {
+    gauge(
+        registry,
+        &[
+            ("resources", "Resources that this agent takes part in or has clients of", all.len()),
+            ("resources_stalled", "Of those, that do not move", all.iter().filter(|it| it.stall.is_some()).count()),
+            ("resources_left_out", "Of those, without metrics of their own", all.len() - labelled.len()),
+        ],
+    );
+    let seconds = |span: Option<Duration>| span.unwrap_or_default().as_secs_f64();
+    let oldest = all.iter().filter_map(|resource| resource.oldest_wait).max();
+    let help = "How long the client has waited that has waited longest here, of any resource";
+    registry.register_with_unit("oldest_wait", help, Unit::Seconds, ConstGauge::new(seconds(oldest)));
+    type Label = [(&'static str, String); 1];
+    let label = |resource: &ResourceHealth| [("resource", resource.name.to_string())];
+    let own = registry.sub_registry_with_prefix("resource");
+    let gauges: [(&str, &str, fn(&ResourceHealth) -> usize); 5] = [
+        ("holders", "Clients of this agent that are inside", |it| it.holding),
+        ("waiting", "Clients of this agent that wait", |it| it.waiting),
+        ("slots", "How many may be inside, 0 if this agent has no part in it", |it| it.slots.unwrap_or(0) as usize),
+        ("generation", "Its generation, 0 if this agent has no part in it", |it| it.generation as usize),
+        ("stalled", "Whether it does not move: no session, or a recovery", |it| usize::from(it.stall.is_some())),
+    ];
+    for (name, help, value) in gauges {
+        let family = Family::<Label, Gauge<u64, AtomicU64>>::default();
+        for resource in labelled {
+            family.get_or_create(&label(resource)).set(value(resource) as u64);
+        }
+        own.register(name, help, family);
+    }
+    let spans: [(&str, &str, fn(&ResourceHealth) -> Option<Duration>); 2] = [
+        ("oldest_wait", "How long the client has waited that has waited longest here", |it| it.oldest_wait),
+        ("stall", "For how long it has not moved", |it| it.stall.as_ref().map(|stall| stall.since)),
+    ];
+    for (name, help, value) in spans {
+        let family = Family::<Label, Gauge<f64, AtomicU64>>::default();
+        for resource in labelled {
+            family.get_or_create(&label(resource)).set(seconds(value(resource)));
+        }
+        own.register_with_unit(name, help, Unit::Seconds, family);
+    }
+    let recoveries = Family::<Label, Counter>::default();
+    for resource in labelled {
+        recoveries.get_or_create(&label(resource)).inc_by(resource.recoveries);
+    }
+    own.register("recoveries", "Generations that followed the first of this agent's session", recoveries);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn known(names: impl IntoIterator<Item = String>) -> Vec<ResourceHealth> {
+        let one = |name| json!({ "name": name, "holding": 0, "waiting": 0, "generation": 1, "recoveries": 0 });
+        names.into_iter().map(|name| serde_json::from_value(one(name)).expect("a resource")).collect()
+    }
+
+    #[test]
+    fn who_has_metrics_keeps_them_and_there_is_an_end_to_it() {
+        let labelled = Labelled::default();
+        let chosen = |known: &[ResourceHealth]| -> Vec<String> {
+            labelled.choose(known).iter().map(|resource| resource.name.to_string()).collect()
+        };
+        assert_eq!(chosen(&known(["m".to_owned()])), ["m"]);
+        let many = |from: usize| (from..from + 300).map(|number| format!("{number:04}")).chain(["m".to_owned()]);
+        let first = chosen(&known(many(0)));
+        assert_eq!(
+            (first.len(), first.last()),
+            (MOST_RESOURCES, Some(&"m".to_owned())),
+            "though others come before it"
+        );
+        assert_eq!(chosen(&known(many(0))), first);
+        // Those that are gone make room for others.
+        let next = chosen(&known(many(100)));
+        assert_eq!((next.len(), &next[0][..], next.last().map(|last| &last[..])), (MOST_RESOURCES, "0100", Some("m")));
+    }
 }

@@ -31,6 +31,8 @@ async fn every_route_answers_as_documented() {
         ("/v1/resources/{name}/resize", "post", r#"{"slots":2}"#, 200),
         ("/v1/resources/{name}/expel", "post", r#"{"peer":"2"}"#, 200),
         ("/v1/view", "get", "", 200),
+        ("/v1/agent", "get", "", 200),
+        ("/healthz", "get", "", 200),
         ("/metrics", "get", "", 200),
         ("/openapi.json", "get", "", 200),
     ];

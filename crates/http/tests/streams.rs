@@ -66,6 +66,59 @@ async fn a_slow_reader_is_told_how_much_it_has_missed() {
     assert!(seen > 0 && missed > 1000, "{seen} {missed}");
 }
 
+/// The events of a stream that has what one of these words tells, with their ids, until so many have come.
+async fn told(stand: &Stand, headers: &str, kinds: &[&str], count: usize) -> Vec<(String, String)> {
+    let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let mut stream = UnixStream::connect(path).await.unwrap();
+    let request = format!("GET /v1/events?name=a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let (mut lines, mut told, mut id) = (BufReader::new(stream).lines(), Vec::new(), String::new());
+    while told.len() < count {
+        let line = timeout(LONG, lines.next_line()).await.expect("a line").unwrap().expect("it goes on");
+        if let Some(given) = line.strip_prefix("id: ") {
+            id = given.to_owned();
+        } else if let Some(kind) = line.strip_prefix("event: ").filter(|kind| kinds.contains(kind)) {
+            told.push((std::mem::take(&mut id), kind.to_owned()));
+        }
+    }
+    told
+}
+
+/// With one slot in and out take turns, whoever leaves and whoever comes; and who reads again from an id on gets the
+/// rest of the same.
+#[tokio::test]
+async fn a_release_is_told_before_the_grant_that_follows_it_and_ids_are_gone_on_from() {
+    let stand = Stand::start().await;
+    let agent = stand.unix();
+    let mut all = agent.events(Some("a")).await.unwrap();
+    let mut inside = agent.hold(&Request::new("a")).await.unwrap();
+    assert!(matches!(inside.next().await.unwrap(), Line::Granted(_)));
+    for _ in 0..10 {
+        let mut next = agent.hold(&Request::new("a")).await.unwrap();
+        assert!(matches!(next.next().await.unwrap(), Line::Waiting(_)));
+        drop(inside);
+        while matches!(next.next().await.unwrap(), Line::Waiting(_)) {}
+        inside = next;
+    }
+    let mut kinds = Vec::new();
+    while kinds.len() < 21 {
+        let event = next(&mut all).await.unwrap().event;
+        if matches!(event, Event::Granted { .. } | Event::Released { .. }) {
+            kinds.push(event.kind());
+        }
+    }
+    let turns: Vec<&str> = ["granted", "released"].into_iter().cycle().take(21).collect();
+    assert_eq!(kinds, turns);
+    // Of an earlier process of the agent: everything that is kept.
+    let both = ["granted", "released"];
+    let again = told(&stand, "Last-Event-ID: 00000000-5\r\n", &both, 21).await;
+    assert_eq!(again.iter().map(|(_, kind)| &kind[..]).collect::<Vec<_>>(), turns);
+    let rest = told(&stand, &format!("Last-Event-ID: {}\r\n", again[14].0), &both, 6).await;
+    assert_eq!(rest, again[15..]);
+    let numbers = again.iter().map(|(id, _)| id.split_once('-').unwrap().1.parse::<u64>().unwrap());
+    assert!(numbers.is_sorted_by(|a, b| a < b), "{again:?}");
+}
+
 /// A connection without any client of ours: what a process has when it is killed.
 async fn raw_hold(stand: &Stand, label: &str) -> BufReader<UnixStream> {
     let Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
@@ -187,6 +240,27 @@ async fn a_socket_is_its_owners_alone() {
     let refused = Listener::bind(&endpoint, None).await.unwrap_err();
     assert!(matches!(refused, ListenError::NoSocket { .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn it_is_healthy_until_it_leaves() {
+    let stand = Stand::start().await;
+    let answer = stand.ask("GET", "/healthz", &[], "").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.json()["ends_ms"].as_u64().unwrap() > 0, "{}", answer.body);
+    let inside = stand.service.hold(Request::new("a").ttl(LONG)).await.unwrap();
+    let drains = tokio::spawn({
+        let service = stand.service.clone();
+        async move { service.drain().await }
+    });
+    inside.lost().await;
+    let answer = stand.ask("GET", "/healthz", &[], "").await;
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(answer.json()["message"].as_str().unwrap().contains("stops"), "{}", answer.body);
+    drop(inside);
+    drains.await.unwrap();
+    stand.service.leave().await;
+    assert_eq!(stand.ask("GET", "/healthz", &[], "").await.status, 503);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, roughly};
 use serde::{Deserialize, Serialize};
 
 use crate::name::MOST_SLOTS;
@@ -69,8 +69,9 @@ pub enum Error {
     /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
     /// or none that knows of them.
     #[error(
-        "no majority of the hosts that keep the cluster's register can be reached for {since:?}: {}. Bring one of them \
-         back, or wait until it is", in_words(.missing, "nobody who knows it was met"))]
+        "this peer has had no session for {}, and grants nothing without one: {}. It goes on by itself as soon as a \
+         majority of the voters can be reached: start their agents, or mend the network from here to them. Only if they \
+         are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
         /// Whom we have asked and not heard of.
         missing: Vec<Missing>,
@@ -80,7 +81,7 @@ pub enum Error {
     },
     /// Nothing moves: somebody who took part has died, and what is there is being counted. It goes on by itself when
     /// everybody who is waited for has answered, or its session has ended.
-    #[error("{name} is being recovered for {since:?}: {}. It goes on by itself", in_words(.missing, "its new coordinator is not known yet"))]
+    #[error("{name} has not moved for {}: {}. It goes on by itself", roughly(*.since), awaited(.missing))]
     Recovering {
         /// The resource that nobody can get now.
         name: Name,
@@ -91,7 +92,7 @@ pub enum Error {
         since: Duration,
     },
     /// The grant is gone with the session of the peer that gave it: others may be inside from now on.
-    #[error("this grant does not stand any more: {why}, {since:?} after its session was last confirmed")]
+    #[error("this grant does not stand any more: {why}, {} after its session was last confirmed", roughly(*.since))]
     SessionLost {
         /// How long before that the register had last been heard of.
         #[serde(rename = "since_ms", with = "json")]
@@ -108,7 +109,8 @@ pub enum Error {
     /// The peer there belongs to another cluster. Nothing has changed here.
     #[error(
         "the peer {peer} at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
-         apart stay apart. Remove the data folder of the one that is to join the other"
+         apart stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data folder, \
+         and start it with --join"
     )]
     OtherCluster {
         /// Who that is.
@@ -135,8 +137,8 @@ pub enum Error {
     },
     /// No other peer was there to join.
     #[error(
-        "no peer could be reached at {}: check that a peer runs there and that both have the same secret file, or start \
-         without joining",
+        "no peer could be reached at {}: check that a peer runs there, that its port is open to this machine, and that \
+         both have the same secret file. Only the first of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {
@@ -144,7 +146,7 @@ pub enum Error {
         tried: Vec<(String, String)>,
     },
     /// The peer has been stopped.
-    #[error("this peer has stopped")]
+    #[error("this peer stops, and serves nobody any more: ask again when it is back, or ask another")]
     Stopped,
     /// Nothing was asked for: there is no agent.
     #[error("no agent answers at {endpoint}: {why}. Start one with `peerlock agent`, or say where it is")]
@@ -183,19 +185,51 @@ pub struct Missing {
     pub peer: PeerId,
     /// The host's name, or its address if no more is known of it; empty if nothing is.
     pub name: String,
-    /// For how long it has not been heard of.
+    /// For how long it has not been connected, or has not answered if it is.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
+    /// `recovering`: if it is not connected, how long it is waited for at most: until its session is over. Longer only if
+    /// the voters must elect another leader once more.
+    #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub ends: Option<Duration>,
 }
 
-/// Who is missing, in words.
-fn in_words(who: &[Missing], nobody: &str) -> String {
-    let one = |it: &Missing| {
-        let name = if it.name.is_empty() { it.peer.to_string() } else { it.name.clone() };
-        format!("{name} has not been heard of for {:?}", it.since)
+impl Missing {
+    fn called(&self) -> String {
+        if self.name.is_empty() { self.peer.to_string() } else { self.name.clone() }
+    }
+}
+
+/// Which voters are not there, in words.
+fn absent(who: &[Missing]) -> String {
+    let one = |it: &Missing| format!("{} for {}", it.called(), roughly(it.since));
+    match who {
+        [] => "no voter has answered yet".to_owned(),
+        who => format!("no connection to the voters {}", who.iter().map(one).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// Whom a recovery waits for, and until when, in words.
+fn awaited(who: &[Missing]) -> String {
+    let one = |it: &Missing| match it.ends {
+        Some(ends) if ends.is_zero() => {
+            format!("{} (not connected for {}; its session ends any moment)", it.called(), roughly(it.since))
+        }
+        Some(ends) => {
+            let (since, ends) = (roughly(it.since), roughly(ends));
+            format!("{} (not connected for {since}; its session ends within {ends})", it.called())
+        }
+        None => format!("{} (connected, and has not answered for {})", it.called(), roughly(it.since)),
     };
-    if who.is_empty() { nobody.to_owned() } else { who.iter().map(one).collect::<Vec<_>>().join(", ") }
+    match who {
+        [] => "its next coordinator is not known yet".to_owned(),
+        who => {
+            let who = who.iter().map(one).collect::<Vec<_>>().join(", ");
+            format!("what is there is being counted, and waits for {who}")
+        }
+    }
 }
 
 /// What an error means for a program. HTTP status and exit code follow from it.

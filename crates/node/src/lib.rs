@@ -77,7 +77,7 @@ pub use peerlock_register::{ClusterId, Refusal, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{
-    ClientView, ClusterView, Counters, Event, Happening, Inspection, Part, PartClient, PeerView, Progress,
-    ResourceDetails, ResourceView, SlotView, TicketView, TokenView, Voter, WaiterView,
+    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Part, PartClient, PeerView, Progress,
+    ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
 };
 pub use wire::Malformed;

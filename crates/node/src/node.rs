@@ -2,6 +2,7 @@
 
 mod ask;
 mod cluster;
+mod health;
 mod inspect;
 mod look;
 mod part;
@@ -10,9 +11,11 @@ mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::time::Duration;
 
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_mutex::{Grant, custody};
+use peerlock_register::leases::patience;
 use peerlock_register::{ClusterId, Refusal, View};
 
 use self::part::Part;
@@ -357,7 +360,19 @@ impl Node {
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
         let absent = self.membership.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
-        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into() }
+        Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
+    }
+
+    /// A party that is waited for; and for how long at most, if it is away: no session was renewed since then. The
+    /// register's leader may have been there, too.
+    fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
+        let missing = self.missing(peer, asked);
+        let sessions = self.view.iter().flat_map(|view| &view.sessions);
+        let ttl = sessions.rev().find(|(_, host, _)| *host == peer).map_or(self.standing.ttl(), |(.., ttl)| ttl.span());
+        let register = self.config.register;
+        let ends = patience(ttl, register.slack) + register.tick * (2 * register.election_ticks as u64);
+        let is_away = self.membership.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
+        Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }
 }
 

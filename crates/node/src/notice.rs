@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, roughly};
 use peerlock_register::{ClusterId, Refusal};
 
 use crate::wire::Malformed;
@@ -89,7 +89,8 @@ impl fmt::Display for Notice {
             Self::SessionLost { since, why, clients } => {
                 write!(
                     f,
-                    "{why}, {since:?} after the session was last confirmed: {clients} clients have lost their slots"
+                    "{why}, {} after the session was last confirmed: {clients} clients have lost their slots",
+                    roughly(*since)
                 )
             }
             Self::NoMajority { missing, since } => Error::NoMajority { missing: missing.clone(), since: *since }.fmt(f),

@@ -43,8 +43,8 @@ pub struct Query {
     tries: u8,
     seen: Option<ResourceView>,
     line: Option<Line>,
-    /// Whom the coordinator waits for, if it still counts.
-    counting: Option<Vec<PeerId>>,
+    /// Since when the coordinator has been counting, and whom it waits for, if it still does.
+    counting: Option<(Time, Vec<PeerId>)>,
     /// Who has not told yet.
     silent: BTreeSet<PeerId>,
     clients: BTreeMap<PeerId, Vec<Client>>,
@@ -94,7 +94,8 @@ impl Survey {
         self.watched.clear();
     }
 
-    /// Whom a resource waits for, and since when, if a recovery is under way or its coordinator is silent.
+    /// Whom a resource waits for, and since when, if a recovery is under way or its coordinator is silent: for the latter
+    /// look how long it has been, since every question makes it so until it is answered.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
@@ -165,10 +166,10 @@ impl Survey {
         Some((query.name.key(), query.silent.clone()))
     }
 
-    /// The coordinator is counting, and waits for these.
-    pub fn on_query_counting(&mut self, number: u64, missing: Vec<PeerId>) -> bool {
+    /// The coordinator has been counting since then, and waits for these.
+    pub fn on_query_counting(&mut self, number: u64, since: Time, missing: Vec<PeerId>) -> bool {
         let query = self.queries.get_mut(&number);
-        query.map(|query| query.counting = Some(missing)).is_some()
+        query.map(|query| query.counting = Some((since, missing))).is_some()
     }
 
     /// A peer has told of its clients: nothing if that was no query, else whether nobody is missing any more.
@@ -198,11 +199,11 @@ impl Survey {
 }
 
 impl Query {
-    /// Who has not answered, if the register has told of the resource: those that the coordinator waits for, or the
-    /// coordinator itself.
-    pub fn missing(&self) -> Option<Vec<PeerId>> {
+    /// Who has not answered, and since when, if the register has told of the resource: those that the coordinator waits
+    /// for, or the coordinator itself.
+    pub fn missing(&self) -> Option<(Time, Vec<PeerId>)> {
         let coordinator = self.seen.as_ref()?.coordinator.map(|(_, host)| host);
-        Some(self.counting.clone().unwrap_or_else(|| coordinator.into_iter().collect()))
+        Some(self.counting.clone().unwrap_or_else(|| (self.asked, coordinator.into_iter().collect())))
     }
 
     /// What was told, with hosts called as people know them; nothing if the coordinator has not answered.
@@ -363,7 +364,7 @@ mod tests {
         let asked = (0..10).filter(|_| survey.try_again(number) == Next::Line(COORDINATOR)).count();
         assert_eq!(asked, usize::from(QUERY_TRIES));
         let query = survey.finish(number).unwrap();
-        assert_eq!(query.missing(), Some(vec![COORDINATOR]));
+        assert_eq!(query.missing(), Some((at(0), vec![COORDINATOR])));
         assert_eq!(query.details(|_| String::new()), None);
     }
 

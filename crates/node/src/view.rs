@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use crate::{Name, json};
+use crate::{Missing, Name, json};
 
 /// A resource that this peer knows of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,9 @@ pub struct ResourceView {
     pub holding_here: usize,
     /// How many clients of this peer wait.
     pub waiting_here: usize,
+    /// By the register, somebody who took part has died or it was resized, and what is there is being counted.
+    #[serde(default)]
+    pub recovering: bool,
 }
 
 /// One resource in the whole cluster, at one moment.
@@ -138,6 +141,78 @@ pub struct PeerView {
     pub session: Option<u64>,
     /// It has a data folder: it can vote, and stays a member when it is away.
     pub keeps: bool,
+}
+
+/// How this peer stands, from what it knows by itself: nobody is asked, so this is told at once, also without a
+/// majority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct Health {
+    /// The number of its session, if one stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<u64>,
+    /// For how long it has had a session, or none.
+    #[serde(rename = "since_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub since: Duration,
+    /// How long the session stands from now unless it is renewed.
+    #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub ends: Option<Duration>,
+    /// How many sessions were over before it left.
+    pub sessions_lost: u64,
+    /// It lets nobody in any more, and leaves.
+    pub leaves: bool,
+    /// Why it grants nothing, in words, if it has no session or leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The resources that it takes part in or has clients of, by name.
+    pub resources: Vec<ResourceHealth>,
+}
+
+/// How a resource does, as one peer sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct ResourceHealth {
+    /// The name by which clients ask for it.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub name: Name,
+    /// How many may be inside at a time; `None` while this peer has no part in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
+    /// How many clients of this peer are inside.
+    pub holding: usize,
+    /// How many clients of this peer wait.
+    pub waiting: usize,
+    /// How long the first of those has waited.
+    #[serde(rename = "oldest_wait_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    pub oldest_wait: Option<Duration>,
+    /// The generation that this peer knows of; 0 if it has no part in it.
+    pub generation: u64,
+    /// How many generations have followed the first that this peer was part of under its present session: somebody who
+    /// took part had died, or it was resized.
+    pub recoveries: u64,
+    /// Why nothing moves, if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stall>,
+}
+
+/// Why a resource does not move: there is no session, or it is being recovered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(ToSchema))]
+#[non_exhaustive]
+pub struct Stall {
+    /// For how long.
+    #[serde(rename = "since_ms", with = "json")]
+    #[cfg_attr(feature = "schema", schema(value_type = u64))]
+    pub since: Duration,
+    /// Who is waited for, and until when.
+    pub missing: Vec<Missing>,
+    /// All of it in words.
+    pub why: String,
 }
 
 /// Whether a host keeps the register.

@@ -49,8 +49,8 @@ pub struct View {
     pub leader: Option<PeerId>,
     /// Every member with what it has said of itself.
     pub members: Vec<(PeerId, Info)>,
-    /// Every session that stands, with its host.
-    pub sessions: Vec<(SessionId, PeerId)>,
+    /// Every session that stands, with its host, and for how long it does after a renewal.
+    pub sessions: Vec<(SessionId, PeerId, Ttl)>,
     /// Who votes, with the host of each one's file.
     pub voters: Vec<(VoterId, PeerId)>,
     /// Who learns to vote.
@@ -116,7 +116,7 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>) -> View
         version: state.version(),
         leader,
         members: state.members().iter().map(|(host, info)| (*host, info.clone())).collect(),
-        sessions: state.sessions().iter().map(|(id, session)| (*id, session.host)).collect(),
+        sessions: state.sessions().iter().map(|(id, session)| (*id, session.host, session.ttl)).collect(),
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),

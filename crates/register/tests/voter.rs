@@ -327,7 +327,7 @@ fn what_is_there_is_seen_page_by_page() {
     let Some(Answer::Seen(Seen::Cluster(view))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
     assert_eq!(
         (view.leader, view.sessions, view.voters),
-        (Some(HOST), vec![(session, HOST)], vec![(VoterId::new(1), HOST)])
+        (Some(HOST), vec![(session, HOST, Ttl::from_millis(15_000).unwrap())], vec![(VoterId::new(1), HOST)])
     );
 }
 

@@ -17,7 +17,8 @@ use crate::grant::{Grant, GrantId, Lease};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Counters, Error, Happening, Inspection, Name, PeerView, Progress, ResourceDetails, ResourceView,
+    ClusterView, Counters, Error, Happening, Health, Inspection, Name, PeerView, Progress, ResourceDetails,
+    ResourceView,
 };
 
 /// By this long after its first session stands a process has heard of the detached grants of those before it.
@@ -86,6 +87,9 @@ pub enum Command {
     },
     Counters {
         reply: oneshot::Sender<Counters>,
+    },
+    Health {
+        reply: oneshot::Sender<Health>,
     },
     Inspect {
         reply: oneshot::Sender<Inspection>,
@@ -419,6 +423,7 @@ impl<T: Transport> Driver<T> {
             Command::Counters { reply } => {
                 _ = reply.send(Counters { strangers: self.transport.strangers(), ..self.node.counters() });
             }
+            Command::Health { reply } => _ = reply.send(self.node.health(self.now())),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
             Command::Dial { address } => self.transport.dial(&address),
             Command::Drain { reply } => {

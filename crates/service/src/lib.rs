@@ -16,12 +16,12 @@ pub mod transport;
 pub use grant::{Grant, GrantId, Granted};
 pub use net::RealNetwork;
 pub use peerlock_base::{Key, PeerId, Span};
-pub use peerlock_clock::{Clock, Moment};
+pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
-    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Inspection, MOST_SLOTS,
-    Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceView, SlotView, TicketView,
-    TokenView, Voter, WaiterView, json,
+    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection,
+    MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView,
+    SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
 };
 pub use request::Request;
 pub use service::{Acquire, Builder, Service, Session};

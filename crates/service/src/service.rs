@@ -18,7 +18,7 @@ use crate::request::Keeping;
 use crate::store::{Known, Store};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Inspection, PeerView, Progress, Request,
+    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, PeerView, Progress, Request,
     ResourceDetails, ResourceView,
 };
 
@@ -380,6 +380,14 @@ impl Service {
     /// [`Error::Stopped`].
     pub async fn counters(&self) -> Result<Counters, Error> {
         self.call(|reply| Command::Counters { reply }).await
+    }
+
+    /// How this peer stands. Nobody is asked, so it is told at once, also without a majority.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub async fn health(&self) -> Result<Health, Error> {
+        self.call(|reply| Command::Health { reply }).await
     }
 
     /// This peer from the inside. Nobody is asked, and nothing is changed by looking.

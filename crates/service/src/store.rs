@@ -194,6 +194,14 @@ fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
+/// What the processes before have left in a folder, but for the voter's file. Nothing is changed or made.
+///
+/// # Errors
+/// See [`Unusable`].
+pub fn known(folder: &Path) -> Result<Known, Unusable> {
+    read(&folder.join("cluster"))
+}
+
 fn read(path: &Path) -> Result<Known, Unusable> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

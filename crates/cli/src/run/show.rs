@@ -2,10 +2,10 @@
 //! and otherwise only what is wrong.
 
 use std::io::{IsTerminal as _, stderr};
-use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use peerlock::{Granted, Progress};
+use peerlock_base::roughly;
 use peerlock_supervise::Notice;
 use serde_json::json;
 
@@ -115,18 +115,10 @@ fn place(name: &str, waiting: Progress) -> String {
     format!("peerlock: waiting for {name}: {ahead}{}", expected.unwrap_or_default())
 }
 
-/// A length of time for people.
-pub fn roughly(duration: Duration) -> String {
-    match duration.as_secs() {
-        0 => format!("{} ms", duration.as_millis()),
-        seconds @ 1..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

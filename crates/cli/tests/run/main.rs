@@ -5,6 +5,7 @@ mod agents;
 mod codes;
 mod common;
 mod detached;
+mod doctor;
 #[path = "../../../supervise/tests/real/folder.rs"]
 mod folder;
 mod losing;

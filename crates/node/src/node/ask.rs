@@ -68,8 +68,8 @@ impl Node {
         }
     }
 
-    fn recovering(&self, name: Name, since: Time, who: &[PeerId]) -> Error {
-        let missing: Vec<Missing> = who.iter().map(|host| self.missing(*host, since)).collect();
+    pub(super) fn recovering(&self, name: Name, since: Time, who: &[PeerId]) -> Error {
+        let missing: Vec<Missing> = who.iter().map(|host| self.missing_party(*host, since)).collect();
         Error::Recovering { name, missing, since: self.now.since(since).into() }
     }
 
@@ -149,9 +149,9 @@ impl Node {
                 }
             }
             Answer::Counting { missing, millis } => {
-                if !self.survey.on_query_counting(number, missing.clone()) {
-                    let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
-                    let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
+                let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
+                let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
+                if !self.survey.on_query_counting(number, since, missing.clone()) {
                     self.survey.on_counting(number, since, missing);
                 }
             }
@@ -244,7 +244,7 @@ impl Node {
         self.timers.cancel(&Alarm::Query(number));
         let (call, name, asked, missing) = (query.call, query.name.clone(), query.asked, query.missing());
         let shown = query.details(|host| self.name_of(host)).ok_or_else(|| match missing {
-            Some(missing) => self.recovering(name, asked, &missing),
+            Some((since, missing)) => self.recovering(name, since, &missing),
             None => {
                 let since = self.now.since(asked).into();
                 self.trouble().unwrap_or(Error::NoMajority { missing: Vec::new(), since })

@@ -132,7 +132,8 @@ impl Node {
         let name: Name = resource.name.as_str().parse().ok()?;
         let here = self.clients.resources().find(|(key, ..)| *key == name.key());
         let (holding_here, waiting_here) = here.map_or((0, 0), |(_, _, holding, waiting)| (holding, waiting));
-        Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here })
+        let recovering = !resource.closed && resource.coordinator.is_some();
+        Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
     }
 
     fn on_view(&mut self, view: View) {
@@ -208,7 +209,7 @@ impl Node {
             Some(_) | None => Voter::No,
         };
         let sessions = view.map(|view| &view.sessions[..]).unwrap_or_default();
-        let session = sessions.iter().rev().find(|(_, host)| *host == peer).map(|(session, _)| session.get());
+        let session = sessions.iter().rev().find(|(_, host, _)| *host == peer).map(|(session, ..)| session.get());
         let told = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
         PeerView {
             peer,

@@ -17,6 +17,8 @@ pub(super) struct Part {
     pub custody: Custody,
     /// When we last heard that a generation begins which we coordinate.
     pub opened: Time,
+    /// How many generations have followed the first that we were part of.
+    pub recoveries: u64,
 }
 
 impl Node {
@@ -26,7 +28,7 @@ impl Node {
         let (me, now) = (self.session_of((session, self.host())), self.now);
         self.parts.entry(name.key()).or_insert_with(|| {
             let custody = Custody::new(me, custody::Config::default());
-            Part { name: name.clone(), custody, opened: now }
+            Part { name: name.clone(), custody, opened: now, recoveries: 0 }
         });
     }
 
@@ -45,6 +47,7 @@ impl Node {
         mutex::step(&mut part.custody, input, &mut mutex::Cx::new(me, self.now, &mut self.rng, &mut effects));
         if part.custody.generation() > generation {
             part.opened = self.now;
+            part.recoveries += u64::from(generation > 0);
         }
         effects.into_iter().for_each(|effect| self.carry_out(resource, effect));
     }

@@ -262,7 +262,8 @@ impl Node {
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);
-            ResourceView { name: name.clone(), slots, holding_here, waiting_here }
+            let recovering = self.parts.get(&key).is_some_and(|part| part.custody.missing().is_some());
+            ResourceView { name: name.clone(), slots, holding_here, waiting_here, recovering }
         });
         let mut all: Vec<ResourceView> = here.collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));

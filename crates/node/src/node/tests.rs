@@ -1,5 +1,6 @@
 //! Stories of whole nodes, in a tiny world.
 
+mod health;
 mod world;
 
 use std::collections::BTreeMap;

@@ -106,7 +106,7 @@ impl World {
         let Some((asked, asked_as)) = self.hosts[host].looks.remove(&number) else { return Ok(()) };
         match seen {
             Seen::Cluster(view) => {
-                self.hosts[host].sessions = view.sessions.iter().map(|(session, _)| *session).collect();
+                self.hosts[host].sessions = view.sessions.iter().map(|(session, ..)| *session).collect();
                 self.watch.on_view(peer(host), asked_as, &view)
             }
             Seen::Resources(page) => {

@@ -1,0 +1,360 @@
+//! What is made of what was seen: pure, so that every finding can be tried.
+
+use std::time::Duration;
+
+use peerlock::{PeerView, ResourceHealth, Voter};
+use peerlock_base::roughly;
+
+use super::look::{Facts, Folder, Running, Seen};
+use super::{Finding, Level};
+
+/// With less room than this the voter's file may soon not be written.
+const LITTLE: u64 = 256 << 20;
+/// And with less than this it may be the next time.
+const NOTHING: u64 = 16 << 20;
+/// A recovery that takes longer than this is not one of a session's end.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Every finding, in the order in which people look for what is wrong.
+pub fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![agent(&facts.agent, facts.folder.as_ref())];
+    if let Seen::Running(running) = &facts.agent {
+        findings.extend(session(running));
+        findings.extend(cluster(running));
+        findings.push(voters(running));
+        findings.push(versions(running));
+        findings.push(ports(running));
+        findings.extend(resources(running));
+        findings.push(clock(running));
+    } else if let Some(folder) = &facts.folder {
+        findings.extend(left_behind(folder));
+    }
+    findings.extend(facts.folder.as_ref().filter(|folder| folder.exists).map(disk));
+    findings
+}
+
+fn finding(level: Level, about: &'static str, what: String) -> Finding {
+    Finding { level, about, what, todo: None }
+}
+
+fn advice(level: Level, about: &'static str, what: String, todo: &str) -> Finding {
+    Finding { level, about, what, todo: Some(todo.to_owned()) }
+}
+
+/// A host as people know it.
+fn called(peer: &PeerView) -> String {
+    let names = [&peer.name, &peer.address];
+    names.into_iter().find(|name| !name.is_empty()).cloned().unwrap_or_else(|| peer.peer.to_string())
+}
+
+fn listed<T>(all: impl IntoIterator<Item = T>, name: impl Fn(T) -> String) -> String {
+    all.into_iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+/// Who is away, and for how long.
+fn away(peer: &PeerView) -> String {
+    format!("{} for {}", called(peer), roughly(peer.since))
+}
+
+fn agent(seen: &Seen, folder: Option<&Folder>) -> Finding {
+    match seen {
+        Seen::Running(running) => runs(running),
+        Seen::Mute { endpoint, why } => {
+            let pid = folder.and_then(|folder| folder.last.as_ref()).map(|last| format!(" (process {})", last.pid));
+            let what =
+                format!("the agent at {endpoint}{} does not answer as it should: {why}", pid.unwrap_or_default());
+            advice(
+                Level::Bad,
+                "agent",
+                what,
+                "Look at its log, and whether it is stopped (SIGSTOP) or of an older version; if so, start it again.",
+            )
+        }
+        Seen::Absent { why } => {
+            let folder = folder.filter(|folder| folder.exists);
+            let last = folder.and_then(|folder| folder.last.as_ref().map(|last| (folder, last)));
+            let (what, todo) = match (why, last) {
+                (Some(why), _) => (why.clone(), "Ask as its user or as root, or say where it is with --agent."),
+                (None, None) => {
+                    let todo = "Start it with `peerlock agent`; `peerlock run` does so by itself.";
+                    ("no agent runs, and none has run here".to_owned(), todo)
+                }
+                (None, Some((folder, _))) if folder.is_taken => {
+                    let todo = "Wait a moment, and look at its log if that does not help.";
+                    ("an agent has the data folder and takes no clients: it starts, or ends".to_owned(), todo)
+                }
+                (None, Some((folder, last))) => {
+                    let how = if folder.has_socket { "was killed" } else { "has ended" };
+                    let todo = match last.ends_by_itself {
+                        true => "The next command starts it again.",
+                        false => "Start it again as before: `peerlock agent …`, or its systemd unit.",
+                    };
+                    (format!("no agent runs; the last one (process {}) {how}", last.pid), todo)
+                }
+            };
+            advice(Level::Bad, "agent", what, todo)
+        }
+    }
+}
+
+fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
+    let program = &about.program;
+    let commit: String = program.commit.chars().take(12).collect();
+    let what = format!(
+        "version {} ({commit}), process {}, for {}, at {endpoint}",
+        program.version,
+        about.pid,
+        roughly(about.runs)
+    );
+    let ours = (env!("CARGO_PKG_VERSION"), env!("PEERLOCK_COMMIT"));
+    if about.health.leaves {
+        return advice(
+            Level::Warn,
+            "agent",
+            format!("{what}; it stops"),
+            "Wait until those who hold slots here have stopped.",
+        );
+    }
+    match (&program.version[..], &program.commit[..]) == ours {
+        true => finding(Level::Ok, "agent", what),
+        false => {
+            let what = format!("{what}; this program is version {}, another build", ours.0);
+            advice(Level::Warn, "agent", what, "Start the agent again to run this one: that stops its jobs.")
+        }
+    }
+}
+
+fn session(Running { about, .. }: &Running) -> Vec<Finding> {
+    let health = &about.health;
+    let since = roughly(health.since);
+    let mut findings = vec![match (health.session, health.ends, &health.trouble) {
+        (Some(session), Some(ends), _) => finding(
+            Level::Ok,
+            "session",
+            format!("number {session}, for {since}, for {} more unless renewed", roughly(ends)),
+        ),
+        (_, _, trouble) => {
+            finding(Level::Bad, "session", trouble.clone().unwrap_or_else(|| format!("none for {since}")))
+        }
+    }];
+    if health.sessions_lost > 0 {
+        let what = format!("{} were lost since the agent began, and what was held under them", health.sessions_lost);
+        let todo = "The log says when and why: no majority, a frozen process, or a machine that slept.";
+        findings.push(advice(Level::Warn, "session", what, todo));
+    }
+    findings
+}
+
+fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
+    if cluster.cluster.is_empty() {
+        let todo = "Start an agent without --join to found one, or check --join, --expect and the secret file.";
+        return vec![advice(Level::Bad, "cluster", "this agent has met nobody who knows a cluster".to_owned(), todo)];
+    }
+    let members: Vec<&PeerView> = cluster.peers.iter().filter(|peer| peer.version.is_some()).collect();
+    let count = members.len();
+    let many = if count == 1 { "member" } else { "members" };
+    let what = format!("{} with {count} {many}: {}", cluster.cluster, listed(&members, |peer| called(peer)));
+    let mut findings = vec![finding(Level::Ok, "cluster", what)];
+    let gone: Vec<&&PeerView> = members.iter().filter(|peer| !peer.up).collect();
+    if !gone.is_empty() {
+        let what = format!("not connected to {}", listed(gone, |peer| away(peer)));
+        let todo = "Look whether their agents run and their ports are open. What they held goes on to others when their \
+                    sessions are over.";
+        findings.push(advice(Level::Warn, "cluster", what, todo));
+    }
+    findings
+}
+
+fn voters(Running { cluster, about, .. }: &Running) -> Finding {
+    let votes = |peer: &&PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+    let voters: Vec<&PeerView> = cluster.peers.iter().filter(votes).collect();
+    let (up, gone): (Vec<&PeerView>, Vec<&PeerView>) = voters.iter().partition(|peer| peer.up);
+    let name = |peer: &PeerView| match peer.voter {
+        // Who leads is known from the time when it could be asked.
+        Voter::Leads if peer.up => format!("{} (leads)", called(peer)),
+        _ => called(peer),
+    };
+    let names = listed(&voters, |peer| name(peer));
+    let majority = voters.len() / 2 + 1;
+    if voters.is_empty() {
+        let todo = "It goes on by itself when one can be reached.";
+        return advice(Level::Bad, "voters", "none is known".to_owned(), todo);
+    }
+    let who = format!("{} of {} connected: {names}", up.len(), voters.len());
+    if up.len() < majority {
+        let what = format!("{who}; not connected to {}: no majority", listed(gone, away));
+        let todo = "Nothing is granted before a majority is back: start their agents, or mend the network. Only if they are \
+                    lost for good: `peerlock recover`.";
+        return advice(Level::Bad, "voters", what, todo);
+    }
+    if !gone.is_empty() {
+        let (spare, missing) = (up.len() - majority, listed(gone, away));
+        let what = format!("{who}; not connected to {missing}. If {} more went, nothing would be granted", spare + 1);
+        let todo = "Start their agents; who has been away for a minute is replaced by another host, if there is one.";
+        return advice(Level::Warn, "voters", what, todo);
+    }
+    let leads = voters.iter().any(|peer| peer.voter == Voter::Leads);
+    match leads || about.health.session.is_some() {
+        true => finding(Level::Ok, "voters", who),
+        false => advice(Level::Warn, "voters", format!("{who}; nobody leads"), "They elect a leader within seconds."),
+    }
+}
+
+fn versions(Running { cluster, .. }: &Running) -> Finding {
+    let newest = cluster.peers.iter().filter_map(|peer| peer.version).max().unwrap_or(0);
+    let old: Vec<&PeerView> = cluster.peers.iter().filter(|peer| peer.version.is_some_and(|it| it < newest)).collect();
+    let used = cluster
+        .version
+        .map_or_else(|| "none is known".to_owned(), |version| format!("the register is of version {version}"));
+    match old.is_empty() {
+        true => finding(Level::Ok, "versions", format!("{used}, and so is every member's program")),
+        false => {
+            let version = |peer: &PeerView| peer.version.unwrap_or_default();
+            let old = listed(old, |peer| format!("{} ({})", called(peer), version(peer)));
+            let what = format!("{used}, the newest known is {newest}; older programs: {old}");
+            advice(Level::Warn, "versions", what, "Upgrade those, one after the other.")
+        }
+    }
+}
+
+fn ports(Running { about, cluster, .. }: &Running) -> Finding {
+    let program = &about.program;
+    let is_local = |address: &str| {
+        let socket = address.trim_start_matches("quic://").parse::<std::net::SocketAddr>();
+        socket.is_ok_and(|socket| socket.ip().is_loopback())
+    };
+    let what = format!("listens on {}; others are told {}", program.listens, program.addresses.join(", "));
+    let is_far = |peer: &PeerView| !peer.is_me && !peer.address.is_empty() && !is_local(&peer.address);
+    let is_told_nothing = program.addresses.iter().all(|address| is_local(address));
+    if is_told_nothing && cluster.peers.iter().any(is_far) {
+        let todo = "Other machines cannot dial that: give --listen or --advertise an address of the network.";
+        return advice(Level::Warn, "ports", what, todo);
+    }
+    match is_told_nothing {
+        true => finding(Level::Ok, "ports", format!("{what}, which only this machine reaches")),
+        false => finding(Level::Ok, "ports", what),
+    }
+}
+
+fn resources(Running { about, resources, stalled, .. }: &Running) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let here = &about.health.resources;
+    for ResourceHealth { name, stall, .. } in here {
+        let Some(stall) = stall else { continue };
+        let level = if about.health.session.is_none() || stall.since > LONG { Level::Bad } else { Level::Warn };
+        let named = stall.why.starts_with(name.as_str());
+        let what = if named { stall.why.clone() } else { format!("{name} does not move: {}", stall.why) };
+        findings.push(finding(level, "resources", what));
+    }
+    for (name, why) in stalled.iter().filter(|(name, _)| here.iter().all(|known| known.name.as_str() != name)) {
+        let what = why.to_string();
+        let what = if what.starts_with(name.as_str()) { what } else { format!("{name} does not move: {what}") };
+        let is_long = matches!(why, peerlock::Error::Recovering { since, .. } if *since > LONG);
+        findings.push(finding(if is_long { Level::Bad } else { Level::Warn }, "resources", what));
+    }
+    match resources {
+        Ok(all) if findings.is_empty() => {
+            let clients: usize = all.iter().map(|resource| resource.holding_here + resource.waiting_here).sum();
+            let what = format!("{} in the cluster, all of them move; {clients} clients here", all.len());
+            findings.push(finding(Level::Ok, "resources", what));
+        }
+        Ok(_) => {}
+        Err(_) if about.health.session.is_none() => {
+            findings.push(finding(Level::Bad, "resources", "none can be acquired without a session".to_owned()));
+        }
+        Err(error) => findings.push(finding(Level::Bad, "resources", format!("they cannot be listed: {error}"))),
+    }
+    findings
+}
+
+fn clock(Running { about, .. }: &Running) -> Finding {
+    match about.slept {
+        // Both clocks are read one after the other.
+        slept if slept < Duration::from_millis(100) => {
+            finding(Level::Ok, "clock", "the machine has not slept since the agent began".to_owned())
+        }
+        slept => {
+            let what = format!("the machine has slept for {} since the agent began", roughly(slept));
+            let todo = "A session is over in a sleep that is longer than it, and jobs are stopped (76): keep the machine awake.";
+            advice(Level::Warn, "clock", what, todo)
+        }
+    }
+}
+
+/// What the folder tells when there is nobody to ask.
+fn left_behind(folder: &Folder) -> Vec<Finding> {
+    let path = folder.path.display();
+    if !folder.exists {
+        return vec![finding(Level::Ok, "folder", format!("{path} does not exist yet"))];
+    }
+    let known = match &folder.known {
+        Err(why) => finding(Level::Bad, "cluster", why.clone()),
+        Ok(known) => match known.cluster {
+            None => finding(Level::Ok, "cluster", format!("{path} belongs to none yet")),
+            Some(cluster) => {
+                let members = match &known.members[..] {
+                    [] => "it knows no other member".to_owned(),
+                    members => format!("other members were at {}", members.join(", ")),
+                };
+                finding(Level::Ok, "cluster", format!("{path} belongs to {cluster}; {members}"))
+            }
+        },
+    };
+    let votes = match &folder.register {
+        None => finding(Level::Ok, "voters", "this host does not vote".to_owned()),
+        Some((_, None)) => {
+            let what = "this host votes, and its vote is missing".to_owned();
+            advice(
+                Level::Warn,
+                "voters",
+                what,
+                "Start its agent soon: without a majority of the voters nothing is granted.",
+            )
+        }
+        Some((_, Some(damage))) => advice(
+            Level::Bad,
+            "voters",
+            format!("{path}/register is damaged: {damage}"),
+            "If a majority of the other voters is there, move the file away and start the agent: it comes back as another voter.",
+        ),
+    };
+    vec![known, votes]
+}
+
+fn disk(folder: &Folder) -> Finding {
+    let path = folder.path.display();
+    let register = match folder.register {
+        Some((bytes, _)) => format!("the register has {}", size(bytes)),
+        None => "there is no register, as this host does not vote".to_owned(),
+    };
+    if let Some(error) = &folder.unwritable {
+        let what = format!("{path} cannot be written: {error}");
+        return match error.kind() {
+            // Of the agent's user we do not know it.
+            std::io::ErrorKind::PermissionDenied => {
+                advice(Level::Warn, "disk", what, "Ask as the agent's user or as root to have it checked.")
+            }
+            _ => advice(Level::Bad, "disk", what, "Make it writable: an agent that cannot write ends (74)."),
+        };
+    }
+    let Some(free) = folder.free else { return finding(Level::Ok, "disk", format!("{path} is writable; {register}")) };
+    let what = format!("{path} is writable, with {} free; {register}", size(free));
+    match free {
+        ..NOTHING => advice(Level::Bad, "disk", what, "Make room: an agent that cannot write ends (74)."),
+        NOTHING..LITTLE => advice(Level::Warn, "disk", what, "Make room before it is full."),
+        _ => finding(Level::Ok, "disk", what),
+    }
+}
+
+/// So many bytes, for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..10_000_000 => format!("{} kB", bytes / 1000),
+        10_000_000..10_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{} GB", bytes / 1_000_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::folder::Occupant;
+
+fn peer(number: u64, voter: &str, up: bool) -> Value {
+    json!({ "peer": number.to_string(), "address": format!("10.0.0.{number}:7400"), "up": up, "since_ms": 12_000,
+        "is_me": number == 1, "name": format!("db{number}"), "version": 1, "voter": voter, "keeps": true })
+}
+
+/// An agent of three that is well, and then changed.
+fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
+    let mut about = json!({
+        "program": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("PEERLOCK_COMMIT"), "data_dir": "/d",
+            "listens": "0.0.0.0:7400", "addresses": ["10.0.0.1:7400"] },
+        "pid": 7, "runs_ms": 60_000, "slept_ms": 0,
+        "health": { "session": 3, "since_ms": 60_000, "ends_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [] },
+    });
+    let mut cluster = json!({ "cluster": "c0ffee", "version": 1, "applied": 9,
+        "peers": [peer(1, "leads", true), peer(2, "votes", true), peer(3, "votes", true)], "session_ms": 9_000 });
+    let mut resources =
+        json!([{ "name": "backup", "slots": 3, "holding_here": 1, "waiting_here": 2, "recovering": false }]);
+    change(&mut about, &mut cluster, &mut resources);
+    let running = Running {
+        endpoint: "/run/agent.sock".into(),
+        about: serde_json::from_value(about).expect("an agent"),
+        cluster: serde_json::from_value(cluster).expect("a cluster"),
+        resources: Ok(serde_json::from_value(resources).expect("resources")),
+        stalled: Vec::new(),
+    };
+    Facts { agent: Seen::Running(Box::new(running)), folder: Some(folder()) }
+}
+
+fn folder() -> Folder {
+    let last = Occupant { pid: 7, ends_by_itself: false, socket: "/run/agent.sock".into() };
+    Folder {
+        path: PathBuf::from("/d"),
+        exists: true,
+        last: Some(last),
+        is_taken: false,
+        has_socket: false,
+        known: Ok(Default::default()),
+        register: Some((48_123, None)),
+        unwritable: None,
+        free: Some(80_000_000_000),
+    }
+}
+
+/// All findings that are not well, as `level about what`.
+fn trouble(facts: &Facts) -> Vec<String> {
+    let level = |level| if level == Level::Bad { "bad" } else { "warn" };
+    let found = judge(facts).into_iter().filter(|finding| finding.level != Level::Ok);
+    found.map(|Finding { level: it, about, what, .. }| format!("{} {about} {what}", level(it))).collect()
+}
+
+#[test]
+fn who_is_well_is_told_so_about_everything() {
+    let facts = running(|_, _, _| {});
+    assert_eq!(trouble(&facts), [""; 0]);
+    let about: Vec<&str> = judge(&facts).iter().map(|finding| finding.about).collect();
+    let all = ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "disk"];
+    assert_eq!(about, all);
+}
+
+#[test]
+fn each_trouble_is_found_and_is_the_only_one() {
+    type Change = fn(&mut Value, &mut Value, &mut Value);
+    let cases: [(Change, &str); 8] = [
+        (|about, _, _| about["program"]["commit"] = json!("old"), "warn agent version "),
+        (|about, _, _| about["health"]["leaves"] = json!(true), "warn agent version "),
+        (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session 2 were lost"),
+        (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine has slept for 2 h 0 min"),
+        (
+            |about, _, _| about["program"]["addresses"] = json!(["127.0.0.1:7400"]),
+            "warn ports listens on 0.0.0.0:7400; others are told 127.0.0.1:7400",
+        ),
+        (
+            |_, cluster, _| cluster["peers"][2]["version"] = json!(0),
+            "warn versions the register is of version 1, the newest known is 1; older programs: db3 (0)",
+        ),
+        (
+            |_, cluster, _| cluster["peers"] = json!([peer(1, "leads", true), peer(2, "no", false)]),
+            "warn cluster not connected to db2 for 12 s",
+        ),
+        (
+            |about, _, _| {
+                let stall = json!({ "since_ms": 3_000, "missing": [], "why": "backup has not moved for 3 s: because" });
+                about["health"]["resources"] = json!([{ "name": "backup", "holding": 0, "waiting": 1, "generation": 2,
+                    "recoveries": 1, "stall": stall }]);
+            },
+            "warn resources backup has not moved for 3 s: because",
+        ),
+    ];
+    for (change, expected) in cases {
+        let found = trouble(&running(change));
+        assert_eq!(found.len(), 1, "{expected}: {found:?}");
+        assert!(found[0].starts_with(expected), "{expected}: {found:?}");
+    }
+}
+
+#[test]
+fn voters_that_are_away_are_named_and_counted() {
+    let away = |gone: &[usize]| {
+        let facts = running(|_, cluster, _| gone.iter().for_each(|at| cluster["peers"][*at]["up"] = json!(false)));
+        trouble(&facts).into_iter().find(|line| line.contains(" voters ")).expect("it is told")
+    };
+    let one = away(&[2]);
+    assert!(
+        one.starts_with(
+            "warn voters 2 of 3 connected: db1 (leads), db2, db3; not connected to db3 for 12 s. If 1 more"
+        ),
+        "{one}"
+    );
+    let two = away(&[1, 2]);
+    assert!(
+        two.starts_with("bad voters 1 of 3 connected") && two.ends_with("db2 for 12 s, db3 for 12 s: no majority"),
+        "{two}"
+    );
+}
+
+#[test]
+fn without_a_session_it_is_bad_and_says_why() {
+    let mut facts = running(|about, _, _| {
+        about["health"] =
+            json!({ "since_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [], "trouble": "because" });
+    });
+    let Seen::Running(running) = &mut facts.agent else { panic!("it runs") };
+    running.resources = Err(peerlock::Error::NoMajority { missing: Vec::new(), since: Duration::ZERO });
+    assert_eq!(trouble(&facts), ["bad session because", "bad resources none can be acquired without a session"]);
+}
+
+#[test]
+fn a_disk_that_is_full_or_closed_is_told_before_it_ends_the_agent() {
+    let denied = || Some(std::io::ErrorKind::PermissionDenied.into());
+    let read_only = || Some(std::io::ErrorKind::ReadOnlyFilesystem.into());
+    for (free, unwritable, expected) in [
+        (Some(LITTLE), None, None),
+        (Some(LITTLE - 1), None, Some("warn disk /d is writable, with 268 MB free")),
+        (Some(NOTHING - 1), None, Some("bad disk /d is writable, with 16 MB free; the register has 48 kB")),
+        (None, denied(), Some("warn disk /d cannot be written")),
+        (None, read_only(), Some("bad disk /d cannot be written")),
+    ] {
+        let facts = Facts { folder: Some(Folder { free, unwritable, ..folder() }), ..running(|_, _, _| {}) };
+        let found = trouble(&facts);
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
+        assert!(found.iter().all(|line| expected.is_some_and(|expected| line.starts_with(expected))), "{found:?}");
+    }
+}
+
+#[test]
+fn without_an_agent_the_folder_tells() {
+    let absent = |why: Option<&str>, folder: Folder| {
+        let agent = Seen::Absent { why: why.map(str::to_owned) };
+        judge(&Facts { agent, folder: Some(folder) })
+    };
+    let what = |why, folder| absent(why, folder)[0].what.clone();
+    assert_eq!(what(None, folder()), "no agent runs; the last one (process 7) has ended");
+    let killed = Folder { has_socket: true, ..folder() };
+    assert_eq!(what(None, killed), "no agent runs; the last one (process 7) was killed");
+    assert!(what(None, Folder { is_taken: true, ..folder() }).starts_with("an agent has the data folder"));
+    assert_eq!(what(None, Folder { exists: false, ..folder() }), "no agent runs, and none has run here");
+    assert_eq!(what(Some("nobody answers at x: y"), folder()), "nobody answers at x: y");
+    assert!(absent(None, folder()).iter().any(|it| it.level == Level::Warn && it.about == "voters"));
+    let damaged = Folder { register: Some((3, Some("no".into()))), ..folder() };
+    assert!(absent(None, damaged).iter().any(|it| it.level == Level::Bad && it.about == "voters"));
+}

@@ -1,0 +1,150 @@
+//! What there is to be seen. Nothing is judged here, started or changed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access};
+use peerlock::store::{self, Known};
+use peerlock::{ClusterView, Endpoint, Error as Refusal, ResourceView, StartError, places};
+use peerlock_http::AgentView;
+use peerlock_http::client::Agent;
+use tokio::time::timeout;
+
+use crate::client::AgentArgs;
+use crate::folder::{self, Occupant};
+use crate::{Error, Result, start};
+
+/// An agent that has not answered for this long is frozen. Longer than it waits itself for a voter that does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Of so many resources that do not move is asked what they wait for: each may take two seconds.
+const MOST_ASKED: usize = 20;
+
+/// All that is known.
+pub struct Facts {
+    pub agent: Seen,
+    /// Nothing if the agent is on another machine.
+    pub folder: Option<Folder>,
+}
+
+/// What has become of the agent.
+pub enum Seen {
+    Running(Box<Running>),
+    /// It is there, and does not answer, or not as it should.
+    Mute {
+        endpoint: String,
+        why: String,
+    },
+    /// There is none, or none that we may ask.
+    Absent {
+        why: Option<String>,
+    },
+}
+
+/// What an agent says.
+pub struct Running {
+    pub endpoint: String,
+    pub about: AgentView,
+    pub cluster: ClusterView,
+    pub resources: std::result::Result<Vec<ResourceView>, Refusal>,
+    /// What became of asking for those that do not move.
+    pub stalled: Vec<(String, Refusal)>,
+}
+
+/// The data folder.
+pub struct Folder {
+    pub path: PathBuf,
+    pub exists: bool,
+    /// The last agent that had it, and whether that still does.
+    pub last: Option<Occupant>,
+    pub is_taken: bool,
+    /// The socket of an agent that has ended in good order is gone.
+    pub has_socket: bool,
+    pub known: std::result::Result<Known, String>,
+    /// How long the voter's file is, if there is one; and if it is damaged how, where no agent uses it.
+    pub register: Option<(u64, Option<String>)>,
+    /// Why it cannot be written, if it cannot, and whether only by this user.
+    pub unwritable: Option<io::Error>,
+    /// In bytes.
+    pub free: Option<u64>,
+}
+
+pub async fn look(agent: &AgentArgs) -> Result<Facts> {
+    let endpoint = match agent.named()? {
+        Some(endpoint) => Ok(Some(endpoint)),
+        None => start::find(),
+    };
+    let (endpoint, why) = match endpoint {
+        Ok(endpoint) => (endpoint, None),
+        // One that another user runs.
+        Err(Error::Peerlock(error)) => (None, Some(error.to_string())),
+        Err(error) => return Err(error),
+    };
+    let is_here = !matches!(endpoint, Some(Endpoint::Tcp(_)));
+    let seen = match endpoint {
+        None => Seen::Absent { why },
+        Some(endpoint) => ask(&Agent::new(endpoint.clone(), agent.token()?), &endpoint).await,
+    };
+    let path = match &seen {
+        Seen::Running(running) => running.about.program.data_dir.as_ref().map(PathBuf::from),
+        Seen::Mute { .. } | Seen::Absent { .. } => Some(places::data_dir().map_err(StartError::from)?),
+    };
+    let is_running = matches!(seen, Seen::Running(_));
+    Ok(Facts { agent: seen, folder: path.filter(|_| is_here).map(|path| look_into(&path, is_running)) })
+}
+
+async fn ask(agent: &Agent, endpoint: &Endpoint) -> Seen {
+    let endpoint = endpoint.to_string();
+    let asked = async {
+        let about = agent.about().await?;
+        let (cluster, resources) = tokio::join!(agent.cluster(), agent.resources());
+        Ok((about, cluster?, resources))
+    };
+    match timeout(PATIENCE, asked).await {
+        Err(_) => Seen::Mute { endpoint, why: format!("it has not answered for {} s", PATIENCE.as_secs()) },
+        Ok(Err(Refusal::NoAgent { why, .. })) => {
+            Seen::Absent { why: Some(format!("nobody answers at {endpoint}: {why}")) }
+        }
+        Ok(Err(error)) => Seen::Mute { endpoint, why: error.to_string() },
+        Ok(Ok((about, cluster, resources))) => {
+            let stalled = match &resources {
+                Ok(all) => stalled(agent, all).await,
+                Err(_) => Vec::new(),
+            };
+            Seen::Running(Box::new(Running { endpoint, about, cluster, resources, stalled }))
+        }
+    }
+}
+
+/// What those wait for that the register says are being counted. Most are through by the time they are asked.
+async fn stalled(agent: &Agent, all: &[ResourceView]) -> Vec<(String, Refusal)> {
+    let recovering = all.iter().filter(|resource| resource.recovering).take(MOST_ASKED);
+    let asked = recovering.map(async |resource| {
+        let shown = timeout(PATIENCE, agent.show(resource.name.as_str())).await.ok()?;
+        Some((resource.name.to_string(), shown.err()?))
+    });
+    futures_util::future::join_all(asked).await.into_iter().flatten().collect()
+}
+
+fn look_into(path: &Path, is_running: bool) -> Folder {
+    let last = folder::last(path);
+    let register = fs::metadata(path.join("register")).ok().map(|file| {
+        // A running agent writes to it.
+        let bytes = if is_running { None } else { fs::read(path.join("register")).ok() };
+        let damage = bytes.and_then(|bytes| peerlock_register::file::read(&bytes).err());
+        (file.len(), damage.map(|damage| damage.to_string()))
+    });
+    Folder {
+        path: path.to_owned(),
+        exists: path.is_dir(),
+        is_taken: folder::is_taken(path),
+        has_socket: last.as_ref().is_some_and(|last| last.socket.exists()),
+        last,
+        known: store::known(path).map_err(|error| error.to_string()),
+        register,
+        unwritable: access(path, AccessFlags::W_OK | AccessFlags::X_OK).err().map(io::Error::from),
+        free: statvfs(path).ok().map(|disk| disk.blocks_available() as u64 * disk.fragment_size() as u64),
+    }
+}

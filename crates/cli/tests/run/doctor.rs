@@ -1,0 +1,121 @@
+//! `peerlock doctor`: with an agent, without one, and without a majority.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::common::{Folder, eventually};
+
+/// Its exit code and its findings, as `level about what do`.
+fn doctor(folder: &Folder) -> (i32, Vec<String>) {
+    let output = folder.peerlock("doctor --json").output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let line = |finding: &Value| {
+        let field = |name: &str| finding[name].as_str().unwrap_or_default().to_owned();
+        [field("level"), field("about"), field("what"), field("do")].join(" ")
+    };
+    let lines: Vec<String> = json["findings"].as_array().unwrap().iter().map(line).collect();
+    (output.status.code().unwrap(), lines)
+}
+
+/// The finding about this, which there must be.
+fn about<'a>(lines: &'a [String], what: &str) -> &'a str {
+    let found = lines.iter().find(|line| line.split(' ').nth(1) == Some(what));
+    found.unwrap_or_else(|| panic!("nothing about {what}: {lines:#?}"))
+}
+
+fn healthz(folder: &Folder) -> String {
+    let mut stream = UnixStream::connect(folder.socket()).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn it_starts_no_agent_and_says_what_is_known_without_one() {
+    let folder = Folder::new();
+    let (code, lines) = doctor(&folder);
+    assert_eq!(
+        (code, about(&lines, "agent")),
+        (
+            1,
+            "bad agent no agent runs, and none has run here Start it with `peerlock agent`; `peerlock run` does so by itself."
+        )
+    );
+    assert!(!folder.path("data").exists() && !folder.socket().exists(), "nothing was made");
+
+    let (mut agent, _) = folder.agent("");
+    let (code, lines) = doctor(&folder);
+    assert_eq!(code, 0, "{lines:#?}");
+    for what in ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "disk"] {
+        assert!(!about(&lines, what).starts_with("bad"), "{lines:#?}");
+    }
+    assert!(about(&lines, "agent").contains(&format!("process {}", agent.pid())), "{lines:#?}");
+    assert!(
+        about(&lines, "voters").contains("1 of 1 connected") && about(&lines, "voters").contains("(leads)"),
+        "{lines:#?}"
+    );
+    assert!(healthz(&folder).starts_with("HTTP/1.1 200 "), "{}", healthz(&folder));
+    // For people: a line each, in columns and without colours where nobody sees them.
+    let output = folder.peerlock("doctor").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), lines.len(), "{text}");
+    assert!(text.starts_with("ok    agent      version ") && !text.contains('\x1b'), "{text}");
+    // Who has read enough hears the end all the same.
+    let script = format!("{} doctor --json | :; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_peerlock"));
+    let mut shell = std::process::Command::new("bash");
+    shell
+        .args(["-c", &script])
+        .env("PEERLOCK_DATA_DIR", folder.path("data"))
+        .env("PEERLOCK_RUNTIME_DIR", folder.path(""));
+    assert_eq!(shell.status().unwrap().code(), Some(0));
+
+    agent.send(Signal::SIGKILL);
+    agent.ends();
+    let (code, lines) = doctor(&folder);
+    assert_eq!(code, 1, "{lines:#?}");
+    let killed = format!("bad agent no agent runs; the last one (process {}) was killed", agent.pid());
+    assert!(about(&lines, "agent").starts_with(&killed), "{lines:#?}");
+    assert!(about(&lines, "voters").starts_with("warn voters this host votes"), "{lines:#?}");
+    assert!(about(&lines, "cluster").contains(" belongs to "), "{lines:#?}");
+    std::fs::write(folder.path("data/register"), "something else").unwrap();
+    let (_, lines) = doctor(&folder);
+    assert!(
+        about(&lines, "voters").starts_with("bad voters") && about(&lines, "voters").contains("is damaged"),
+        "{lines:#?}"
+    );
+}
+
+/// Of two agents the first votes. Killed, it leaves the other without a majority.
+#[test]
+fn without_a_majority_it_says_who_is_missing() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (mut first, address) = one.agent("--session 2s");
+    let secret = one.path("data/secret").display().to_string();
+    let (_second, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));
+    let (code, lines) = doctor(&two);
+    assert_eq!(code, 0, "{lines:#?}");
+    assert!(about(&lines, "cluster").contains("with 2 members"), "{lines:#?}");
+    first.send(Signal::SIGKILL);
+    first.ends();
+    let lines = eventually("no session", || {
+        let (code, lines) = doctor(&two);
+        (code == 1 && about(&lines, "session").starts_with("bad")).then_some(lines)
+    });
+    assert!(about(&lines, "session").contains("no connection to the voters "), "{lines:#?}");
+    assert!(about(&lines, "voters").starts_with("bad voters 0 of 1 connected"), "{lines:#?}");
+    assert!(about(&lines, "resources").starts_with("bad"), "{lines:#?}");
+    let answer = healthz(&two);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("no connection to the voters"), "{answer}");
+    // What Prometheus asks for is told without a majority, too.
+    let mut request = UnixStream::connect(two.socket()).unwrap();
+    request.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    request.read_to_string(&mut metrics).unwrap();
+    for line in ["peerlock_session 0", "peerlock_voters 1", "peerlock_voters_up 0", "peerlock_sessions_lost_total 1"] {
+        assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+    }
+}

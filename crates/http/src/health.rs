@@ -1,0 +1,39 @@
+//! Whether the agent does its work, for whoever watches over it.
+
+use axum::Json;
+use axum::extract::State;
+use peerlock_service::Class;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::{AgentView, App, Failure, Healthy};
+
+/// The routes that tell how the agent itself does.
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(agent))
+}
+
+/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. Nobody else is
+/// asked, so it answers at once.
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    responses((status = 200, body = Healthy), (status = 503, body = Failure), (status = "default", body = Failure))
+)]
+async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
+    let health = app.service().health().await?;
+    match (health.session, health.ends, health.trouble) {
+        (Some(session), Some(ends), None) => Ok(Json(Healthy { session, ends })),
+        (_, _, trouble) => Err(Failure::new(Class::Unavailable, trouble.unwrap_or_default())),
+    }
+}
+
+/// The agent itself: version, process, data folder, addresses, how long it has run and the machine slept, its session,
+/// and the resources that do not move. Nobody else is asked.
+#[utoipa::path(get, path = "/v1/agent", responses((status = 200, body = AgentView), (status = "default", body = Failure)))]
+async fn agent(State(app): State<App>) -> Result<Json<AgentView>, Failure> {
+    let mut health = app.service().health().await?;
+    health.resources.retain(|resource| resource.stall.is_some());
+    let (runs, slept) = app.runs();
+    Ok(Json(AgentView { program: app.program().clone(), pid: std::process::id(), runs, slept, health }))
+}

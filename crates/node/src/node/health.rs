@@ -1,0 +1,79 @@
+//! How this peer stands, for whoever watches over it. Nothing here asks anybody or changes anything.
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{Key, Span, Time};
+
+use super::{Draining, Node, Phase};
+use crate::{Error, Health, Name, ResourceHealth, Stall};
+
+/// A coordinator that has been silent for this long holds its resource up. Every question makes it silent until it has
+/// answered, and a line is asked for every two seconds.
+const SILENT: Span = Span::from_secs(5);
+
+impl Node {
+    /// How this peer stands.
+    pub fn health(&self, now: Time) -> Health {
+        let leaves = self.draining != Draining::No || matches!(self.phase, Phase::Leaving | Phase::Left);
+        let trouble = self.trouble();
+        let bound = self.standing.bound();
+        let parts = self.parts.iter().map(|(key, part)| (&part.name, (*key, (0, 0))));
+        let crowds = self.clients.resources().map(|(key, name, holding, waiting)| (name, (key, (holding, waiting))));
+        let known: BTreeMap<&Name, (Key, (usize, usize))> = parts.chain(crowds).collect();
+        let of = |(name, (key, here))| self.resource_health(name, key, here, trouble.as_ref(), now);
+        Health {
+            session: self.standing.session().map(|session| session.get()),
+            since: now.since(self.standing.since()).into(),
+            ends: bound.map(|bound| bound.until.max(now).since(now).into()),
+            sessions_lost: self.counters.sessions_lost,
+            leaves,
+            trouble: trouble.clone().or(leaves.then_some(Error::Stopped)).map(|error| error.to_string()),
+            resources: known.into_iter().map(of).collect(),
+        }
+    }
+
+    fn resource_health(
+        &self,
+        name: &Name,
+        key: Key,
+        (holding, waiting): (usize, usize),
+        trouble: Option<&Error>,
+        now: Time,
+    ) -> ResourceHealth {
+        let part = self.parts.get(&key);
+        let oldest = self.clients.waiting(key).map(|(_, entry)| entry.asked).min();
+        ResourceHealth {
+            name: name.clone(),
+            slots: self.slots_of(key),
+            holding,
+            waiting,
+            oldest_wait: oldest.map(|asked| now.since(asked).into()),
+            generation: part.map_or(0, |part| part.custody.generation()),
+            recoveries: part.map_or(0, |part| part.recoveries),
+            stall: self.stall(name, key, trouble, now),
+        }
+    }
+
+    /// Why nothing moves: we have no session and somebody waits; we count; or the one who counts, or should answer, says
+    /// so or nothing.
+    fn stall(&self, name: &Name, key: Key, trouble: Option<&Error>, now: Time) -> Option<Stall> {
+        let why = match trouble {
+            Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,
+            None => {
+                let counts = self.parts.get(&key).and_then(|part| Some((part.opened, part.custody.missing()?)));
+                let ours = counts.map(|(since, asked)| (since, asked.iter().map(|session| session.peer).collect()));
+                let told = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
+                let (since, who) = ours.or_else(told)?;
+                self.recovering(name.clone(), since, &who)
+            }
+        };
+        let text = why.to_string();
+        match why {
+            Error::NoMajority { missing, since } | Error::Recovering { missing, since, .. } => {
+                Some(Stall { since, missing, why: text })
+            }
+            // Somebody of another cluster was met, and nobody of ours.
+            _ => Some(Stall { since: now.since(self.standing.since()).into(), missing: Vec::new(), why: text }),
+        }
+    }
+}
