@@ -33,8 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
-    let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
-    let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
         return Ok(agent);
@@ -59,6 +58,19 @@ pub async fn agent() -> Result<Endpoint> {
         Some(agent) => Ok(agent),
         None => start(&data_dir, &socket, running).await,
     }
+}
+
+/// The same if it is there.
+pub fn present() -> Result<Option<Endpoint>> {
+    let (data_dir, socket) = usual()?;
+    running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
+}
+
+/// The data folder and the socket of this user's agent.
+fn usual() -> Result<(PathBuf, PathBuf)> {
+    let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
+    let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    Ok((data_dir, socket))
 }
 
 /// Whoever answers at the usual place, or wherever the agent says that it is.

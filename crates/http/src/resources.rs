@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use crate::body::{Line, Released, Renewed, Which};
 use crate::hold::Hold;
-use crate::input::{Input, Named};
+use crate::input::{Caller, Input, Named};
 use crate::{App, Failure};
 
 /// The routes of resources, their slots, and the peers.
@@ -37,13 +37,14 @@ pub fn routes() -> OpenApiRouter<App> {
 )]
 async fn acquire(
     State(app): State<App>,
+    caller: Caller,
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
     let asked = app.service().now();
     let grant = tokio::select! {
         biased;
-        grant = app.service().acquire_detached(named(name, "acquire", request)) => grant?,
+        grant = app.service().acquire_detached(named(name, "acquire", caller, request)) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
     let granted = granted(&app, &grant, asked);
@@ -63,8 +64,13 @@ async fn acquire(
         (status = "default", body = Failure)
     )
 )]
-async fn hold(State(app): State<App>, Named(name): Named, Input(request): Input<Request>) -> Result<Response, Failure> {
-    let acquire = app.service().hold(named(name, "hold", request));
+async fn hold(
+    State(app): State<App>,
+    caller: Caller,
+    Named(name): Named,
+    Input(request): Input<Request>,
+) -> Result<Response, Failure> {
+    let acquire = app.service().hold(named(name, "hold", caller, request));
     let lines = Hold::new(app, acquire).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -129,8 +135,8 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
 
 /// A client's request for the resource in the path. Its id is one among those that ask in the same way: an `acquire`
 /// must not keep what a `hold` has for its connection.
-fn named(name: Name, how: &str, mut request: Request) -> Request {
-    request.name = name.into();
+fn named(name: Name, how: &str, Caller(pid): Caller, mut request: Request) -> Request {
+    (request.name, request.pid) = (name.into(), pid);
     request.request_id = request.request_id.map(|id| format!("{how}\n{id}"));
     request
 }

@@ -42,7 +42,7 @@ pub enum Error {
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
-    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {name} {asked}`", if *.has == 1 { "" } else { "s" })]
+    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {} {asked}`", if *.has == 1 { "" } else { "s" }, quoted(name))]
     SlotsMismatch {
         /// The resource that was asked for.
         name: Name,
@@ -99,11 +99,15 @@ pub enum Error {
         /// What has become of the session, in words.
         why: String,
     },
-    /// The grant was taken away by force: others may be inside already.
-    #[error("the slot of {name} was taken away by force: others may hold it already")]
+    /// The grant was taken away: its holder was asked to stop, and has the rest of its lease for that; or by force, and
+    /// others may be inside already.
+    #[error("the slot of {name} was {}", if *.forced { "taken away by force: others may hold it already" } else { "revoked: somebody has asked for it" })]
     Revoked {
         /// The resource that was held.
         name: Name,
+        /// Without waiting for its holder.
+        #[serde(default)]
+        forced: bool,
     },
     /// The peer there belongs to another cluster. Nothing has changed here.
     #[error(
@@ -187,6 +191,15 @@ pub struct Missing {
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
+}
+
+/// A name as a shell takes it for one word.
+fn quoted(name: &Name) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    match name.as_str() {
+        plain if plain.chars().all(is_plain) && !plain.starts_with('-') => plain.to_owned(),
+        name => format!("'{}'", name.replace('\'', r"'\''")),
+    }
 }
 
 /// Who is missing, in words.
