@@ -166,6 +166,8 @@ class Hold:
             while True:
                 line = self._line(answer)
                 if line is None or "lost" in line:
+                    said = line["lost"].get("why") if line and isinstance(line["lost"], dict) else None
+                    why = from_body(said) if said else None
                     break
         except Error as error:
             why = error

@@ -39,5 +39,5 @@ def from_body(body: Any) -> Failed:
     body = body if isinstance(body, dict) else {}
     kind = str(body.get("error", "unknown"))
     message = str(body.get("message", "the agent refused without a reason"))
-    kinds = {"not_acquired": NotAcquired, "lost": Lost}
+    kinds = {"not_acquired": NotAcquired, "lost": Lost, "revoked": Lost, "session_lost": Lost}
     return kinds.get(kind, Failed)(kind, message, {key: body[key] for key in body.keys() - {"error", "message"}})

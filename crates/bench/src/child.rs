@@ -9,24 +9,29 @@
 //! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
+//! | `take NAME LEASE` | when it got in, as the holder of a lease of so many milliseconds, which it keeps |
+//! | `give` | |
 //! | `delay NANOS`, `to ADDRESS` | what the relay is told; see `relay.rs` |
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
-use peerlock::{Endpoint, Peer, Secret};
+use peerlock::store::Store;
+use peerlock::{Endpoint, Peer, PeerBuilder, Secret};
 use peerlock_http::{App, Listener, serve};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::door::{Door, Failure, Pass, Place};
+use crate::kept::{Kept, take};
 use crate::{clock, relay};
 
 /// Where a child finds the secret of the bench's cluster. Not among its arguments, which everybody can see.
@@ -59,6 +64,15 @@ pub fn main(arguments: &[String]) -> Result<(), Failure> {
         ["relay"] => relay::main(),
         ["peer", listen, advertise, ref join @ ..] => {
             in_tasks(async || Ok(Place::Peer(peer(listen.parse()?, advertise.parse()?, join).await?)))
+        }
+        ["stayer", folder, ref join @ ..] => {
+            let (store, known) = Store::folder(Path::new(folder))?;
+            let builder = local(join)?.folder(store, known);
+            in_tasks(async || Ok(Place::Peer(started(builder).await?)))
+        }
+        ["mortal", session, ref join @ ..] => {
+            let builder = local(join)?.session(Duration::from_millis(session.parse()?));
+            in_tasks(async || Ok(Place::Peer(started(builder).await?)))
         }
         ["agent", socket, ref join @ ..] => in_tasks(async || Ok(Place::Peer(agent(socket, join).await?))),
         ["client", socket] => in_tasks(async || Ok(Place::Agent(Endpoint::Unix(socket.into())))),
@@ -120,9 +134,18 @@ pub fn say(text: &str) -> std::io::Result<()> {
 
 /// A peer of its own, which tells the others to find it where it advertises.
 async fn peer(listen: SocketAddr, advertise: SocketAddr, join: &[&str]) -> Result<Peer, Failure> {
+    started(local(join)?.listen(listen).advertise(advertise)).await
+}
+
+/// How a peer of the bench's cluster begins, on any port.
+fn local(join: &[&str]) -> Result<PeerBuilder, Failure> {
     let secret = Secret::new(std::env::var(SECRET)?.as_bytes())?;
-    let builder = Peer::builder().listen(listen).advertise(advertise).secret(secret);
-    let builder = join.iter().fold(builder, |builder, address| builder.join(*address));
+    let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret);
+    Ok(join.iter().fold(builder, |builder, address| builder.join(*address)))
+}
+
+/// Starts it, and says where others find it.
+async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
     let peer = builder.start().await?;
     say(&peer.advertised().to_string())?;
     Ok(peer)
@@ -146,10 +169,10 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
         std::thread::spawn(move || {
             std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
         });
-        let mut kept = Kept::default();
+        let mut state = State::default();
         say("end")?;
         while let Some(line) = told.recv().await {
-            let answer = match on_told(&place, &line, &mut kept).await {
+            let answer = match on_told(&place, &line, &mut state).await {
                 Ok(answer) => answer + "end",
                 Err(why) => format!("failed {}", why.to_string().replace('\n', " ")),
             };
@@ -162,12 +185,13 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
 
 /// What stays until the child ends.
 #[derive(Default)]
-struct Kept {
+struct State {
     inside: Vec<Door>,
     waiting: JoinSet<Result<Pass, Failure>>,
+    held: Vec<Kept>,
 }
 
-async fn on_told(place: &Place, line: &str, kept: &mut Kept) -> Result<String, Failure> {
+async fn on_told(place: &Place, line: &str, state: &mut State) -> Result<String, Failure> {
     let words: Vec<&str> = line.split(' ').collect();
     match words[..] {
         ["found", name, slots] => found(place, name, slots.parse()?).await,
@@ -182,12 +206,20 @@ async fn on_told(place: &Place, line: &str, kept: &mut Kept) -> Result<String, F
             for number in 0..resources.parse::<usize>()? {
                 let mut door = place.door(&format!("{name}-{number}"), 1).await?;
                 door.enter().await?;
-                kept.inside.push(door);
+                state.inside.push(door);
             }
             Ok(String::new())
         }
         ["wait", name, resources, clients] => {
-            wait(place, name, resources.parse()?, clients.parse()?, &mut kept.waiting).await
+            wait(place, name, resources.parse()?, clients.parse()?, &mut state.waiting).await
+        }
+        ["take", name, lease] => {
+            state.held.push(take(place, name, Duration::from_millis(lease.parse()?)).await?);
+            Ok(format!("{}\n", clock::now()))
+        }
+        ["give"] => {
+            state.held.clear();
+            Ok(String::new())
         }
         _ => Err(unknown(line)),
     }

@@ -51,6 +51,11 @@ impl Worker {
         self.child.id()
     }
 
+    /// Kills it, and returns when it is gone.
+    pub async fn kill(mut self) -> Result<(), Error> {
+        Ok(self.child.kill().await?)
+    }
+
     /// Tells it something, and waits for the answer.
     pub async fn ask(&mut self, what: &str) -> Result<Vec<String>, Error> {
         self.tell(what).await?;

@@ -44,7 +44,7 @@ impl Place {
                 let request = Request::new(name).slots(slots).ttl(LEASE);
                 Door::Ours { client: self.client()?, request, granted: None }
             }
-            Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name).await?),
+            Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name, LEASE).await?),
             Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
             Self::ZooKeeper(address) => Door::ZooKeeper(zookeeper::Client::connect(*address, name).await?),
         })

@@ -5,6 +5,7 @@
 //! bare gRPC; the rest is what a decision of the cluster costs, with its writes to disk.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -14,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
-use crate::door::{Failure, LEASE};
+use crate::door::Failure;
 
 /// One client's connection and lease.
 pub struct Client {
@@ -26,15 +27,31 @@ pub struct Client {
 }
 
 impl Client {
-    pub async fn connect(address: SocketAddr, name: &str) -> Result<Self, Failure> {
+    pub async fn connect(address: SocketAddr, name: &str, lease: Duration) -> Result<Self, Failure> {
+        let mut client = Self { name: base64(name.as_bytes()), ..Self::of_lease(address, "").await? };
+        let granted = client.post("/v3/lease/grant", &json!({ "TTL": lease.as_secs() })).await?;
+        client.lease = text(&granted["ID"])?;
+        Ok(client)
+    }
+
+    /// For a lease that there is.
+    pub async fn of_lease(address: SocketAddr, lease: &str) -> Result<Self, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (connection, driver) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(driver);
-        let mut client = Self { connection, name: base64(name.as_bytes()), lease: String::new(), key: String::new() };
-        let granted = client.post("/v3/lease/grant", &json!({ "TTL": LEASE.as_secs() })).await?;
-        client.lease = text(&granted["ID"])?;
-        Ok(client)
+        Ok(Self { connection, name: String::new(), lease: lease.to_owned(), key: String::new() })
+    }
+
+    /// What its lease is called.
+    pub fn lease(&self) -> &str {
+        &self.lease
+    }
+
+    /// Renews its lease.
+    pub async fn keep_alive(&mut self) -> Result<(), Failure> {
+        let body = json!({ "ID": self.lease });
+        self.post("/v3/lease/keepalive", &body).await.map(drop)
     }
 
     /// Waits for the lock; its fencing number is the revision of the store.

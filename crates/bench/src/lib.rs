@@ -25,7 +25,9 @@ mod door;
 mod error;
 mod etcd;
 mod floor;
+mod kept;
 mod plan;
+mod recovery;
 mod redis;
 mod relay;
 mod report;
@@ -37,6 +39,7 @@ mod zookeeper;
 
 pub use error::Error;
 pub use plan::{Against, Options, Progress, run};
+pub use recovery::{Recovery, RecoveryOptions, RecoveryRow, recovery};
 pub use report::{Case, Memory, Message, Report, Uncontended};
 pub use statistics::Times;
 pub use targets::Target;

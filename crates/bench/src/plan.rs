@@ -111,11 +111,16 @@ impl Pace {
 /// # Errors
 /// See [`Error`]. Whatever it is, nothing that was started is left.
 pub fn run(options: &Options, progress: &mut dyn FnMut(Progress)) -> Result<Report, Error> {
+    interruptible(measure(options, progress))
+}
+
+/// Measures until somebody wants us to stop.
+pub(crate) fn interruptible<T>(measure: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         tokio::select! {
-            report = measure(options, progress) => report,
+            measured = measure => measured,
             _ = interrupt.recv() => Err(Error::Interrupted),
             _ = terminate.recv() => Err(Error::Interrupted),
         }
@@ -208,7 +213,7 @@ fn their_settings(crew: usize, who: &'static str, what: &'static str) -> [Settin
     [lock(COMPARED), lock(COMPARED).crowded(), lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)]
 }
 
-fn secret() -> Result<String, Error> {
+pub(crate) fn secret() -> Result<String, Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

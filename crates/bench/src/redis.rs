@@ -4,6 +4,7 @@
 //! dies with the token takes it along, there is no lease and no fencing number, and nothing is on disk.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -39,6 +40,18 @@ impl Client {
     /// Gives it back.
     pub async fn give(&mut self) -> Result<(), Failure> {
         self.command(&format!("RPUSH {} token\r\n", self.name), 1).await
+    }
+
+    /// Takes the lock of this name if it is free, for as long as the lease: another way than the token, and one that a
+    /// client's death ends.
+    pub async fn lock(&mut self, lease: Duration) -> Result<bool, Failure> {
+        self.command(&format!("SET {} held NX PX {}\r\n", self.name, lease.as_millis()), 1).await?;
+        Ok(self.line.starts_with("+OK"))
+    }
+
+    /// Renews that.
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), Failure> {
+        self.command(&format!("PEXPIRE {} {}\r\n", self.name, lease.as_millis()), 1).await
     }
 
     /// Says something, and reads as many lines as the answer has.

@@ -2,6 +2,7 @@
 
 mod page;
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Write, stdout};
 use std::ops::RangeInclusive;
@@ -10,8 +11,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use nix::unistd::{AccessFlags, access};
-use peerlock_bench::{Progress, Report};
+use peerlock_bench::Progress;
 use peerlock_figures::Error::Output;
+use serde::Serialize;
 
 use crate::progress::progress_bar;
 use crate::{Error, Result};
@@ -29,6 +31,16 @@ pub struct Options {
     /// alike; several with commas, such as 5ms,20ms
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = delay)]
     delay: Vec<Duration>,
+    /// Measure something else instead: how long it takes until the next one is in when a holder is killed, beside etcd
+    /// and Redis where they are installed
+    #[arg(long, conflicts_with_all = ["against", "delay"])]
+    recovery: bool,
+    /// How long the session or lease of a holder that is killed stands; several with commas
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = lease, default_values = ["2s", "15s"], requires = "recovery")]
+    lease: Vec<Duration>,
+    /// How often a holder is killed, for each lease [default: 20, or once with --quick]
+    #[arg(long, value_name = "N", requires = "recovery")]
+    times: Option<u16>,
     /// Write a page with plots into this folder, bench.html, and the numbers beside it, bench.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -36,6 +48,9 @@ pub struct Options {
     #[arg(long)]
     json: bool,
 }
+
+/// etcd has none below, and nobody waits longer for a number.
+const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(120);
 
 /// Below, the relay's own time would be measured; above, some servers take each other for dead.
 const DELAYS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(200);
@@ -71,6 +86,24 @@ pub struct Child {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
+    // Before anything is measured: that takes minutes.
+    options.out.as_deref().map(prepare).transpose()?;
+    if options.recovery { recover(options) } else { hand_over(options) }
+}
+
+/// How long a death costs.
+fn recover(options: &Options) -> Result<()> {
+    let wanted = peerlock_bench::RecoveryOptions {
+        program: "/proc/self/exe".into(),
+        leases: options.lease.clone(),
+        times: options.times.map_or(if options.quick { 1 } else { 20 }, |times| usize::from(times.max(1))),
+    };
+    let report = with_bar(|progress| peerlock_bench::recovery(&wanted, progress))?;
+    show(options, &report, page::recovery)
+}
+
+/// How fast peers hand over.
+fn hand_over(options: &Options) -> Result<()> {
     let (mut against, mut delays) = (options.against.clone(), options.delay.clone());
     against.sort_unstable();
     against.dedup();
@@ -83,10 +116,16 @@ pub fn run(options: &Options) -> Result<()> {
         against: against.into_iter().map(Into::into).collect(),
         delays,
     };
-    // Before anything is measured: that takes minutes.
-    options.out.as_deref().map(prepare).transpose()?;
+    let report = with_bar(|progress| peerlock_bench::run(&wanted, progress))?;
+    show(options, &report, page::html)
+}
+
+/// Measures, and shows how far that is.
+fn with_bar<T>(
+    measure: impl FnOnce(&mut dyn FnMut(Progress)) -> std::result::Result<T, peerlock_bench::Error>,
+) -> Result<T> {
     let bar = progress_bar();
-    let report = peerlock_bench::run(&wanted, &mut |progress| match progress {
+    let measured = measure(&mut |progress| match progress {
         Progress::ToDo(steps) => bar.set_length(steps),
         Progress::Step(name) => {
             bar.set_message(name);
@@ -94,11 +133,15 @@ pub fn run(options: &Options) -> Result<()> {
         }
     });
     bar.finish_and_clear();
-    let report = report?;
-    let page = options.out.as_deref().map(|folder| write_page(folder, &report)).transpose()?;
+    Ok(measured?)
+}
+
+/// Tells what was measured: as text or JSON, and as a page in a folder.
+fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
+    let page = options.out.as_deref().map(|folder| write_page(folder, report, page)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
-        serde_json::to_writer_pretty(&mut out, &report).map_err(std::io::Error::from)?;
+        serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
@@ -116,6 +159,14 @@ fn delay(text: &str) -> std::result::Result<Duration, String> {
     is_sound.then_some(delay).ok_or_else(|| format!("a delay is from {:?} to {:?}", DELAYS.start(), DELAYS.end()))
 }
 
+/// A lease as people write it.
+fn lease(text: &str) -> std::result::Result<Duration, String> {
+    let lease = crate::duration(text).map_err(|error| error.to_string())?;
+    let is_sound = LEASES.contains(&lease) && lease.subsec_nanos() == 0;
+    let bad = || format!("a lease is whole seconds, from {:?} to {:?}", LEASES.start(), LEASES.end());
+    is_sound.then_some(lease).ok_or_else(bad)
+}
+
 /// Makes sure that the page can be written.
 fn prepare(folder: &Path) -> Result<()> {
     let output = |source| Output { path: folder.into(), source };
@@ -125,11 +176,12 @@ fn prepare(folder: &Path) -> Result<()> {
 }
 
 /// Writes the page and the numbers. Returns where the page is.
-fn write_page(folder: &Path, report: &Report) -> Result<PathBuf> {
+fn write_page<R: Serialize>(folder: &Path, report: &R, page: impl Fn(&R, &str) -> String) -> Result<PathBuf> {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
+    let html = page(report, &command);
     let (page, numbers) = (folder.join("bench.html"), folder.join("bench.json"));
     let json = serde_json::to_string_pretty(report).map_err(std::io::Error::from)? + "\n";
-    for (path, text) in [(&page, page::html(report, &command)), (&numbers, json)] {
+    for (path, text) in [(&page, html), (&numbers, json)] {
         fs::write(path, text).map_err(|source| Output { path: path.clone(), source })?;
     }
     Ok(page)

@@ -1,4 +1,4 @@
-//! `peerlock voters`, `resize` and `recover`: what an operator decides.
+//! `peerlock voters`, `resize`, `recover`, and `release` of what others hold: what an operator decides.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::path::PathBuf;
@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use peerlock::{PeerId, PeerView, StartError, Voter, places, store};
+use peerlock::{Class, Client, PeerId, PeerView, SlotView, StartError, Voter, places, store};
 use peerlock_http::Done;
 use peerlock_register::{Versions, recover as recovered};
 use serde_json::json;
 
 use crate::client::{AgentArgs, print};
 use crate::folder::{DataFolder, Occupant};
-use crate::look::table;
+use crate::look::{holders, host_name, table};
+use crate::say::say;
 use crate::{Error, Result};
 
 /// See which hosts vote on the cluster's register, or say which
@@ -116,6 +117,62 @@ fn find(known: &[PeerView], host: &str) -> Result<PeerId> {
 pub async fn resize(options: &Resize) -> Result<ExitCode> {
     options.agent.agent().await?.resize(&options.name, options.slots).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gets a slot back from whoever holds it: asks it to stop and waits for that, or takes it away by force.
+pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bool) -> Result<()> {
+    let details = client.show(name).await?;
+    let held = || details.holders.iter().filter(|holder| !holder.free);
+    let mut meant = held().filter(|holder| slot.is_none_or(|slot| holder.slot == slot));
+    let holder = match (meant.next(), meant.next(), slot) {
+        (Some(holder), None, _) => holder,
+        (None, _, Some(slot)) if slot >= details.slots => {
+            let slots = details.slots;
+            return Err(Error::Usage(format!("{name} has no slot {slot}: they are numbered from 0 to {}", slots - 1)));
+        }
+        (None, _, slot) => {
+            let which = slot.map_or_else(|| "every slot".to_owned(), |slot| format!("slot {slot}"));
+            say(format_args!("{which} of {name} is free"));
+            return Ok(());
+        }
+        (Some(_), Some(_), _) => {
+            let held = holders(&details);
+            let message = format!("several slots of {name} are held: say which with --slot\n{}", held.trim_end());
+            return Err(Error::Usage(message));
+        }
+    };
+    if force {
+        client.expel(name, holder.peer).await?;
+        for taken in held().filter(|taken| taken.peer == holder.peer) {
+            say(format_args!(
+                "{} was taken away by force, and may go on beside others until it hears of it",
+                in_words(taken, name)
+            ));
+        }
+        return Ok(());
+    }
+    let Some(fencing) = holder.client.as_ref().and_then(|client| client.fencing) else {
+        let message = format!(
+            "{}: that host has not told who it is, so nobody can be asked to stop. The slot is free when the session of \
+             that host has ended; only --force does not wait for that",
+            in_words(holder, name)
+        );
+        return Err(peerlock::Error::Refused { class: Class::Unavailable, message }.into());
+    };
+    say(format_args!("{} {}", in_words(holder, name), if holder.detached { "is freed" } else { "is asked to stop" }));
+    match client.revoke(name, fencing).await {
+        // It has left by itself meanwhile.
+        Ok(()) | Err(peerlock::Error::Lost) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Which slot, and who holds it.
+fn in_words(holder: &SlotView, name: &str) -> String {
+    let client = holder.client.as_ref();
+    let label = client.map(|client| client.label.as_str()).filter(|label| !label.is_empty()).unwrap_or("somebody");
+    let pid = client.and_then(|client| client.pid).map(|pid| format!(", process {pid}")).unwrap_or_default();
+    format!("slot {} of {name}, held by {label} on {}{pid},", holder.slot, host_name(&holder.host, holder.peer))
 }
 
 pub async fn recover(options: &Recover) -> Result<ExitCode> {

@@ -13,8 +13,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::error::exit;
+use crate::look::holders;
 use crate::say::say;
-use crate::{Error, Result, duration, start};
+use crate::{Error, Result, by_hand, duration, start};
+
+/// What is missing if nobody says which grant is meant.
+const WHICH: &str = "which grant? Give --grant, or set PEERLOCK_GRANT as `acquire` prints it";
 
 /// What is asked for, by whoever asks.
 #[derive(Args)]
@@ -75,6 +79,12 @@ impl AgentArgs {
             Some(endpoint) => self.at(endpoint),
             None => self.at(start::agent().await?),
         }
+    }
+
+    /// The same, if there is one.
+    pub fn present(&self) -> Result<Option<Client>> {
+        let endpoint = self.named()?.map_or_else(start::present, |endpoint| Ok(Some(endpoint)))?;
+        endpoint.map(|endpoint| self.at(endpoint)).transpose()
     }
 
     fn at(&self, endpoint: Endpoint) -> Result<Client> {
@@ -145,17 +155,30 @@ pub struct Renew {
     held: Held,
 }
 
-/// Give a slot back that was acquired, or take one away by force
+/// Give a slot back that was acquired, or get back one that somebody else holds
+///
+/// Of one's own the grant has to be at hand: --grant, or $PEERLOCK_GRANT as `acquire` prints it. Without it and without
+/// --slot nothing is taken from anybody: the command says who holds what, and ends with 64.
 #[derive(Args)]
 #[command(after_help = "\
+With --slot the holder is asked to stop, on whatever machine it is: `run` ends its command as for any lost slot, and
+applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A slot
+of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
+
 With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever is
 inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
-protects what it does. `peerlock show NAME` has who holds what, and until when.")]
+protects what it does.
+
+Examples:
+  peerlock release backup                                what `acquire` has put into $PEERLOCK_GRANT
+  peerlock show backup                                   who holds what, where and until when
+  peerlock release --slot 0 backup                       ask whoever holds slot 0 to stop
+  peerlock release --slot 0 --force backup               do not ask and do not wait: its host is lost, or hangs")]
 pub struct Release {
     #[command(flatten)]
     held: Held,
-    /// Take away this slot, whoever holds it
-    #[arg(long, requires = "force", conflicts_with = "grant")]
+    /// Ask whoever holds this slot to stop, whatever $PEERLOCK_GRANT is
+    #[arg(long, conflicts_with = "grant")]
     slot: Option<u32>,
     /// Do not ask the holder, and do not wait for its end
     #[arg(long, conflicts_with = "grant")]
@@ -178,10 +201,22 @@ struct Held {
 }
 
 impl Held {
-    fn grant(&self) -> Result<String> {
+    fn grant(&self) -> Option<String> {
         let of_the_shell = || env::var("PEERLOCK_GRANT").ok().filter(|grant| !grant.is_empty());
-        let missing = || Error::Usage("which grant? Give --grant, or set PEERLOCK_GRANT as `acquire` prints it".into());
-        self.grant.clone().or_else(of_the_shell).ok_or_else(missing)
+        self.grant.clone().or_else(of_the_shell)
+    }
+
+    /// That nobody has said which slot is meant, and who holds one, if there is an agent that can tell.
+    async fn whose(&self) -> Error {
+        let asked = async { self.agent.present().ok()??.show(&self.name).await.ok() };
+        let held = asked.await.filter(|details| details.holders.iter().any(|slot| !slot.free));
+        Error::Usage(held.map_or_else(
+            || WHICH.to_owned(),
+            |details| {
+                let (name, held) = (&self.name, holders(&details));
+                format!("{WHICH}; or give --slot to ask whoever holds one of {name} to stop:\n{}", held.trim_end())
+            },
+        ))
     }
 
     fn done(&self, answer: &impl Serialize) -> Result<ExitCode> {
@@ -209,34 +244,20 @@ pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
 
 pub async fn renew(options: &Renew) -> Result<ExitCode> {
     let held = &options.held;
-    let stands = held.agent.agent().await?.renew(&held.name, &held.grant()?).await?;
+    let grant = held.grant().ok_or_else(|| Error::Usage(WHICH.into()))?;
+    let stands = held.agent.agent().await?.renew(&held.name, &grant).await?;
     held.done(&Renewed { ttl: stands })
 }
 
 pub async fn release(options: &Release) -> Result<ExitCode> {
     let held = &options.held;
-    if options.force {
-        return revoke(held, options.slot).await;
+    if options.force || options.slot.is_some() {
+        let client = held.agent.agent().await?;
+        by_hand::take_back(&client, &held.name, options.slot, options.force).await?;
+        return held.done(&Released {});
     }
-    let grant = held.grant()?;
+    let Some(grant) = held.grant() else { return Err(held.whose().await) };
     held.agent.agent().await?.release(&held.name, &grant).await?;
-    held.done(&Released {})
-}
-
-/// Takes a slot away from whoever holds it.
-async fn revoke(held: &Held, slot: Option<u32>) -> Result<ExitCode> {
-    let client = held.agent.agent().await?;
-    let details = client.show(&held.name).await?;
-    let mut holders =
-        details.holders.iter().filter(|holder| !holder.free && slot.is_none_or(|slot| holder.slot == slot));
-    let (holder, more) = (holders.next(), holders.next());
-    let Some(holder) = holder else {
-        return Err(Error::Usage(format!("nobody holds such a slot of {}: see `peerlock show`", held.name)));
-    };
-    if more.is_some() {
-        return Err(Error::Usage(format!("several slots of {} are held: say which with --slot", held.name)));
-    }
-    client.expel(&held.name, holder.peer).await?;
     held.done(&Released {})
 }
 

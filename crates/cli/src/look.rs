@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use peerlock::{ClientView, Event, Happening, PeerId, PeerView, ResourceDetails, ResourceView};
+use peerlock::{ClientView, Event, Happening, PeerId, PeerView, ResourceDetails, ResourceView, SlotView};
 use serde::Serialize;
 use serde_json::json;
 
@@ -107,32 +107,63 @@ fn resources(all: &[ResourceView]) -> String {
     table(["name", "slots", "held here", "waiting here"], all.iter().map(row).collect())
 }
 
+const PLACES: [&str; 7] = ["place", "token", "for", "ends in", "host", "pid", "who"];
+
 fn details(details: &ResourceDetails) -> String {
-    let who = |client: &Option<ClientView>| client.as_ref().map_or_else(|| "?".into(), |client| client.label.clone());
-    let age = |client: &Option<ClientView>| client.as_ref().map_or_else(String::new, |client| roughly(client.age));
-    let token = |client: &Option<ClientView>| client.as_ref().and_then(|client| client.fencing);
-    let host = |name: &str, peer: PeerId| if name.is_empty() { peer.to_string() } else { name.to_owned() };
-    let ends = |client: &Option<ClientView>| client.as_ref()?.ends.map(roughly);
-    let mut rows: Vec<[String; 6]> = Vec::new();
-    for slot in &details.holders {
-        let place = format!("slot {}", slot.slot);
-        let (who, age) =
-            if slot.free { ("free".into(), String::new()) } else { (who(&slot.client), age(&slot.client)) };
-        let token = token(&slot.client).map_or_else(String::new, |token| token.to_string());
-        let ends = ends(&slot.client).unwrap_or_default();
-        let ends = if slot.detached { format!("{ends}, detached") } else { ends };
-        rows.push([place, token, age, ends, host(&slot.host, slot.peer), who]);
-    }
-    for (place, waiter) in details.queue.iter().enumerate() {
-        let place = format!("wait {}", place + 1);
-        let (age, host) = (age(&waiter.client), host(&waiter.host, waiter.peer));
-        rows.push([place, String::new(), age, String::new(), host, who(&waiter.client)]);
-    }
-    let of = |count: usize, what: &str| format!("{count} {what}");
+    let ResourceDetails { name, slots, queue, generation, .. } = details;
+    let waiting = queue.iter().enumerate().map(|(place, waiter)| {
+        let client = Known::of(waiter.client.as_ref());
+        let [place, host] = [format!("wait {}", place + 1), host_name(&waiter.host, waiter.peer)];
+        [place, String::new(), client.age, String::new(), host, client.pid, client.label]
+    });
+    let rows: Vec<_> = details.holders.iter().map(holder).chain(waiting).collect();
     let held = details.holders.iter().filter(|slot| !slot.free).count();
     let head =
-        format!("{}: {} of {} slots held, {}\n", details.name, held, details.slots, of(details.queue.len(), "waiting"));
-    head + &table(["place", "token", "for", "ends in", "host", "who"], rows)
+        format!("{name}: {held} of {slots} slots held, {} waiting; generation {generation}\n", details.queue.len());
+    head + &table(PLACES, rows)
+}
+
+/// Those who are inside, for whoever has to say which.
+pub fn holders(details: &ResourceDetails) -> String {
+    table(PLACES, details.holders.iter().filter(|slot| !slot.free).map(holder).collect())
+}
+
+fn holder(slot: &SlotView) -> [String; PLACES.len()] {
+    let (place, host) = (format!("slot {}", slot.slot), host_name(&slot.host, slot.peer));
+    if slot.free {
+        return [place, String::new(), String::new(), String::new(), host, String::new(), "free".into()];
+    }
+    let client = Known::of(slot.client.as_ref());
+    let ends = [client.ends.as_str(), if slot.detached { "detached" } else { "" }];
+    let ends = ends.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
+    [place, client.token, client.age, ends, host, client.pid, client.label]
+}
+
+/// A client in words; `?` if its host has not told, and nothing where there is nothing to tell.
+struct Known {
+    label: String,
+    pid: String,
+    age: String,
+    token: String,
+    ends: String,
+}
+
+impl Known {
+    fn of(client: Option<&ClientView>) -> Self {
+        let told = |tell: &dyn Fn(&ClientView) -> Option<String>| client.and_then(tell).unwrap_or_default();
+        Self {
+            label: client.map_or_else(|| "?".to_owned(), |client| client.label.clone()),
+            pid: told(&|client| client.pid.map(|pid| pid.to_string())),
+            age: told(&|client| Some(roughly(client.age))),
+            token: told(&|client| client.fencing.map(|token| token.to_string())),
+            ends: told(&|client| client.ends.map(roughly)),
+        }
+    }
+}
+
+/// What people call a host, or its number if nobody has told.
+pub fn host_name(name: &str, peer: PeerId) -> String {
+    if name.is_empty() { peer.to_string() } else { name.to_owned() }
 }
 
 fn known(all: &[PeerView]) -> String {
@@ -170,7 +201,7 @@ fn line(happening: &Happening) -> String {
         }
         Event::Released { held, .. } => format!("released after {}", roughly(*held)),
         Event::Withdrawn { why, .. } => format!("waits no more: {why}"),
-        Event::Lost { .. } => "lost its slot".into(),
+        Event::Lost { why, .. } => format!("must stop: {why}"),
         Event::PeerUp { peer, address } => format!("peer {peer} is up at {address}"),
         Event::PeerDown { peer, why } => format!("peer {peer} is down: {why}"),
         Event::Unreached { address, why } => format!("nobody was reached at {address}: {why}"),

@@ -172,7 +172,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        never = keep(&mut hold, &lease, &renewed) => match never {},
+        never = keep(&mut hold, &lease, &renewed, show) => match never {},
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
@@ -181,8 +181,11 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
 
 /// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
 /// has less already.
-async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>) -> Infallible {
+async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>, show: &Show) -> Infallible {
     let stop = hold.keep(|asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
+    if let Some(why @ peerlock::Error::Revoked { .. }) = hold.why_lost() {
+        show.lost(why);
+    }
     let time_to_stop = match stop {
         Stop::InGrace => lease.time_to_stop(),
         Stop::AtOnce => Duration::ZERO,

@@ -33,8 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
-    let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
-    let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
         return Ok(agent);
@@ -62,13 +61,16 @@ pub async fn agent() -> Result<Endpoint> {
 }
 
 /// The agent that a command would ask, if it runs. Nothing is started.
-///
-/// # Errors
-/// If there is one that this user may not ask, or no place for one.
-pub fn find() -> Result<Option<Endpoint>> {
+pub fn present() -> Result<Option<Endpoint>> {
+    let (data_dir, socket) = usual()?;
+    running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
+}
+
+/// The data folder and the socket of this user's agent.
+fn usual() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
-    running(&socket, &data_dir).map(Ok).or_else(|| system_agent(&data_dir)).transpose()
+    Ok((data_dir, socket))
 }
 
 /// Whoever answers at the usual place, or wherever the agent says that it is.

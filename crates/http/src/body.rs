@@ -51,6 +51,15 @@ pub struct Whom {
     pub peer: String,
 }
 
+/// Which grant is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Its fencing number, as in `GET /v1/resources/{name}`: so that it is no other than the one that was seen there.
+    pub fencing: u64,
+}
+
 /// Which hosts are to vote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "server", derive(ToSchema))]
@@ -75,8 +84,12 @@ pub enum Line {
     Waiting(Progress),
     /// Inside, until the connection ends or the lease is not renewed.
     Granted(Granted),
-    /// The lease was not renewed in time: stop now. The last line.
-    Lost {},
+    /// It must stop now. The last line.
+    Lost {
+        /// Why: the lease was not renewed in time, somebody has asked for the slot, the agent stops.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Failure>,
+    },
     /// Not let in. The last line.
     Failed(Failure),
 }

@@ -6,13 +6,18 @@ use peerlock_service::{Class, ClusterView, PeerId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::body::{Done, Slots, Voters, Whom};
+use crate::body::{Done, Slots, Voters, Wanted, Whom};
 use crate::input::{Input, Named};
 use crate::{App, Failure};
 
 /// The routes of the cluster, and of what is done by hand.
 pub fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(cluster)).routes(routes!(voters)).routes(routes!(resize)).routes(routes!(expel))
+    OpenApiRouter::new()
+        .routes(routes!(cluster))
+        .routes(routes!(voters))
+        .routes(routes!(resize))
+        .routes(routes!(revoke))
+        .routes(routes!(expel))
 }
 
 /// The cluster as a voter knows it: its members, who votes and who has a session; as the agent does if none answers.
@@ -48,6 +53,24 @@ async fn resize(
     Input(Slots { slots }): Input<Slots>,
 ) -> Result<Json<Done>, Failure> {
     app.service().resize(name.as_str(), slots).await?;
+    Ok(Json(Done {}))
+}
+
+/// Asks a holder to stop, wherever in the cluster it is. The answer comes when it has, or when its lease has ended. A
+/// detached grant, whose holder nobody can ask, ends at once.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/revoke",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    request_body(content = Wanted),
+    responses((status = 200, body = Done), (status = "default", body = Failure))
+)]
+async fn revoke(
+    State(app): State<App>,
+    Named(name): Named,
+    Input(Wanted { fencing }): Input<Wanted>,
+) -> Result<Json<Done>, Failure> {
+    app.service().revoke(name.as_str(), fencing).await?;
     Ok(Json(Done {}))
 }
 

@@ -17,7 +17,7 @@ use peerlock_service::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
+use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Wanted, Which, Whom};
 use crate::{AgentView, Endpoint, Failure, Token};
 use connection::Connection;
 use lines::Lines;
@@ -142,6 +142,14 @@ impl Agent {
     /// [`Error::NoSuchResource`], and see [`Error`].
     pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
         self.call(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
+    }
+
+    /// Asks whoever is inside with this fencing number to stop, and returns when it has, or its lease has ended.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached; and see [`Error`].
+    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
+        self.call(Method::POST, &resource(name, "/revoke")?, Some(&Wanted { fencing })).await.map(|Done {}| ())
     }
 
     /// Takes away by force what a host has of a resource.

@@ -102,6 +102,8 @@ mod schema {
         has: Option<u32>,
         /// … and how many were asked for. Also for `bad_slots`.
         asked: Option<u32>,
+        /// `revoked`: whether without waiting for its holder.
+        forced: Option<bool>,
         /// `not_acquired`: how many are ahead, if that is known.
         place: Option<u32>,
         /// `no_majority`, `recovering`: whom is waited for.
@@ -155,7 +157,8 @@ mod tests {
             (Error::NotAcquired { name: name.clone(), place: Some(2) }, 423, 75),
             (Error::NotAcquired { name: name.clone(), place: None }, 423, 75),
             (Error::SessionLost { since, why: "it could not be renewed".into() }, 410, 76),
-            (Error::Revoked { name: name.clone() }, 410, 76),
+            (Error::Revoked { name: name.clone(), forced: false }, 410, 76),
+            (Error::Revoked { name: name.clone(), forced: true }, 410, 76),
             (Error::NoMajority { missing: vec![missing], since }, 503, 69),
             (Error::Recovering { name, missing: Vec::new(), since }, 503, 69),
             (Error::Busy { limit: 7 }, 503, 75),

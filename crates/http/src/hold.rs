@@ -67,10 +67,11 @@ impl Hold {
                     () = grant.lost() => {}
                     () = self.app.closed() => {}
                 }
+                let why = grant.why_lost().unwrap_or(service::Error::Stopped);
                 if let Stage::Held(grant) = std::mem::replace(&mut self.stage, Stage::Over) {
                     self.stage = Stage::Lost(grant);
                 }
-                Some(Line::Lost {})
+                Some(Line::Lost { why: Some(why.into()) })
             }
             Stage::Lost(grant) => {
                 tokio::select! {

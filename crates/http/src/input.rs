@@ -1,5 +1,6 @@
 //! What comes in, or why it cannot.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -47,6 +48,19 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
         parsed.map(Self).map_err(|error| {
             bad(format!("the body is not what this takes: {error}. GET /openapi.json tells what it takes"))
         })
+    }
+}
+
+/// The process that asks, as the kernel says: that which has opened the connection, if it came by a Unix socket from
+/// where its number means something here.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller(pub Option<u32>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().copied().unwrap_or(Self(None)))
     }
 }
 

@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 
 use crate::body::{Line, Released, Renewed, Which};
 use crate::hold::Hold;
-use crate::input::{Input, Named};
+use crate::input::{Caller, Input, Named};
 use crate::{App, Failure};
 
 /// As many bytes as a number has that nobody guesses.
@@ -40,10 +40,11 @@ pub fn routes() -> OpenApiRouter<App> {
 )]
 async fn acquire(
     State(app): State<App>,
+    caller: Caller,
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
-    let request = named(name, request);
+    let request = named(name, caller, request);
     if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
         return Err(Failure::new(
             Class::BadRequest,
@@ -73,14 +74,19 @@ async fn acquire(
         (status = "default", body = Failure)
     )
 )]
-async fn hold(State(app): State<App>, Named(name): Named, Input(request): Input<Request>) -> Result<Response, Failure> {
+async fn hold(
+    State(app): State<App>,
+    caller: Caller,
+    Named(name): Named,
+    Input(request): Input<Request>,
+) -> Result<Response, Failure> {
     if request.request_id.is_some() {
         return Err(Failure::new(
             Class::BadRequest,
             "a slot that belongs to a connection cannot be asked for again on another: leave request_id out",
         ));
     }
-    let acquire = app.service().hold(named(name, request));
+    let acquire = app.service().hold(named(name, caller, request));
     let lines = Hold::new(app, acquire).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -144,8 +150,8 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
 }
 
 /// A client's request for the resource in the path.
-fn named(name: Name, mut request: Request) -> Request {
-    request.name = name.into();
+fn named(name: Name, Caller(pid): Caller, mut request: Request) -> Request {
+    (request.name, request.pid) = (name.into(), pid);
     request
 }
 

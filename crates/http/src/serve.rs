@@ -8,7 +8,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use futures_util::future::join_all;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::App;
 use crate::guard::guard;
+use crate::input::Caller;
 use crate::listen::{Listener, Socket};
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
@@ -47,12 +51,15 @@ async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
     loop {
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
-                tokio::spawn(connection(stream, router.clone(), app.connected()));
+                // 0 is a process that has no number here, such as one of another container.
+                let pid = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
+                let caller = Caller(pid.filter(|pid| *pid > 0));
+                tokio::spawn(connection(stream, router.clone(), caller, app.connected()));
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
                 // Without it answers are slower, and as good.
                 _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, router.clone(), app.connected()));
+                tokio::spawn(connection(stream, router.clone(), Caller(None), app.connected()));
             }),
         };
         if let Err(error) = accepted {
@@ -66,9 +73,14 @@ async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
+    caller: Caller,
     mut closing: watch::Receiver<bool>,
 ) {
-    let service = TowerToHyperService::new(router);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(caller);
+        router.call(request)
+    });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));

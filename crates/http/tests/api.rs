@@ -143,7 +143,7 @@ async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
     let mut events = agent.events(Some("a")).await.unwrap();
     let mut idle = agent.hold(&Request::new("a").ttl(ms(1000)).grace(ms(400))).await.unwrap();
     assert!(matches!(line(&mut idle).await.unwrap(), Line::Granted(_)));
-    assert!(matches!(line(&mut idle).await.unwrap(), Line::Lost {}));
+    assert!(matches!(line(&mut idle).await.unwrap(), Line::Lost { .. }));
     assert!(matches!(line(&mut idle).await, Err(Error::Broken { .. })), "nothing comes after it");
     assert!(stand.show().await.holders[0].free, "its lease is over");
     loop {
@@ -158,5 +158,5 @@ async fn a_hold_that_is_not_renewed_is_lost_and_one_that_is_stands() {
     let stands = agent.renew("a", &granted.grant).await.unwrap();
     assert!(stands > ms(5_000) && stands <= ms(15_000), "as long as its agent's session: {stands:?}");
     agent.release("a", &granted.grant).await.unwrap();
-    assert!(matches!(line(&mut held).await.unwrap(), Line::Lost {}));
+    assert!(matches!(line(&mut held).await.unwrap(), Line::Lost { .. }));
 }

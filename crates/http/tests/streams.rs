@@ -174,7 +174,7 @@ async fn everything_ends_when_the_agent_stops() {
     let _deaf = raw_hold(&stand, "deaf").await;
 
     stand.stop().await;
-    assert!(matches!(inside.next().await.unwrap(), Line::Lost {}));
+    assert!(matches!(inside.next().await.unwrap(), Line::Lost { .. }));
     let stopped = loop {
         match waits.next().await {
             Ok(Line::Waiting(_)) => {}

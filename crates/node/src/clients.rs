@@ -54,6 +54,8 @@ pub struct Wanted {
     pub wait: Wait,
     /// What others see of the client.
     pub label: String,
+    /// The client's process on this host, as far as that is known; others see it.
+    pub pid: Option<u32>,
     /// Whose request it is.
     pub session: SessionId,
     /// The same request of the same session for the same resource is asked for once.
@@ -92,6 +94,8 @@ pub struct Entry {
     pub asked: Time,
     /// How far it has come.
     pub stage: Stage,
+    /// Somebody has asked for its slot, and it was told to stop for that.
+    pub revoked: bool,
 }
 
 /// How far a ticket has come.
@@ -137,6 +141,11 @@ impl Entry {
             Stage::Waiting { ahead, .. } => ahead,
             Stage::Entering { .. } | Stage::Held { .. } => None,
         }
+    }
+
+    /// Whether it is inside and was told to stop.
+    pub fn is_told(&self) -> bool {
+        matches!(self.stage, Stage::Held { lease: Lease { lost: Some(_), .. }, .. })
     }
 
     /// Whether it outlives sessions.
@@ -225,7 +234,7 @@ impl Clients {
         let first = crowd.waiting.is_empty();
         crowd.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, stage });
+        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, stage, revoked: false });
         (ticket, first)
     }
 
@@ -244,6 +253,28 @@ impl Clients {
             Stage::Waiting { .. } => false,
         };
         self.of(resource).any(is_it)
+    }
+
+    /// Who is inside with this number.
+    pub fn holder(&self, resource: Key, number: u64) -> Option<TicketId> {
+        let is_it = |ticket: &&TicketId| match self.tickets.get(ticket).map(|entry| &entry.stage) {
+            Some(Stage::Held { grant, .. }) => grant.fencing == number,
+            Some(Stage::Entering { .. } | Stage::Waiting { .. }) | None => false,
+        };
+        self.crowds.get(&resource)?.holding.iter().find(is_it).copied()
+    }
+
+    /// Somebody has asked for a ticket's slot: when its lease ends, whether it was told to stop before or not.
+    pub fn revoke(&mut self, ticket: TicketId) -> Option<Time> {
+        let entry = self.tickets.get_mut(&ticket)?;
+        entry.revoked = true;
+        match &mut entry.stage {
+            Stage::Held { lease, .. } => {
+                let end = lease.deadline();
+                Some(*lease.lost.get_or_insert(end))
+            }
+            Stage::Entering { .. } | Stage::Waiting { .. } => None,
+        }
     }
 
     /// A ticket is asked for: what the protocol shall know it by.
@@ -459,6 +490,7 @@ mod tests {
             kept: false,
             wait: Wait::Forever,
             label: String::new(),
+            pid: None,
             session: SessionId(1),
             request: Some("7".into()),
             detached: None,

@@ -93,6 +93,19 @@ pub enum Input {
         /// The host that loses it.
         peer: PeerId,
     },
+    /// Whoever is inside with this fencing number is to stop, as if its lease could not be renewed: its host tells it
+    /// so, and the slot goes on when it has stopped, or at the end of its lease. What is detached has nobody to tell,
+    /// and ends at once; also if its host is away.
+    Revoke {
+        /// Whom to answer with [`Answer::Revoked`].
+        call: u64,
+        /// The resource.
+        name: Name,
+        /// The host whose client it is.
+        peer: PeerId,
+        /// Which grant.
+        fencing: u64,
+    },
     /// These hosts are to vote from now on, and nobody else; or as many as fit, chosen by the register.
     Seats {
         /// Whom to answer with [`Answer::Seated`].
@@ -210,8 +223,8 @@ pub enum Effect {
         /// When its lease ends now.
         until: Time,
     },
-    /// It must stop: its end comes closer than its grace.
-    Lost(TicketId),
+    /// It must stop, and why: mostly since its end comes closer than its grace ([`Error::Lost`]).
+    Lost(TicketId, Error),
     /// Its place in line.
     Progress(TicketId, Progress),
     /// Nothing is left of a ticket, and why: [`Error::Lost`] if its client has given it back.
@@ -261,6 +274,8 @@ pub enum Answer {
     Resized,
     /// To [`Input::Expel`]: the host has no part in it any more.
     Expelled,
+    /// To [`Input::Revoke`]: nobody is inside with it any more.
+    Revoked,
     /// To [`Input::Seats`]: it is decided; the change itself takes a moment.
     Seated,
 }

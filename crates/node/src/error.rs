@@ -42,7 +42,7 @@ pub enum Error {
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
-    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {name} {asked}`", if *.has == 1 { "" } else { "s" })]
+    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {} {asked}`", if *.has == 1 { "" } else { "s" }, quoted(name))]
     SlotsMismatch {
         /// The resource that was asked for.
         name: Name,
@@ -100,11 +100,15 @@ pub enum Error {
         /// What has become of the session, in words.
         why: String,
     },
-    /// The grant was taken away by force: others may be inside already.
-    #[error("the slot of {name} was taken away by force: others may hold it already")]
+    /// The grant was taken away: its holder was asked to stop, and has the rest of its lease for that; or by force, and
+    /// others may be inside already.
+    #[error("the slot of {name} was {}", if *.forced { "taken away by force: others may hold it already" } else { "revoked: somebody has asked for it" })]
     Revoked {
         /// The resource that was held.
         name: Name,
+        /// Without waiting for its holder.
+        #[serde(default)]
+        forced: bool,
     },
     /// The peer there belongs to another cluster. Nothing has changed here.
     #[error(
@@ -194,6 +198,15 @@ pub struct Missing {
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
+}
+
+/// A name as a shell takes it for one word.
+fn quoted(name: &Name) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    match name.as_str() {
+        plain if plain.chars().all(is_plain) && !plain.starts_with('-') => plain.to_owned(),
+        name => format!("'{}'", name.replace('\'', r"'\''")),
+    }
 }
 
 impl Missing {

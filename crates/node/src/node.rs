@@ -6,6 +6,7 @@ mod health;
 mod inspect;
 mod look;
 mod part;
+mod revoke;
 mod serve;
 mod session;
 
@@ -19,6 +20,7 @@ use peerlock_register::leases::patience;
 use peerlock_register::{ClusterId, Refusal, View};
 
 use self::part::Part;
+use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
 use crate::contacts::News;
 use crate::link::Frame;
@@ -44,6 +46,8 @@ enum Alarm {
     Survey(Key),
     /// A question of `show` was not answered.
     Query(u64),
+    /// Time to ask again whether a holder has stopped.
+    Revoke(u64),
     /// Time to look who the members are.
     Look,
     /// Nobody has answered those who wait to see the cluster.
@@ -92,6 +96,8 @@ pub struct Node {
     addresses: Vec<String>,
     /// Who waits to see the cluster.
     lookers: Vec<u64>,
+    /// Grants that somebody here has asked for, by the call.
+    revocations: BTreeMap<u64, Revocation>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
     /// Whom we have named as the one to found a cluster.
@@ -160,6 +166,7 @@ impl Node {
             view: None,
             addresses: Vec::new(),
             lookers: Vec::new(),
+            revocations: BTreeMap::new(),
             orphans: Vec::new(),
             founder: None,
             foreign: BTreeSet::new(),
@@ -197,6 +204,7 @@ impl Node {
             Input::List { call, after } => self.list(call, after),
             Input::Resize { call, name, slots } => self.resize(call, name, slots),
             Input::Expel { call, name, peer } => self.expel(call, name, peer),
+            Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::Seats { call, hosts } => self.seat(call, hosts),
             Input::Drain => self.drain(),
             Input::Leave => self.leave(),
@@ -232,6 +240,7 @@ impl Node {
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
+                Alarm::Revoke(call) => self.on_revoke_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Trouble => self.on_trouble_alarm(),
@@ -281,6 +290,9 @@ impl Node {
         self.unchecked = 0;
         self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
         self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
+        for call in self.revocations.keys() {
+            assert!(self.timers.is_set(&Alarm::Revoke(*call)), "call {call} is never answered");
+        }
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),

@@ -50,6 +50,10 @@ pub enum Ask {
     ExpelWhom(u64, Name, PeerId),
     /// … and to do it.
     Expel(u64),
+    /// A person wants a grant back whose host does not answer: to look whether it is detached.
+    RevokeFrom(u64),
+    /// … and to take it out.
+    Revoke(u64),
     /// A person wants other hosts to vote.
     Seats(u64),
     /// Who there is.

@@ -224,6 +224,7 @@ impl Query {
             age: Duration::from_millis(client.millis),
             fencing: client.grant.map(|(_, fencing)| fencing),
             ends: client.ends.map(Duration::from_millis),
+            pid: client.pid,
         };
         let find = |peer: PeerId, is: &dyn Fn(&Client) -> bool| clients.get(&peer)?.iter().find(|it| is(it)).map(view);
         let mut holders: Vec<SlotView> = Vec::new();
@@ -242,6 +243,7 @@ impl Query {
                     age: Duration::ZERO,
                     fencing: Some(grant.fencing),
                     ends: None,
+                    pid: None,
                 });
                 let (peer, host) = (grant.host, host_of(grant.host));
                 let (slot, free, detached, client) = (grant.slot, false, true, Some(client));
@@ -316,7 +318,7 @@ mod tests {
 
     fn client(ticket: u64, grant: Option<(u32, u64)>) -> Client {
         let (label, ticket) = ("x".into(), Some(Ticket::new(ticket)));
-        Client { ticket, label, millis: 5, grant, ends: None, detached: false }
+        Client { ticket, label, pid: Some(7), millis: 5, grant, ends: None, detached: false }
     }
 
     #[test]
@@ -351,7 +353,8 @@ mod tests {
         assert_eq!((details.slots, details.coordinator, details.queue.len()), (2, Some(COORDINATOR), 1));
         let holders: Vec<_> = details.holders.iter().map(|it| (&it.host[..], it.detached)).collect();
         assert_eq!(holders, [("host2", false), ("host3", true)]);
-        assert_eq!(details.holders[0].client.as_ref().unwrap().fencing, Some(44));
+        let holder = details.holders[0].client.as_ref().unwrap();
+        assert_eq!((holder.fencing, holder.pid), (Some(44), Some(7)));
         assert_eq!(details.holders[1].client.as_ref().unwrap().label, "nightly");
         assert!(details.queue[0].client.is_some());
     }

@@ -107,6 +107,10 @@ pub struct ClientView {
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
+    /// Its process on its host, if it came through that host's Unix socket, as the kernel says; or that of a peer that
+    /// is a client itself. What is detached belongs to no process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
 }
 
 /// A peer that this one knows.
@@ -408,13 +412,16 @@ pub enum Event {
         /// Why, in words.
         why: String,
     },
-    /// A client of this peer has not renewed its lease and must stop.
+    /// A client of this peer must stop.
     Lost {
         /// The resource that it held.
         #[cfg_attr(feature = "schema", schema(value_type = String))]
         name: Name,
         /// Which of this peer's tickets.
         ticket: u64,
+        /// Why, in words.
+        #[serde(default)]
+        why: String,
     },
     /// Another peer is connected.
     PeerUp {
@@ -471,7 +478,7 @@ impl Event {
             | Self::Granted { name, ticket, .. }
             | Self::Released { name, ticket, .. }
             | Self::Withdrawn { name, ticket, .. }
-            | Self::Lost { name, ticket } => Some((name, *ticket)),
+            | Self::Lost { name, ticket, .. } => Some((name, *ticket)),
             Self::PeerUp { .. } | Self::PeerDown { .. } | Self::Unreached { .. } | Self::Missed { .. } => None,
         }
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::link::Frame;
 
 /// Goes up when old peers cannot understand what new ones say.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,13 @@ pub enum Question {
     Line(Key),
     /// Which clients of this resource are with you?
     Here(Key),
+    /// Tell whoever is inside this resource with this fencing number to stop, if that is a client of yours.
+    Revoke {
+        /// The key of its name.
+        resource: Key,
+        /// The grant that somebody has asked for.
+        fencing: u64,
+    },
 }
 
 /// What is answered.
@@ -75,6 +82,9 @@ pub enum Answer {
     },
     /// To `Question::Here`: the clients that wait or are inside here.
     Here(Vec<Client>),
+    /// To `Question::Revoke`: it was told, and has so many milliseconds at most; `None` if nobody here has that number,
+    /// or not any more.
+    Revoked(Option<u64>),
 }
 
 /// Who waits for a resource, and where its tokens are, as its coordinator knows it.
@@ -110,6 +120,8 @@ pub struct Client {
     pub ticket: Option<Ticket>,
     /// What the client says of itself.
     pub label: String,
+    /// Its process, if its peer knows it.
+    pub pid: Option<u32>,
     /// For how long it has been waiting, or inside.
     pub millis: u64,
     /// Slot and fencing number if it is inside.

@@ -72,7 +72,7 @@ impl Client {
         let request = request.into();
         match self {
             Self::Peer(peer) => {
-                let asked = peer.service.now();
+                let (request, asked) = (request.pid(std::process::id()), peer.service.now());
                 let grant = follow(peer.service.acquire(request), progress).await?;
                 Ok(Grant::of_peer(grant.granted(grant.id().to_string(), asked), grant))
             }
@@ -105,7 +105,7 @@ impl Client {
         let (ttl, _) = request.lease();
         match self {
             Self::Peer(peer) => {
-                let asked = peer.service.now();
+                let (request, asked) = (request.pid(std::process::id()), peer.service.now());
                 let grant = follow(peer.service.hold(request), progress).await?;
                 Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
             }
@@ -115,7 +115,7 @@ impl Client {
                     match lines.next().await? {
                         Line::Waiting(place) => progress(place),
                         Line::Granted(granted) => return Ok(Hold::of_agent(granted, ttl, agent.clone(), lines)),
-                        Line::Lost {} => return Err(Error::Lost),
+                        Line::Lost { why } => return Err(why.map_or(Error::Lost, |why| why.0)),
                         Line::Failed(failure) => return Err(failure.0),
                     }
                 }
@@ -218,6 +218,19 @@ impl Client {
         match self {
             Self::Peer(peer) => peer.service.resize(name, slots).await,
             Self::Agent(Agent(agent)) => agent.resize(name, slots).await,
+        }
+    }
+
+    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, wherever in the cluster
+    /// that is, and returns when it has, or its lease has ended. A [`Grant`] is [lost](Grant::lost) by that; what is
+    /// detached has no process that could be asked, and ends at once.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached; and see [`Error`].
+    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.revoke(name, fencing).await,
+            Self::Agent(Agent(agent)) => agent.revoke(name, fencing).await,
         }
     }
 

@@ -24,19 +24,20 @@ enum Keeper {
     Agent { lease: watch::Receiver<Lease>, release: oneshot::Sender<oneshot::Sender<Result<(), Error>>> },
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Lease {
     deadline: Moment,
     /// When the holder must stop: the grace before that, or a third of what the lease stood when it was renewed if that
     /// is less, so that there is time for the next renewal.
     stop: Moment,
-    lost: bool,
+    /// Why the holder must stop, if it must.
+    lost: Option<Error>,
 }
 
 impl Lease {
     fn new(asked: Moment, stands: Duration, grace: Duration) -> Self {
         let deadline = asked + stands;
-        Self { deadline, stop: deadline - grace.min(stands / 3), lost: false }
+        Self { deadline, stop: deadline - grace.min(stands / 3), lost: None }
     }
 }
 
@@ -89,7 +90,19 @@ impl Grant {
     pub fn is_lost(&self) -> bool {
         match &self.keeper {
             Keeper::Peer(grant) => grant.is_lost(),
-            Keeper::Agent { lease, .. } => lease.borrow().lost || lease.has_changed().is_err(),
+            Keeper::Agent { lease, .. } => lease.borrow().lost.is_some() || lease.has_changed().is_err(),
+        }
+    }
+
+    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`] if
+    /// somebody has asked for the slot, [`Error::Stopped`] if the peer or agent stops.
+    pub fn why_lost(&self) -> Option<Error> {
+        match &self.keeper {
+            Keeper::Peer(grant) => grant.why_lost(),
+            Keeper::Agent { lease, .. } => {
+                let told = lease.borrow().lost.clone();
+                told.or_else(|| lease.has_changed().is_err().then_some(Error::Stopped))
+            }
         }
     }
 
@@ -99,7 +112,7 @@ impl Grant {
             Keeper::Peer(grant) => grant.lost().await,
             Keeper::Agent { lease, .. } => {
                 // An error means that nobody keeps it any more.
-                _ = lease.clone().wait_for(|lease| lease.lost).await;
+                _ = lease.clone().wait_for(|lease| lease.lost.is_some()).await;
             }
         }
     }
@@ -136,7 +149,8 @@ async fn keep(
     let reply = match reply {
         Some(reply) => reply,
         None => {
-            lease.send_modify(|lease| lease.lost = true);
+            let why = hold.why_lost().cloned().unwrap_or(Error::Lost);
+            lease.send_modify(|lease| lease.lost = Some(why));
             released.await
         }
     };

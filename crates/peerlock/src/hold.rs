@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use peerlock_http::Line;
 use peerlock_http::client::{Agent, Hold as Lines};
-use peerlock_service::{Error, Grant as PeerGrant, Granted, Moment, Service};
+use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
@@ -20,6 +20,7 @@ pub struct Hold {
     granted: Granted,
     ttl: Duration,
     holder: Holder,
+    why_lost: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -40,18 +41,18 @@ pub enum Stop {
 
 /// What the other side says of a slot while it is held.
 enum Word {
-    Lost,
+    Lost(Error),
     /// The connection is gone. If the agent still runs, so is the slot.
     Broken,
 }
 
 impl Hold {
     pub(crate) fn of_peer(granted: Granted, ttl: Duration, service: Service, grant: PeerGrant) -> Self {
-        Self { granted, ttl, holder: Holder::Peer(service, grant) }
+        Self { granted, ttl, holder: Holder::Peer(service, grant), why_lost: None }
     }
 
     pub(crate) fn of_agent(granted: Granted, ttl: Duration, agent: Agent, lines: Lines) -> Self {
-        Self { granted, ttl, holder: Holder::Agent(agent, Some(lines)) }
+        Self { granted, ttl, holder: Holder::Agent(agent, Some(lines)), why_lost: None }
     }
 
     /// What is held.
@@ -102,19 +103,23 @@ impl Hold {
                 () = sleep(pause) => None,
             };
             match word {
-                Some(Word::Lost) => return Stop::InGrace,
+                Some(Word::Lost(why)) => return self.lose(why),
                 Some(Word::Broken) => broken = true,
                 None => {}
             }
             let asked = Moment::now();
             pause = match self.renew().await {
                 // The agent is there, and frees the slot with its connection, if it has not yet.
-                Ok(_) | Err(Error::Lost) if broken => return Stop::AtOnce,
+                Ok(_) if broken => return Stop::AtOnce,
+                Err(why) if why.class() == Class::Lost && broken => {
+                    self.why_lost = Some(why);
+                    return Stop::AtOnce;
+                }
                 Ok(stands) => {
                     renewed(asked, stands);
                     stands / 3
                 }
-                Err(Error::Lost) => return Stop::InGrace,
+                Err(why) if why.class() == Class::Lost => return self.lose(why),
                 // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the
                 // agent is there must be known soon, since it frees the slot.
                 Err(_) if broken => RETRY.min(self.ttl / 20),
@@ -123,11 +128,23 @@ impl Hold {
         }
     }
 
+    /// Why it was lost, once it is and the other side has told.
+    pub fn why_lost(&self) -> Option<&Error> {
+        self.why_lost.as_ref()
+    }
+
+    /// Whoever was forced out, or has lost the slot with the session, is not alone any more.
+    fn lose(&mut self, why: Error) -> Stop {
+        let is_over = matches!(why, Error::Revoked { forced: true, .. } | Error::SessionLost { .. });
+        self.why_lost = Some(why);
+        if is_over { Stop::AtOnce } else { Stop::InGrace }
+    }
+
     async fn word(&mut self) -> Word {
         let lines = match &mut self.holder {
             Holder::Peer(_, grant) => {
                 grant.lost().await;
-                return Word::Lost;
+                return Word::Lost(grant.why_lost().unwrap_or(Error::Lost));
             }
             Holder::Agent(_, lines) => lines,
         };
@@ -135,7 +152,8 @@ impl Hold {
         loop {
             match open.next().await {
                 Ok(Line::Waiting(_) | Line::Granted(_)) => {}
-                Ok(Line::Lost {} | Line::Failed(_)) => return Word::Lost,
+                Ok(Line::Lost { why }) => return Word::Lost(why.map_or(Error::Lost, |why| why.0)),
+                Ok(Line::Failed(why)) => return Word::Lost(why.0),
                 Err(_) => {
                     *lines = None;
                     return Word::Broken;

@@ -129,6 +129,44 @@ async fn a_grant_is_kept_beyond_its_lease_and_a_hold_is_not() {
 }
 
 #[tokio::test]
+async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let revoked = Error::Revoked { name: "a".parse().unwrap(), forced: false };
+        let grant = client.acquire("a").await.unwrap();
+        let seen = client.show("a").await.unwrap();
+        assert_eq!(seen.holders[0].client.as_ref().unwrap().pid, Some(std::process::id()));
+        assert_eq!(client.revoke("a", grant.fencing() + 1).await, Err(Error::Lost), "nobody has that number");
+        assert!(!grant.is_lost() && grant.why_lost().is_none());
+        let fencing = grant.fencing();
+        let stops = async {
+            grant.lost().await;
+            assert_eq!(grant.why_lost(), Some(revoked.clone()));
+            drop(grant);
+        };
+        let both = async { tokio::join!(client.revoke("a", fencing), stops) };
+        let (asked, ()) = timeout(LONG, both).await.unwrap();
+        asked.unwrap();
+
+        let mut hold = client.hold("a", |_| {}).await.unwrap();
+        let fencing = hold.granted().fencing;
+        let asked = tokio::spawn({
+            let client = client.clone();
+            async move { client.revoke("a", fencing).await }
+        });
+        assert_eq!(timeout(LONG, hold.keep(|_, _| {})).await.unwrap(), Stop::InGrace);
+        assert_eq!(hold.why_lost(), Some(&revoked));
+        drop(hold);
+        asked.await.unwrap().unwrap();
+
+        let granted = client.acquire_detached(Request::new("a").ttl(LONG)).await.unwrap();
+        client.revoke("a", granted.fencing).await.unwrap();
+        assert_eq!(client.renew("a", &granted.grant).await, Err(revoked.clone()));
+        assert!(client.try_acquire("a").await.unwrap().is_some(), "it is free");
+    }
+}
+
+#[tokio::test]
 async fn who_holds_is_told_when_the_agent_stops() {
     let stand = Stand::start().await;
     let client = stand.agent.client();

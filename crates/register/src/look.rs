@@ -27,6 +27,8 @@ pub enum Look {
         /// Only those with a detached grant of this host.
         granted_by: Option<PeerId>,
     },
+    /// The resource of this name. Answered by [`Seen::Resources`], which has nothing if there is none.
+    Resource(Label),
 }
 
 /// What was seen.
@@ -146,6 +148,12 @@ pub(crate) fn resources(
         page.resources.push(seen);
     }
     page
+}
+
+/// The resource of a name, if there is one.
+pub(crate) fn resource(state: &State, index: u64, name: &Label) -> Page {
+    let seen = state.resources().get(name).map(|resource| resource_view(state, name, resource));
+    Page { index, resources: seen.into_iter().collect(), more: false }
 }
 
 fn resource_view(state: &State, name: &Label, resource: &Resource) -> ResourceView {

@@ -319,6 +319,11 @@ fn what_is_there_is_seen_page_by_page() {
     assert_eq!((names(&second), second.more), (vec!["c".to_owned()], false));
     assert_eq!(names(&page(None, 9, Some(HOST))), ["b"]);
     assert_eq!(names(&page(None, 9, Some(PeerId::new(8)))), [""; 0]);
+    for (name, found) in [("b", vec!["b".to_owned()]), ("bb", vec![]), ("d", vec![])] {
+        voter.ask(Question::Look { look: Look::Resource(Label::new(name).unwrap()), since: 0 });
+        let Some(Answer::Seen(Seen::Resources(page))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
+        assert_eq!((names(&page), page.more), (found, false), "{name}");
+    }
     // Who does not know enough is no help.
     voter.answers.clear();
     voter.ask(Question::Look { look: Look::Cluster, since: 1 << 20 });

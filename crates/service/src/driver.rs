@@ -1,7 +1,7 @@
 //! The one task that owns a [`Node`]: a loop over what clients, transport and clock bring, and one match on what is to
 //! be done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +23,9 @@ use crate::{
 
 /// By this long after its first session stands a process has heard of the detached grants of those before it.
 const RETURNING: Duration = Duration::from_secs(3);
+
+/// Of so many detached grants that were taken away we still know why.
+const REVOKED: usize = 1000;
 
 /// What clients want.
 pub enum Command {
@@ -74,6 +77,12 @@ pub enum Command {
         peer: PeerId,
         reply: Reply<()>,
     },
+    Revoke {
+        name: Name,
+        peer: PeerId,
+        fencing: u64,
+        reply: Reply<()>,
+    },
     Seats {
         hosts: Option<Vec<PeerId>>,
         reply: Reply<()>,
@@ -109,9 +118,11 @@ pub enum Command {
 pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
 /// Where a detached grant is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Here(TicketId),
+    /// It was taken away from its client.
+    Revoked(Error),
     /// Those of earlier processes may not all be known yet.
     NotYet,
     Nowhere,
@@ -165,6 +176,8 @@ pub struct Driver<T> {
     seats: BTreeMap<TicketId, Seat>,
     /// The detached grants of this host, by what their clients call them.
     notes: BTreeMap<String, TicketId>,
+    /// What the last of them that were taken away were called, and why: for clients that renew them.
+    revoked: VecDeque<(String, Error)>,
     /// Which ticket somebody waits for.
     waiters: BTreeMap<u64, TicketId>,
     started: Option<Reply<()>>,
@@ -205,6 +218,7 @@ impl<T: Transport> Driver<T> {
             last_call: 0,
             seats: BTreeMap::new(),
             notes: BTreeMap::new(),
+            revoked: VecDeque::new(),
             waiters: BTreeMap::new(),
             started: Some(started),
             must_join,
@@ -328,7 +342,7 @@ impl<T: Transport> Driver<T> {
             Effect::Granted { ticket, until } => {
                 let deadline = self.moment(until);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
-                    seat.lease = Some(watch::Sender::new(Lease { deadline, lost: false }));
+                    seat.lease = Some(watch::Sender::new(Lease { deadline, lost: None }));
                 }
                 self.hand_out(ticket);
             }
@@ -336,7 +350,7 @@ impl<T: Transport> Driver<T> {
                 let deadline = self.moment(until);
                 self.on_lease(ticket, |lease| lease.deadline = deadline);
             }
-            Effect::Lost(ticket) => self.on_lease(ticket, |lease| lease.lost = true),
+            Effect::Lost(ticket, why) => self.on_lease(ticket, |lease| lease.lost = Some(why)),
             Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
             Effect::Returned { ticket, note, .. } => _ = self.notes.insert(note, ticket),
             Effect::Progress(ticket, progress) => {
@@ -407,6 +421,10 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::Expel { call, name, peer });
             }
+            Command::Revoke { name, peer, fencing, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Revoke { call, name, peer, fencing });
+            }
             Command::Seats { hosts, reply } => {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::Seats { call, hosts });
@@ -448,9 +466,10 @@ impl<T: Transport> Driver<T> {
             (Some(Call::Acquire(name, note, waiter)), Ok(Answer::Ticket(ticket))) => {
                 self.on_ticket(ticket, (name, note), waiter);
             }
-            (Some(Call::Done(reply)), Ok(Answer::Released | Answer::Resized | Answer::Expelled | Answer::Seated)) => {
-                _ = reply.send(Ok(()));
-            }
+            (
+                Some(Call::Done(reply)),
+                Ok(Answer::Released | Answer::Resized | Answer::Expelled | Answer::Revoked | Answer::Seated),
+            ) => _ = reply.send(Ok(())),
             (Some(Call::Cluster(reply)), Ok(Answer::Seen(cluster))) => _ = reply.send(Ok(cluster)),
             (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
             (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
@@ -466,6 +485,9 @@ impl<T: Transport> Driver<T> {
     }
 
     fn find(&self, note: &str) -> Found {
+        if let Some((_, why)) = self.revoked.iter().find(|(revoked, _)| revoked == note) {
+            return Found::Revoked(why.clone());
+        }
         match (self.notes.get(note), self.joined) {
             (Some(ticket), _) => Found::Here(*ticket),
             (None, Some(joined)) if self.clock.now() >= joined + RETURNING => Found::Nowhere,
@@ -529,8 +551,15 @@ impl<T: Transport> Driver<T> {
     }
 
     fn on_ended(&mut self, ticket: TicketId, error: &Error) {
-        self.on_lease(ticket, |lease| lease.lost = true);
-        self.notes.retain(|_, named| *named != ticket);
+        self.on_lease(ticket, |lease| _ = lease.lost.get_or_insert_with(|| error.clone()));
+        let note = self.notes.iter().find(|(_, named)| **named == ticket).map(|(note, _)| note.clone());
+        if let Some(note) = note {
+            self.notes.remove(&note);
+            if matches!(error, Error::Revoked { .. }) {
+                self.revoked.truncate(REVOKED - 1);
+                self.revoked.push_front((note, error.clone()));
+            }
+        }
         let Some(seat) = self.seats.remove(&ticket) else { return };
         for waiter in seat.waiters {
             self.waiters.remove(&waiter.number);

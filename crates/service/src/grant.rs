@@ -14,12 +14,12 @@ use crate::driver::{Command, random};
 use crate::{Error, Name};
 
 /// How a lease stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// When it ends unless it is renewed.
     pub deadline: Moment,
-    /// The client must stop.
-    pub lost: bool,
+    /// Why the client must stop, if it must.
+    pub lost: Option<Error>,
 }
 
 /// The right to be inside. Dropping it gives it back.
@@ -126,14 +126,21 @@ impl Grant {
 
     /// Whether the holder must stop.
     pub fn is_lost(&self) -> bool {
-        self.lease.borrow().lost || self.lease.has_changed().is_err()
+        self.lease.borrow().lost.is_some() || self.lease.has_changed().is_err()
+    }
+
+    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`] if
+    /// somebody has asked for the slot, and so on.
+    pub fn why_lost(&self) -> Option<Error> {
+        let told = self.lease.borrow().lost.clone();
+        told.or_else(|| self.lease.has_changed().is_err().then_some(Error::Stopped))
     }
 
     /// Resolves when the holder must stop, which is the grace before others can come in. Cancel-safe.
     pub async fn lost(&self) {
         let mut lease = self.lease.clone();
         // An error means that the peer has stopped, and nobody renews anything any more.
-        _ = lease.wait_for(|lease| lease.lost).await;
+        _ = lease.wait_for(|lease| lease.lost.is_some()).await;
     }
 
     /// Resolves when nothing is left of it: its lease has ended or it was released, and others may be inside.

@@ -72,6 +72,9 @@ pub struct Request {
     /// What others see of who waits or is inside, such as a host and a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The process that asks, which others see. Only who has it from the kernel says so: not in HTTP.
+    #[serde(skip)]
+    pub pid: Option<u32>,
     /// Asked again with the same id for the same resource, while it waits or is inside, it is the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
@@ -114,6 +117,11 @@ impl Request {
         Self { label: Some(label.into()), ..self }
     }
 
+    /// The process that asks, for others to see.
+    pub fn pid(self, pid: u32) -> Self {
+        Self { pid: Some(pid), ..self }
+    }
+
     /// A number or name for this request: asked for again for the same resource in the same session while it waits or
     /// is inside, it is the same.
     pub fn request_id(self, id: impl Into<String>) -> Self {
@@ -147,13 +155,14 @@ impl Request {
             (false, None) => Wait::Forever,
             (false, Some(wait)) => Wait::For(span(wait)),
         };
-        let (slots, label, request) = (self.slots, self.label.unwrap_or_default(), self.request_id);
+        let (slots, label, pid, request) = (self.slots, self.label.unwrap_or_default(), self.pid, self.request_id);
         let detached = (keeping == Keeping::Register).then(|| GrantId::new_detached(&name));
         if detached.is_some() && ttl > LONGEST_DETACHED {
             return bad("a slot that outlives its peer can stand for 30 days at most: renew it");
         }
         let kept = keeping == Keeping::Peer;
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, detached, wait, label, session, request })
+        let (ttl, grace) = (span(ttl), span(grace));
+        Ok(Wanted { name, slots, ttl, grace, kept, detached, wait, label, pid, session, request })
     }
 }
 

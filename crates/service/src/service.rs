@@ -19,7 +19,7 @@ use crate::store::{Known, Store};
 use crate::transport::Transport;
 use crate::{
     ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, PeerView, Progress, Request,
-    ResourceDetails, ResourceView,
+    ResourceDetails, ResourceView, SlotView,
 };
 
 /// At most this many events are kept for a watcher that is slow.
@@ -289,6 +289,7 @@ impl Service {
             loop {
                 match self.call(|reply| Command::Find { note: note.clone(), reply }).await? {
                     Found::Here(ticket) => return Ok(ticket),
+                    Found::Revoked(why) => return Err(why),
                     Found::NotYet => sleep(ASK_AGAIN).await,
                     Found::Nowhere => return Err(Error::Lost),
                 }
@@ -364,6 +365,20 @@ impl Service {
     pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
         let name: Name = name.parse()?;
         self.call(|reply| Command::Expel { name, peer, reply }).await?
+    }
+
+    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, and returns when it has,
+    /// or its lease has ended: its client has [lost](Grant::lost) its grant, and the time that is left of its lease to
+    /// stop in. What is detached has no process that could be asked, and ends at once.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached.
+    pub async fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
+        let name: Name = name.parse()?;
+        let details = self.show(name.as_str()).await?;
+        let has_it = |slot: &&SlotView| slot.client.as_ref().is_some_and(|client| client.fencing == Some(fencing));
+        let peer = details.holders.iter().find(has_it).ok_or(Error::Lost)?.peer;
+        self.call(|reply| Command::Revoke { name, peer, fencing, reply }).await?
     }
 
     /// Says which hosts vote; `None` leaves it to the register.

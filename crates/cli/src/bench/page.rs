@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use peerlock_bench::{Case, Report, Target};
+use peerlock_bench::{Case, Recovery, Report, Target};
 use peerlock_figures::Scale;
 use peerlock_figures::plot::{Axis, escape, tidy};
 
@@ -45,9 +45,43 @@ pub fn html(report: &Report, command: &str) -> String {
     targets(&mut body, &report.targets);
     numbers(&mut body, &report.cases);
     readings(&mut body, report, command);
+    document("hand-over, measured", &body)
+}
+
+/// The page of `--recovery`: a table.
+pub fn recovery(report: &Recovery, command: &str) -> String {
+    let mut body = String::new();
+    put(&mut body, format_args!("<h1>Recovery, measured</h1>"));
+    put(
+        &mut body,
+        format_args!(
+            "<p class=\"soft\">peerlock {}. From kill -9 of the holder to the next entry, in seconds, with the same \
+             session or lease for all.</p>",
+            report.version
+        ),
+    );
+    let heads = ["lease", "times", "median", "shortest", "longest", "median − lease"];
+    let heads: String = heads.iter().map(|name| format!("<th class=\"n\">{name}</th>")).collect();
+    put(
+        &mut body,
+        format_args!("<div class=\"scroll\"><table><thead><tr><th>who</th>{heads}<th>what</th></tr></thead><tbody>"),
+    );
+    for row in &report.rows {
+        let ((low, high), times) = (row.range(), row.seconds.len() as f64);
+        let numbers = [row.lease_s, times, row.median_s, low, high, row.median_s - row.lease_s];
+        let cells: String = numbers.iter().map(|value| format!("<td class=\"n\">{}</td>", tidy(*value))).collect();
+        put(&mut body, format_args!("<tr><td>{}</td>{cells}<td>{}</td></tr>", escape(row.who), escape(row.what)));
+    }
+    put(&mut body, format_args!("</tbody></table></div>"));
+    report.left_out.iter().for_each(|line| put(&mut body, format_args!("<p class=\"soft\">{}.</p>", escape(line))));
+    source(&mut body, command);
+    document("recovery, measured", &body)
+}
+
+fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>peerlock: hand-over, measured</title>\n\
+         content=\"width=device-width, initial-scale=1\">\n<title>peerlock: {title}</title>\n\
          <style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
 }
@@ -243,6 +277,11 @@ fn readings(body: &mut String, report: &Report, command: &str) {
             others.push(case);
         }
     }
+    source(body, command);
+}
+
+/// Where the numbers are from.
+fn source(body: &mut String, command: &str) {
     let commit = env!("PEERLOCK_COMMIT");
     put(
         body,

@@ -74,7 +74,7 @@ pub struct Folder {
 pub async fn look(agent: &AgentArgs) -> Result<Facts> {
     let endpoint = match agent.named()? {
         Some(endpoint) => Ok(Some(endpoint)),
-        None => start::find(),
+        None => start::present(),
     };
     let (endpoint, why) = match endpoint {
         Ok(endpoint) => (endpoint, None),

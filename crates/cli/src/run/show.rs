@@ -74,6 +74,14 @@ impl Show {
         }
     }
 
+    /// The slot was taken away, and what comes of that is told next.
+    pub fn lost(&self, why: &peerlock::Error) {
+        match self {
+            Self::Machine => tell(&json!({ "lost": why.to_string() })),
+            Self::Terminal(_) | Self::Nobody => say(why),
+        }
+    }
+
     /// The command has ended, with this code of ours.
     pub fn ended(&self, code: u8) {
         if let Self::Machine = self {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
-use peerlock_register::{Look, MOST_ON_PAGE, Page};
+use peerlock_register::{Look, Page};
 
-use super::look::before;
+use super::session::label;
 use super::{Alarm, Effect, Node};
 use crate::clients::{Stage, TicketId, Wait};
 use crate::standing::Ask;
@@ -74,7 +74,7 @@ impl Node {
     }
 
     /// Asks a host, or ourselves.
-    fn ask(&mut self, to: PeerId, number: u64, question: Question) {
+    pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
         if to == self.host() {
             self.on_ask(to, number, question);
         } else {
@@ -87,6 +87,7 @@ impl Node {
         let answer = match question {
             Question::Here(resource) => Some(Answer::Here(self.clients_of(resource, self.now).collect())),
             Question::Line(resource) => self.line_of(resource),
+            Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
         };
         match answer {
             Some(answer) if asker == self.host() => self.on_answer(asker, number, answer),
@@ -125,6 +126,7 @@ impl Node {
             Client {
                 ticket: entry.claim(),
                 label: entry.wanted.label.clone(),
+                pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
                 millis: millis(now.since(since)),
                 grant,
                 ends: ends.map(|ends| millis(ends.max(now).since(now))),
@@ -155,6 +157,7 @@ impl Node {
                     self.survey.on_counting(number, since, missing);
                 }
             }
+            Answer::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
             Answer::Here(clients) => {
                 if self.survey.on_query_clients(from, number, clients) {
                     self.finish_query(number);
@@ -208,7 +211,7 @@ impl Node {
         match self.survey.try_again(number) {
             Next::Register => {
                 if !self.standing.is_asking(&Ask::Show(number)) {
-                    self.look_at_resource(number, before(&name));
+                    self.standing.look(Look::Resource(label(&name)), Ask::Show(number), self.now);
                 }
             }
             Next::Line(coordinator) => self.ask(coordinator, number, Question::Line(name.key())),
@@ -216,25 +219,16 @@ impl Node {
         }
     }
 
-    fn look_at_resource(&mut self, number: u64, after: Option<peerlock_register::Label>) {
-        let look = Look::Resources { after, most: MOST_ON_PAGE, granted_by: None };
-        self.standing.look(look, Ask::Show(number), self.now);
-    }
-
     pub(super) fn on_query_page(&mut self, number: u64, page: Page) {
-        let Some(name) = self.survey.queried(number).cloned() else { return };
-        let more = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
-        let seen = page.resources.into_iter().find(|resource| resource.name.as_str() == name.as_str());
-        match (seen, more) {
-            (Some(seen), _) => {
+        match page.resources.into_iter().next() {
+            Some(seen) => {
                 self.survey.on_query_seen(number, seen);
                 self.on_query_alarm(number);
             }
-            (None, Some(last)) if last.as_str() < name.as_str() => self.look_at_resource(number, Some(last)),
-            (None, _) => {
+            None => {
+                let Some(query) = self.survey.finish(number) else { return };
                 self.timers.cancel(&Alarm::Query(number));
-                let call = self.survey.finish(number).map(|query| query.call);
-                call.into_iter().for_each(|call| self.answer(call, Err(Error::NoSuchResource { name: name.clone() })));
+                self.answer(query.call, Err(Error::NoSuchResource { name: query.name }));
             }
         }
     }

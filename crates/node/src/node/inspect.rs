@@ -55,12 +55,13 @@ fn ticket_view(Claim { peer, ticket }: Claim) -> TicketView {
     TicketView { peer, ticket: ticket.get() }
 }
 
-fn part_client(Client { ticket, label, millis, grant, ends, .. }: Client) -> PartClient {
+fn part_client(Client { ticket, label, pid, millis, grant, ends, .. }: Client) -> PartClient {
     let client = ClientView {
         label,
         age: Duration::from_millis(millis),
         fencing: grant.map(|(_, fencing)| fencing),
         ends: ends.map(Duration::from_millis),
+        pid,
     };
     PartClient { ticket: ticket.map_or(0, |ticket| ticket.get()), slot: grant.map(|(slot, _)| slot), client }
 }

@@ -71,23 +71,14 @@ impl Node {
         if let Some(error) = self.trouble() {
             return self.answer(call, Err(error));
         }
-        let look = Look::Resources { after: before(&name), most: MOST_ON_PAGE, granted_by: None };
-        self.standing.look(look, Ask::ExpelWhom(call, name, peer), self.now);
+        self.standing.look(Look::Resource(label(&name)), Ask::ExpelWhom(call, name, peer), self.now);
     }
 
     /// Everything of one host goes, of whatever session.
-    fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, mut page: Page) {
-        let more = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
-        let Some(at) = page.resources.iter().position(|resource| resource.name.as_str() == name.as_str()) else {
-            return match more {
-                Some(after) if after.as_str() < name.as_str() => {
-                    let look = Look::Resources { after: Some(after), most: MOST_ON_PAGE, granted_by: None };
-                    _ = self.standing.look(look, Ask::ExpelWhom(call, name, peer), self.now);
-                }
-                _ => self.answer(call, Err(Error::NoSuchResource { name })),
-            };
+    fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
+        let Some(resource) = page.resources.into_iter().next() else {
+            return self.answer(call, Err(Error::NoSuchResource { name }));
         };
-        let resource = page.resources.swap_remove(at);
         let parties = resource.parties.into_iter().filter(|(_, host)| *host == peer).map(|(session, _)| session);
         let givers = resource.detached.iter().filter(|grant| grant.host == peer).map(|grant| grant.session);
         let mut sessions: Vec<_> = parties.chain(givers).collect();
@@ -123,6 +114,7 @@ impl Node {
                 self.answer(call, Ok(Answer::Listed(listed)));
             }
             (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
+            (Ask::RevokeFrom(call), Seen::Resources(page)) => self.on_revoke_seen(call, page),
             (Ask::ExpelWhom(call, name, peer), Seen::Resources(page)) => self.on_expel(call, name, peer, page),
             _ => self.strange("something else was seen than was looked at"),
         }
@@ -224,11 +216,4 @@ impl Node {
             keeps: info.is_some_and(|info| info.keeps),
         }
     }
-}
-
-/// A name that comes before this one, with few between them.
-pub(super) fn before(name: &Name) -> Option<Label> {
-    let mut shorter = name.as_str().chars();
-    shorter.next_back();
-    Label::new(shorter.as_str()).ok()
 }

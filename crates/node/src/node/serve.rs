@@ -141,10 +141,11 @@ impl Node {
             self.clients.wait_again(ticket);
             return self.request(ticket);
         }
+        let error = Error::Revoked { name: name.clone(), forced: true };
         if self.clients.lose(ticket).is_some() {
-            self.on_lost(ticket, name.clone());
+            self.on_lost(ticket, name, error.clone());
         }
-        self.end(ticket, Error::Revoked { name });
+        self.end(ticket, error);
     }
 
     /// Those who asked for another number of slots go away.
@@ -164,7 +165,7 @@ impl Node {
         match verdict {
             Verdict::Stands => {}
             Verdict::Renewed => self.effects.push(Effect::Renewed { ticket, until: lease.deadline() }),
-            Verdict::Lost => self.on_lost(ticket, name),
+            Verdict::Lost => self.on_lost(ticket, name, Error::Lost),
             Verdict::Over => return self.finish(ticket, Error::Lost),
         }
         self.timers.set(Alarm::Ticket(ticket), lease.next());
@@ -179,7 +180,10 @@ impl Node {
                 None => self.ask_to_detach(ticket, grant, Some(call)),
             };
         }
-        let Some(lease) = self.clients.renew(ticket, self.now) else { return self.answer(call, Err(Error::Lost)) };
+        let Some(lease) = self.clients.renew(ticket, self.now) else {
+            let why = self.why_not(ticket);
+            return self.answer(call, Err(why));
+        };
         self.timers.set(Alarm::Ticket(ticket), lease.next());
         self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
         self.answer(call, Ok(Answer::Renewed(lease.deadline())));
@@ -191,9 +195,18 @@ impl Node {
             Some(Stage::Waiting { .. } | Stage::Entering { .. }) => true,
             None => false,
         };
+        let why = self.why_not(ticket);
         self.finish(ticket, Error::Lost);
         if let Some(call) = call {
-            self.answer(call, if stands { Ok(Answer::Released) } else { Err(Error::Lost) });
+            self.answer(call, if stands { Ok(Answer::Released) } else { Err(why) });
+        }
+    }
+
+    /// Why a ticket does not stand any more.
+    fn why_not(&self, ticket: TicketId) -> Error {
+        match self.clients.get(ticket).filter(|entry| entry.revoked) {
+            Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
+            None => Error::Lost,
         }
     }
 
@@ -211,15 +224,16 @@ impl Node {
             let name = entry.wanted.name.clone();
             if let Some(until) = self.clients.lose(ticket) {
                 self.timers.set(Alarm::Ticket(ticket), until);
-                self.on_lost(ticket, name);
+                self.on_lost(ticket, name, Error::Stopped);
             }
         }
     }
 
-    pub(super) fn on_lost(&mut self, ticket: TicketId, name: Name) {
+    pub(super) fn on_lost(&mut self, ticket: TicketId, name: Name, why: Error) {
         self.counters.lost += 1;
-        self.effects.push(Effect::Lost(ticket));
-        self.effects.push(Effect::Event(Event::Lost { name, ticket: ticket.0 }));
+        let event = Event::Lost { name, ticket: ticket.0, why: why.to_string() };
+        self.effects.push(Effect::Lost(ticket, why));
+        self.effects.push(Effect::Event(event));
     }
 
     /// Ends a ticket that its client has not ended.

@@ -72,6 +72,7 @@ impl Node {
                 self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
             }
         }
+        let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
         let mut lost = 0;
         for ticket in self.clients.ids() {
             self.clients.unclaim(ticket);
@@ -83,9 +84,9 @@ impl Node {
             }
             lost += 1;
             if self.clients.lose(ticket).is_some() {
-                self.on_lost(ticket, name);
+                self.on_lost(ticket, name, error.clone());
             }
-            self.end(ticket, Error::SessionLost { since: since.into(), why: why.to_owned() });
+            self.end(ticket, error.clone());
         }
         self.survey.forget();
         if !matches!(self.phase, Phase::Leaving | Phase::Left) {
@@ -209,8 +210,11 @@ impl Node {
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
                 self.answer(call, Ok(Answer::Expelled));
             }
+            (Ask::Revoke(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
+                self.answer(call, Ok(Answer::Revoked));
+            }
             (Ask::Seats(call), Outcome::Done) => self.answer(call, Ok(Answer::Seated)),
-            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Seats(call), outcome) => {
+            (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::Seats(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
                     Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
@@ -218,7 +222,10 @@ impl Node {
                 };
                 self.answer(call, Err(Error::Refused { class, message }));
             }
-            (Ask::ExpelWhom(..) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_), _) => {
+            (
+                Ask::ExpelWhom(..) | Ask::RevokeFrom(_) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_),
+                _,
+            ) => {
                 self.strange("an outcome of what was only looked at");
             }
         }
@@ -317,9 +324,12 @@ impl Node {
                     self.answer(call, Err(error));
                 }
             }
-            (_, Some((true, _))) => {
-                self.end(ticket, Error::Lost);
-                self.answer_lost(call);
+            (outcome, Some((true, _))) => {
+                // It has not lapsed: its end is later there than here. So somebody has taken it away.
+                let revoked = name.filter(|_| outcome == Outcome::Refused(Refusal::NoSuchGrant));
+                let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
+                self.end(ticket, why.clone());
+                call.into_iter().for_each(|call| self.answer(call, Err(why.clone())));
             }
             (_, None) => self.answer_lost(call),
         }
@@ -364,6 +374,7 @@ impl Node {
                     detached: Some(note.clone()),
                     wait: Wait::Forever,
                     label: note.clone(),
+                    pid: None,
                     session: crate::SessionId(0),
                     request: None,
                 };

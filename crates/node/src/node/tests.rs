@@ -1,6 +1,7 @@
 //! Stories of whole nodes, in a tiny world.
 
 mod health;
+mod revoke;
 mod world;
 
 use std::collections::BTreeMap;
@@ -175,10 +176,10 @@ fn who_is_frozen_hears_that_its_session_is_lost_before_anything_else() {
     let heard: Vec<&Effect> = world
         .heard(3)
         .iter()
-        .filter(|it| matches!(it, Effect::Lost(_) | Effect::Ended(..) | Effect::Notice(_)))
+        .filter(|it| matches!(it, Effect::Lost(..) | Effect::Ended(..) | Effect::Notice(_)))
         .collect();
     assert!(
-        matches!(heard[..], [Effect::Lost(_), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
+        matches!(heard[..], [Effect::Lost(..), Effect::Ended(..), Effect::Notice(Notice::SessionLost { .. }), ..]),
         "{heard:?}"
     );
     // It goes on under the next session.
@@ -198,7 +199,7 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
     let mut lost = None;
     for _ in 0..200 {
         world.run(Span::from_millis(100));
-        if lost.is_none() && world.heard(3).contains(&Effect::Lost(holder)) {
+        if lost.is_none() && world.has_lost(3, holder) {
             lost = Some(world.now);
         }
         if world.fencing(2, elsewhere).is_some() {
@@ -269,7 +270,7 @@ fn who_leaves_in_good_order_is_not_waited_for() {
         let others: Vec<_> =
             (1..=3).filter(|it| *it != leaves).map(|it| (it, world.acquire(it, wanted("r")))).collect();
         world.input(leaves, Input::Drain);
-        assert!(world.heard(leaves).contains(&Effect::Lost(holder)));
+        assert!(world.has_lost(leaves, holder));
         assert!(!world.heard(leaves).contains(&Effect::Drained));
         world.input(leaves, Input::Release { call: None, ticket: holder });
         assert!(world.heard(leaves).contains(&Effect::Drained));
@@ -397,7 +398,7 @@ fn slots_are_changed_and_holders_are_forced_out() {
     world.input(1, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(2) });
     world.run(Span::from_secs(1));
     assert_eq!(world.answer(1), Some(&Ok(Answer::Expelled)));
-    assert!(matches!(world.ended(2, holder), Some(Error::Revoked { .. })));
+    assert!(matches!(world.ended(2, holder), Some(Error::Revoked { forced: true, .. })));
     assert!(world.fencing(1, third) > fencing);
     world.input(1, Input::Expel { call: 8, name: "s".parse().unwrap(), peer: PeerId::new(2) });
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
@@ -478,7 +479,7 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
         let first = world.acquire(3, wanted("r"));
         let next = world.acquire(3, wanted("r"));
         world.split(&[3]);
-        while !world.heard(3).contains(&Effect::Lost(first)) {
+        while !world.has_lost(3, first) {
             world.run(Span::from_millis(100));
         }
         world.input(3, Input::Release { call: None, ticket: first });

@@ -240,6 +240,7 @@ impl Register {
             Look::Resources { after, most, granted_by } => {
                 Seen::Resources(look::resources(&self.state, index, after.as_ref(), *most, *granted_by))
             }
+            Look::Resource(name) => Seen::Resources(look::resource(&self.state, index, name)),
         }
     }
 

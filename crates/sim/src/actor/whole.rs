@@ -158,6 +158,7 @@ impl Whole {
             detached: None,
             wait,
             label: String::new(),
+            pid: None,
             session: SessionId(ticket.get()),
             request: None,
         }
@@ -218,7 +219,7 @@ impl Whole {
                     out.push(Effect::Until { ticket, until });
                 }
             }
-            node::Effect::Lost(id) => {
+            node::Effect::Lost(id, _) => {
                 // Half of them go at once and say so; the others use the time that they have left.
                 if cx.rng.chance(0.5)
                     && let Some(&ticket) = self.tickets.get(&id)

@@ -285,6 +285,11 @@ impl World {
         })
     }
 
+    /// Whether a ticket was told to stop.
+    pub(super) fn has_lost(&self, number: u64, ticket: TicketId) -> bool {
+        self.heard(number).iter().any(|effect| matches!(effect, Effect::Lost(lost, _) if *lost == ticket))
+    }
+
     /// Where a ticket ended, and why.
     pub(super) fn ended(&self, number: u64, ticket: TicketId) -> Option<&Error> {
         self.heard(number).iter().find_map(|effect| match effect {
@@ -304,6 +309,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         detached: None,
         wait: Wait::Forever,
         label: String::new(),
+        pid: None,
         session: SessionId(1),
         request: None,
     }

@@ -1,0 +1,130 @@
+//! Asking a holder to stop, wherever in the cluster it is.
+//!
+//! ```text
+//!   who asks                  the holder's host
+//!      ├── Revoke ───────────────►│  tells its client that the slot is lost; the lease ends when it would have
+//!      │◄─── Revoked(3000 ms) ────┤
+//!      ├── Revoke ───────────────►│  and so on
+//!      │◄─── Revoked(None) ───────┤  the client has given it back, or its lease has ended
+//! ```
+//!
+//! The same question again and again: each may get lost, and the holder's host keeps nothing of who has asked. A
+//! detached grant has no process that could be told: it ends at once, and who renews it hears why. If its host does not
+//! answer it is taken out of the register from here.
+
+use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_register::{Command, Look, Page};
+
+use super::session::label;
+use super::{Alarm, Answer, Node};
+use crate::standing::Ask;
+use crate::wire::Question;
+use crate::{Class, Error, Name};
+
+/// How often the holder's host is asked.
+const AGAIN: Span = Span::from_millis(200);
+/// After this long without an answer it is taken for away, and after this long again the register, too.
+const PATIENCE: Span = Span::from_secs(5);
+
+/// A grant that somebody here has asked for.
+pub(super) struct Revocation {
+    name: Name,
+    peer: PeerId,
+    fencing: u64,
+    /// When its host last answered; before that, when it was first asked.
+    heard: Time,
+}
+
+impl Node {
+    pub(super) fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64) {
+        self.revocations.insert(call, Revocation { name, peer, fencing, heard: self.now });
+        self.on_revoke_alarm(call);
+    }
+
+    /// Asks the holder's host once more; or the register, when that host is away.
+    pub(super) fn on_revoke_alarm(&mut self, call: u64) {
+        let Some(revocation) = self.revocations.get(&call) else { return };
+        let (name, peer, fencing) = (revocation.name.clone(), revocation.peer, revocation.fencing);
+        let silent = self.now.since(revocation.heard);
+        self.timers.set(Alarm::Revoke(call), self.now + AGAIN);
+        if silent < PATIENCE {
+            return self.ask(peer, call, Question::Revoke { resource: name.key(), fencing });
+        }
+        if silent >= PATIENCE * 2 || self.trouble().is_some() {
+            return self.give_up(call);
+        }
+        if !self.standing.is_asking(&Ask::RevokeFrom(call)) {
+            self.standing.look(Look::Resource(label(&name)), Ask::RevokeFrom(call), self.now);
+        }
+    }
+
+    /// Somebody wants a grant of a client here: how many milliseconds it has left, if there is such a one.
+    pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
+        let ticket = self.clients.holder(resource, fencing)?;
+        let entry = self.clients.get(ticket)?;
+        let (name, told, detached) = (entry.wanted.name.clone(), entry.is_told(), entry.is_detached());
+        let why = Error::Revoked { name: name.clone(), forced: false };
+        let until = self.clients.revoke(ticket)?;
+        if !told {
+            self.timers.set(Alarm::Ticket(ticket), until);
+            self.on_lost(ticket, name, why.clone());
+        }
+        if detached {
+            self.end(ticket, why);
+            return None;
+        }
+        Some(until.max(self.now).since(self.now).as_nanos() / 1_000_000)
+    }
+
+    /// The holder's host has answered.
+    pub(super) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
+        let Some(revocation) = self.revocations.get_mut(&call).filter(|it| it.peer == from) else { return };
+        revocation.heard = self.now;
+        if !is_inside {
+            self.finish_revocation(call, Ok(Answer::Revoked));
+        }
+    }
+
+    /// What the register knows of a grant whose host does not answer. Nobody stops a detached one: it can be taken out if
+    /// nothing else goes with it.
+    pub(super) fn on_revoke_seen(&mut self, call: u64, page: Page) {
+        let Some(revocation) = self.revocations.get(&call) else { return };
+        let (resource, fencing) = (label(&revocation.name), revocation.fencing);
+        let given = page.resources.first().and_then(|seen| {
+            let session = seen.detached.iter().find(|grant| grant.fencing == fencing)?.session;
+            let is_party = seen.parties.iter().any(|(party, _)| *party == session);
+            let given = seen.detached.iter().filter(|grant| grant.session == session).count();
+            (!is_party && given == 1).then_some(session)
+        });
+        match given {
+            Some(session) => {
+                self.revocations.remove(&call);
+                self.timers.cancel(&Alarm::Revoke(call));
+                self.standing.ask(Command::Expel { resource, session }, Ask::Revoke(call), self.now);
+            }
+            None => self.give_up(call),
+        }
+    }
+
+    fn give_up(&mut self, call: u64) {
+        let Some(revocation) = self.revocations.get(&call) else { return };
+        let (name, host) = (&revocation.name, self.missing(revocation.peer, revocation.heard));
+        let error = self.trouble().unwrap_or_else(|| {
+            let who = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
+            let message = format!(
+                "{who} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. If \
+                 it stays away the slot is free when its session has ended, and a detached one at the end of its lease. \
+                 Only `peerlock release --force` does not wait",
+                host.since
+            );
+            Error::Refused { class: Class::Unavailable, message }
+        });
+        self.finish_revocation(call, Err(error));
+    }
+
+    fn finish_revocation(&mut self, call: u64, answer: Result<Answer, Error>) {
+        self.revocations.remove(&call);
+        self.timers.cancel(&Alarm::Revoke(call));
+        self.answer(call, answer);
+    }
+}

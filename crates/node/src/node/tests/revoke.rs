@@ -1,0 +1,183 @@
+//! Somebody asks for a slot that another holds.
+
+use peerlock_base::Span;
+
+use super::super::*;
+use super::world::{World, wanted};
+use crate::{Class, Wanted};
+
+/// The grant under this number of a host is asked for at another.
+fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
+    let (name, peer) = ("r".parse().unwrap(), PeerId::new(host));
+    world.machines.get_mut(&at).unwrap().heard.clear();
+    world.input(at, Input::Revoke { call: 9, name, peer, fencing });
+}
+
+fn detached(note: &str) -> Wanted {
+    Wanted { detached: Some(note.into()), kept: false, ttl: Span::from_secs(3600), ..wanted("r") }
+}
+
+fn revoked() -> Error {
+    Error::Revoked { name: "r".parse().unwrap(), forced: false }
+}
+
+#[test]
+fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
+    for (asks, holds) in [(1, 2), (2, 2), (3, 1)] {
+        let mut world = World::of(3);
+        let holder = world.acquire(holds, wanted("r"));
+        let waits = world.acquire(3, wanted("r"));
+        let fencing = world.fencing(holds, holder).unwrap();
+        revoke(&mut world, asks, holds, fencing);
+        assert!(world.heard(holds).contains(&Effect::Lost(holder, revoked())));
+        world.run(Span::from_secs(1));
+        assert_eq!(world.answer(asks), None, "it is still inside");
+        assert_eq!(world.fencing(3, waits), None);
+        world.input(holds, Input::Renew { call: 5, ticket: holder });
+        assert_eq!(world.answer(holds), Some(&Err(revoked())));
+        world.input(holds, Input::Release { call: None, ticket: holder });
+        assert!(world.fencing(3, waits).is_some());
+        world.run(Span::from_secs(1));
+        assert_eq!(world.answer(asks), Some(&Ok(Answer::Revoked)));
+        let told = world.heard(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
+        assert_eq!(told.count(), 1, "asked again and again, told once");
+    }
+}
+
+#[test]
+fn a_holder_that_does_not_stop_loses_its_slot_at_the_end_of_its_lease_and_not_before() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, Wanted { ttl: Span::from_secs(3600), ..wanted("r") });
+    let waits = world.acquire(3, wanted("r"));
+    let (grant, until) = world.node(2).grant(holder).unwrap();
+    revoke(&mut world, 1, 2, grant.fencing);
+    world.run(Span::from_nanos(until.since(world.now).as_nanos() - 1));
+    assert_eq!((world.fencing(3, waits), world.answer(1)), (None, None), "its session was renewed, its lease was not");
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(3, waits).is_some());
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
+}
+
+#[test]
+fn what_is_detached_ends_at_once_and_its_client_hears_why() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, detached("a"));
+    let waits = world.acquire(1, wanted("r"));
+    let fencing = world.fencing(2, holder).expect("it is detached by now");
+    revoke(&mut world, 3, 2, fencing);
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.ended(2, holder), Some(&revoked()));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+/// The machine was switched off, and its slot was to stand for an hour.
+#[test]
+fn what_is_detached_can_be_had_from_a_host_that_is_gone() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, detached("a"));
+    let fencing = world.fencing(2, holder).unwrap();
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(2);
+    world.run(Span::from_secs(60));
+    assert_eq!(world.fencing(1, waits), None, "it stands");
+    revoke(&mut world, 3, 2, fencing);
+    world.run(Span::from_secs(9));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+#[test]
+fn nothing_else_goes_with_what_is_asked_for() {
+    let mut world = World::of(3);
+    let two = |note| Wanted { slots: Some(2), ..detached(note) };
+    let (first, second) = (world.acquire(2, two("a")), world.acquire(2, two("b")));
+    let (one, other) = (world.fencing(2, first).unwrap(), world.fencing(2, second).unwrap());
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(2);
+    world.run(Span::from_secs(60));
+    revoke(&mut world, 3, 2, one);
+    world.run(Span::from_secs(11));
+    let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
+    assert_eq!(world.fencing(1, waits), None, "only force would take both");
+    world.restart(2);
+    world.run(Span::from_secs(5));
+    revoke(&mut world, 3, 2, one);
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)), "the next process there knows them");
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, waits).is_some_and(|fencing| fencing != other));
+    world.input(3, Input::Show { call: 1, name: "r".parse().unwrap() });
+    let Some(Ok(Answer::Shown(details))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    let inside = details.holders.iter().filter_map(|slot| slot.client.as_ref()?.fencing).collect::<Vec<_>>();
+    assert!(inside.contains(&other) && !inside.contains(&one), "{inside:?}");
+}
+
+#[test]
+fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, wanted("r"));
+    let fencing = world.fencing(2, holder).unwrap();
+    world.apart.insert((2, 3));
+    world.disconnect(2);
+    world.settle();
+    revoke(&mut world, 3, 2, fencing);
+    world.run(Span::from_secs(4));
+    assert_eq!(world.answer(3), None, "it may come back");
+    world.run(Span::from_secs(7));
+    let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
+    assert_eq!(world.fencing(2, holder), Some(fencing));
+    // Without a majority that is what is said.
+    world.split(&[3]);
+    world.run(Span::from_secs(30));
+    revoke(&mut world, 3, 2, fencing);
+    world.run(Span::from_secs(11));
+    assert!(matches!(world.answer(3), Some(Err(Error::NoMajority { .. }))), "{:?}", world.answer(3));
+}
+
+#[test]
+fn a_question_that_gets_lost_is_asked_again() {
+    let mut world = World::of(2);
+    let holder = world.acquire(2, wanted("r"));
+    let fencing = world.fencing(2, holder).unwrap();
+    world.disconnect(2);
+    let (name, peer) = ("r".parse().unwrap(), PeerId::new(2));
+    world.step(1, Input::Revoke { call: 9, name, peer, fencing });
+    world.run(Span::from_secs(1));
+    assert!(world.has_lost(2, holder));
+}
+
+#[test]
+fn a_grant_that_nobody_has_is_no_trouble() {
+    let mut world = World::of(2);
+    let holder = world.acquire(2, wanted("r"));
+    let fencing = world.fencing(2, holder).unwrap();
+    revoke(&mut world, 1, 2, fencing + 1);
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Revoked)));
+    assert_eq!(world.fencing(2, holder), Some(fencing), "another's is not touched");
+}
+
+/// What the register has given to others must not be renewed, and its client should know that it is nobody's mistake.
+#[test]
+fn who_was_forced_out_while_its_host_was_away_hears_so_when_it_renews() {
+    let mut world = World::of(3);
+    let holder = world.acquire(2, detached("a"));
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(2);
+    world.run(Span::from_secs(60));
+    world.restart(2);
+    world.run(Span::from_secs(5));
+    let returned = world.heard(2).iter().find_map(|effect| match effect {
+        Effect::Returned { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    let returned = returned.expect("it is there again");
+    assert_ne!(world.fencing(2, returned), None, "{holder:?}");
+    world.input(1, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(2) });
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, waits).is_some());
+    world.input(2, Input::Renew { call: 5, ticket: returned });
+    world.run(Span::from_secs(1));
+    let forced = Error::Revoked { name: "r".parse().unwrap(), forced: true };
+    assert_eq!(world.answer(2), Some(&Err(forced)));
+}
