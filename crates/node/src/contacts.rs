@@ -9,6 +9,7 @@ use peerlock_base::{PeerId, Span, Time};
 use peerlock_register::ClusterId;
 
 use crate::link::{Frame, Heard, Link};
+use crate::relay::is_due;
 use crate::wire::{decode, encode};
 use crate::{Effect, Notice};
 
@@ -19,8 +20,14 @@ pub struct Contact {
     pub address: String,
     /// The connection, if there is one.
     pub epoch: Option<u64>,
-    /// Since when it is connected, or not.
+    /// The connection by way of another host, if there is no other.
+    relayed: Option<u64>,
+    /// Since when it is connected, or not. What goes by way of others does not count.
     pub since: Time,
+    /// When the last connection of either kind has ended …
+    lost: Time,
+    /// … or, if that is later, when there was something for it again: since then it is looked for.
+    missed: Time,
     /// The cluster that it belongs to, if it has said one.
     pub cluster: Option<ClusterId>,
     /// It knows no cluster, and waits for others who do not either.
@@ -33,9 +40,19 @@ pub struct Contact {
 }
 
 impl Contact {
-    /// Whether messages go out at once.
+    /// Whether messages go out at once, over a connection.
     pub fn is_open(&self) -> bool {
-        self.link.is_open()
+        self.epoch.is_some() && self.link.is_open()
+    }
+
+    /// Whether there is a connection by way of another host.
+    pub fn is_relayed(&self) -> bool {
+        self.relayed.is_some()
+    }
+
+    /// The connection, of whatever kind.
+    fn way(&self) -> Option<u64> {
+        self.epoch.or(self.relayed)
     }
 }
 
@@ -109,7 +126,10 @@ impl Contacts {
         self.hosts.entry(host).or_insert_with(|| Contact {
             address: String::new(),
             epoch: None,
+            relayed: None,
             since: now,
+            lost: now,
+            missed: now,
             cluster: None,
             expects: false,
             founder: None,
@@ -122,6 +142,7 @@ impl Contacts {
     pub fn up(&mut self, host: PeerId, epoch: u64, address: String, ours: Option<ClusterId>, now: Time) {
         let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
+        contact.relayed = None;
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
         self.out.push(send(host, epoch, &hello));
@@ -132,15 +153,45 @@ impl Contacts {
         let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.epoch == Some(epoch)) else {
             return false;
         };
-        (contact.epoch, contact.since) = (None, now);
+        (contact.epoch, contact.since, contact.lost, contact.missed) = (None, now, now, now);
         (contact.expects, contact.founder) = (false, None);
         contact.link.down();
         true
     }
 
+    /// A connection by way of another host begins.
+    pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
+        let contact = self.entry(host, now);
+        if contact.epoch.is_none() {
+            (contact.relayed, contact.is_foreign) = (Some(epoch), false);
+            let hello = contact.link.up(ours);
+            self.out.push(send(host, epoch, &hello));
+        }
+    }
+
+    /// A connection by way of another host has ended.
+    pub fn relayed_down(&mut self, host: PeerId, epoch: u64, now: Time) {
+        if let Some(contact) = self.hosts.get_mut(&host).filter(|contact| contact.relayed == Some(epoch)) {
+            (contact.relayed, contact.lost, contact.missed) = (None, now, now);
+            contact.link.down();
+        }
+    }
+
+    /// Those for whom there is something, and who are not connected in any way.
+    pub fn cut_off(&self) -> Vec<PeerId> {
+        let is_cut_off = |(_, contact): &(PeerId, &Contact)| contact.way().is_none() && contact.link.keeps();
+        self.all().filter(is_cut_off).map(|(host, _)| host).collect()
+    }
+
+    /// Whether it is one of them, and to be looked for by way of another host now.
+    pub fn is_due(&self, host: PeerId, now: Time) -> bool {
+        let contact = self.get(host).filter(|contact| contact.way().is_none() && contact.link.keeps());
+        contact.is_some_and(|contact| is_due(contact.lost, contact.missed, now))
+    }
+
     /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
     pub fn on_bytes(&mut self, host: PeerId, epoch: u64, bytes: &[u8], ours: Option<ClusterId>, news: &mut Vec<News>) {
-        let is_heard = |contact: &&mut Contact| contact.epoch == Some(epoch) && !contact.is_foreign;
+        let is_heard = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
         let Some(contact) = self.hosts.get_mut(&host).filter(is_heard) else { return };
         let frame = match decode(bytes) {
             Ok(frame) => frame,
@@ -200,8 +251,11 @@ impl Contacts {
             return true;
         }
         let contact = self.entry(to, now);
-        let epoch = contact.epoch;
-        match (contact.link.send(body), epoch) {
+        let (epoch, way) = (contact.epoch, contact.way());
+        if way.is_none() && !contact.link.keeps() {
+            contact.missed = now;
+        }
+        match (contact.link.send(body), way) {
             (Ok(Some(frame)), Some(epoch)) => self.out.push(send(to, epoch, &frame)),
             (Ok(_), _) => {}
             (Err(broken), _) => {
@@ -221,17 +275,19 @@ impl Contacts {
         self.out.push(Effect::HangUp(host));
     }
 
-    /// Sends what may get lost, and does if the host is not connected.
-    pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>) {
+    /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good
+    /// enough.
+    pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
         let Some(contact) = self.hosts.get(&to) else { return };
-        if let (Some(frame), Some(epoch)) = (contact.link.loose(body), contact.epoch) {
+        let way = if by_any_way { contact.way() } else { contact.epoch };
+        if let (Some(frame), Some(epoch)) = (contact.link.loose(body), way) {
             self.out.push(send(to, epoch, &frame));
         }
     }
 
     /// Whether anybody is to be told what we have.
     pub fn wants_acks(&self) -> bool {
-        self.hosts.values().any(|contact| contact.is_open() && contact.link.unacknowledged() > 0)
+        self.hosts.values().any(|contact| contact.link.is_open() && contact.link.unacknowledged() > 0)
     }
 
     /// Tells everybody what we have of theirs.
@@ -242,7 +298,7 @@ impl Contacts {
 
     fn ack(&mut self, host: PeerId) {
         let Some(contact) = self.hosts.get_mut(&host) else { return };
-        if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.epoch) {
+        if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.way()) {
             self.out.push(send(host, epoch, &frame));
         }
     }
@@ -251,7 +307,7 @@ impl Contacts {
     /// it is as never met.
     pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) -> Vec<String> {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
-            contact.epoch.is_none() && !is_member(*host) && now.since(contact.since) >= long
+            contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
         };
         let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
         gone.into_iter().filter_map(|host| self.hosts.remove(&host)).map(|contact| contact.address).collect()

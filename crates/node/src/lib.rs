@@ -16,6 +16,7 @@
 //!   Survey       what was asked about lines                                          survey.rs
 //!   Membership   where others are                                                    membership.rs
 //!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
+//!   Relay        connections by way of the register's leader                         relay.rs, connections.rs
 //! ```
 //!
 //! A client's way in, where the resource is new:
@@ -46,6 +47,7 @@
 mod birth;
 mod clients;
 mod config;
+pub mod connections;
 mod contacts;
 mod door;
 mod error;
@@ -56,6 +58,7 @@ mod membership;
 mod name;
 mod node;
 mod notice;
+mod relay;
 mod sabotage;
 mod standing;
 mod survey;

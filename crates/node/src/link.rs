@@ -175,6 +175,11 @@ impl Link {
         self.stage == Stage::Open
     }
 
+    /// Whether there are messages that have not been confirmed.
+    pub fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
     /// How many messages have not been confirmed.
     #[cfg(test)]
     fn kept(&self) -> usize {

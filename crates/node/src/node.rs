@@ -6,6 +6,7 @@ mod health;
 mod inspect;
 mod look;
 mod part;
+mod relay;
 mod revoke;
 mod serve;
 mod session;
@@ -22,9 +23,11 @@ use peerlock_register::{ClusterId, Refusal, View};
 use self::part::Part;
 use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
+use crate::connections::{Packet, Part as Piece};
 use crate::contacts::News;
 use crate::link::Frame;
 use crate::membership::Membership;
+use crate::relay::Relay;
 use crate::standing::Standing;
 use crate::survey::Survey;
 use crate::timers::Timers;
@@ -56,6 +59,8 @@ enum Alarm {
     Trouble,
     /// Tell the others what we have of theirs.
     Acks,
+    /// Connections by way of other hosts are to be looked after.
+    Relay,
     /// We still know no cluster.
     Join,
     /// We are still not out.
@@ -71,6 +76,9 @@ pub fn describe(bytes: &[u8]) -> String {
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
             Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
+            Ok(Body::Relay { from, to, packet: Packet { number, part: Piece::Data(at, bytes) } }) => {
+                format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
+            }
             body => format!("{body:?}"),
         },
         Ok(frame) => format!("{frame:?}"),
@@ -89,6 +97,7 @@ pub struct Node {
     parts: BTreeMap<Key, Part>,
     survey: Survey,
     membership: Membership,
+    relay: Relay,
     standing: Standing,
     /// Who there is, as a voter told it last.
     view: Option<View>,
@@ -162,6 +171,7 @@ impl Node {
             parts: BTreeMap::new(),
             survey: Survey::default(),
             membership: Membership::new(host, addresses, birth.process),
+            relay: Relay::new(),
             standing,
             view: None,
             addresses: Vec::new(),
@@ -245,6 +255,7 @@ impl Node {
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.membership.contacts.ack_all(),
+                Alarm::Relay => self.look_after_relays(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
                 Alarm::Leave => self.left(),
             }
@@ -258,6 +269,7 @@ impl Node {
                 self.on_news(news);
             }
             self.attend();
+            self.detour();
             if self.news.is_empty() {
                 break;
             }
@@ -341,6 +353,7 @@ impl Node {
             }
             Body::Ask { number, question } => self.on_ask(from, number, question),
             Body::Answer { number, answer } => self.on_answer(from, number, answer),
+            Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
         }
     }
 
@@ -348,12 +361,15 @@ impl Node {
     fn tell(&mut self, to: PeerId, body: &Body) {
         if !self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news) {
             self.look_soon();
+            self.relay_for(to);
         }
     }
 
     /// Says something that may get lost.
     fn mention(&mut self, to: PeerId, body: &Body) {
-        self.membership.contacts.send_loose(to, encode_body(body));
+        // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
+        let by_any_way = matches!(body, Body::Ask { .. } | Body::Answer { .. });
+        self.membership.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
     fn mention_to_all(&mut self, body: &Body) {

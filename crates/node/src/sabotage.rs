@@ -1,6 +1,8 @@
 //! Mistakes that a node makes on purpose, so that a test can show that the watchers of whole nodes would see them.
 //! Without the feature `sabotage` there are none.
 
+use peerlock_mutex::custody::Rule;
+
 /// One such mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -19,6 +21,39 @@ pub enum Sabotage {
     DetachedUntold,
     /// A session that is over leaves the parts in resources as they are.
     KeepsParts,
+    /// Nobody is connected by way of another host.
+    Relay,
+    /// Custody does without R1.
+    Fence,
+    /// Custody does without R3.
+    CountAll,
+    /// Custody does without R4.
+    JoinAhead,
+    /// Custody does without R8.
+    NothingLeaves,
+    /// Custody does without R9.
+    EarlyNews,
+    /// A slot is made anew beside a detached client.
+    DetachedEnd,
+    /// Of two tokens of one slot both count.
+    Youngest,
+    /// Others are let in while more are inside than there are slots.
+    HoldBack,
+}
+
+/// The rule that custody does without now.
+pub(crate) fn without() -> Option<Rule> {
+    let rules = [
+        (Sabotage::Fence, Rule::Fence),
+        (Sabotage::CountAll, Rule::CountAll),
+        (Sabotage::JoinAhead, Rule::JoinAhead),
+        (Sabotage::NothingLeaves, Rule::NothingLeaves),
+        (Sabotage::EarlyNews, Rule::EarlyNews),
+        (Sabotage::DetachedEnd, Rule::DetachedEnd),
+        (Sabotage::Youngest, Rule::Youngest),
+        (Sabotage::HoldBack, Rule::HoldBack),
+    ];
+    rules.into_iter().find(|(mistake, _)| makes(*mistake)).map(|(_, rule)| rule)
 }
 
 #[cfg(feature = "sabotage")]

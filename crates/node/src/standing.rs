@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_register::wire::Malformed;
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, SessionId, Versions, file,
+    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, Register, SessionId, Versions, file,
 };
 
 use crate::clients::TicketId;
@@ -289,6 +289,22 @@ impl Standing {
     /// For how long a session stands after a renewal.
     pub fn ttl(&self) -> Span {
         self.identity.ttl.span()
+    }
+
+    /// The register's leader, as far as we know.
+    pub fn leader(&self) -> Option<PeerId> {
+        match &self.phase {
+            Phase::In(member) => member.leader(),
+            Phase::Seeking | Phase::Learned(_) => None,
+        }
+    }
+
+    /// Our own voter, if we are one.
+    pub fn register(&self) -> Option<&Register> {
+        match &self.phase {
+            Phase::In(member) => member.register(),
+            Phase::Seeking | Phase::Learned(_) => None,
+        }
     }
 
     /// Since when there is a session, or none.

@@ -8,6 +8,7 @@ use peerlock_mutex::token::Claim;
 use peerlock_register::ClusterId;
 use serde::{Deserialize, Serialize};
 
+use crate::connections::Packet;
 use crate::link::Frame;
 
 /// Goes up when old peers cannot understand what new ones say.
@@ -49,6 +50,15 @@ pub enum Body {
         number: u64,
         /// What is answered.
         answer: Answer,
+    },
+    /// A packet of a connection between two hosts that do not reach each other, by way of a third. May get lost.
+    Relay {
+        /// Who says this; the third believes only the sender itself.
+        from: PeerId,
+        /// Who is to hear it.
+        to: PeerId,
+        /// The packet.
+        packet: Packet,
     },
 }
 

@@ -206,6 +206,11 @@ impl Member {
         self.register.as_ref()
     }
 
+    /// The host of the leader, as far as this process knows.
+    pub fn leader(&self) -> Option<PeerId> {
+        self.leader.map(|lead| lead.host)
+    }
+
     /// How many letters made no sense, but for those to its voter and those of other versions and clusters.
     pub fn strange(&self) -> u64 {
         self.strange

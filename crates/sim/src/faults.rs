@@ -90,6 +90,8 @@ pub enum Cut {
     OneWay,
     /// Two sides hear nothing of each other, and a third of the peers hears and is heard by both.
     Partial,
+    /// One pair of peers in four does not hear of each other, in neither direction.
+    Pairs,
 }
 
 impl Cut {
@@ -100,6 +102,7 @@ impl Cut {
             Self::Whole => side(from, 2) != side(to, 2),
             Self::OneWay => side(from, 2) > side(to, 2),
             Self::Partial => side(from, 3) + side(to, 3) == 1,
+            Self::Pairs => mix(number ^ mix(from.get().min(to.get())) ^ !mix(from.get().max(to.get()))) % 4 == 0,
         }
     }
 }
@@ -137,6 +140,8 @@ pub(crate) struct Fate {
     is_calm: bool,
     /// The number of the last partition, and when it ends.
     partition: (u64, Time),
+    /// Two who do not hear of each other for good.
+    rift: Option<(PeerId, PeerId)>,
     conditions: Vec<Condition>,
     /// When the last resets were.
     resets: VecDeque<Time>,
@@ -175,6 +180,7 @@ impl Fate {
             clocks: Rng::stream(seed, 12).bits(),
             is_calm: false,
             partition: (0, Time::ZERO),
+            rift: None,
             conditions: Vec::new(),
             resets: VecDeque::new(),
         }
@@ -193,6 +199,11 @@ impl Fate {
         for condition in &mut self.conditions {
             (condition.slow_until, condition.is_full) = (Time::ZERO, false);
         }
+    }
+
+    /// From now on these two do not hear of each other.
+    pub fn rift(&mut self, one: PeerId, other: PeerId) {
+        (self.rift, self.is_lossy) = (Some((one, other)), true);
     }
 
     /// From now on messages arrive once, and take as long as their links do.
@@ -214,7 +225,8 @@ impl Fate {
     fn is_cut(&self, now: Time, from: PeerId, to: PeerId) -> bool {
         let is_parted = self.faults.partitions.is_some_and(|(cut, _)| cut.parts(self.partition.0, from, to));
         let is_cut_off = |peer| now < self.condition(peer).cut_off_until;
-        (is_parted && now < self.partition.1) || is_cut_off(from) || is_cut_off(to)
+        let is_rift = self.rift.is_some_and(|pair| pair == (from, to) || pair == (to, from));
+        (is_parted && now < self.partition.1) || is_rift || is_cut_off(from) || is_cut_off(to)
     }
 
     /// How much longer than by its link a message takes.

@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, InLine, Standstill, Trace, Watch};
+use crate::watch::{Exclusion, Fencing, Generations, InLine, Standstill, Trace, Watch};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -28,7 +28,7 @@ pub struct Nodes {
     pub guests: u64,
     /// A cluster is founded when all hosts have met that have a folder; else the first one founds it.
     pub expect: bool,
-    /// How many slots each resource has.
+    /// How many slots each resource has, unless people change that.
     pub slots: u32,
     /// How long a session stands after a renewal.
     pub session: Ttl,
@@ -80,7 +80,7 @@ impl Nodes {
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Exclusion, Fencing, InLine);
+    type Rules = (Exclusion, Fencing, Generations, InLine);
     type Counts = (Standstill,);
 
     fn world<W: Watch<Whole>>(
@@ -88,16 +88,25 @@ impl Setting for Nodes {
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Whole, InVisits, W> {
-        let &Self { slots, visits, faults, session, config, disk, .. } = self;
+        let &Self { visits, faults, session, config, disk, .. } = self;
         let resources = visits.resources;
+        let slots = visits.resizes.map_or(self.slots, |(_, most)| most.max(self.slots));
+        let by_force = visits.forces.is_some();
         let hosts = self.hosts + self.guests;
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
-        let rules =
-            (Exclusion::new(resources, slots, false), Fencing::new(resources, slots, false), InLine::new(clearly));
+        let rules = (
+            Exclusion::new(resources, slots, by_force),
+            Fencing::new(resources, slots, by_force),
+            Generations::new(resources),
+            InLine::new(clearly),
+        );
+        // Where people change the number of slots, nobody knows whether one is free.
+        let still = if visits.resizes.is_some() { 0 } else { slots };
+        let fixed = visits.resizes.is_none().then_some(slots);
         let lives = Cell::new(0);
         let make = move |me: PeerId, folder: &Folder| {
             lives.set(lives.get() + 1);
-            Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots, session, config })
+            Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots: fixed, session, config })
         };
         let setup = Setup {
             latency: self.network.latency(hosts as usize, seed),
@@ -109,7 +118,7 @@ impl Setting for Nodes {
             make: Box::new(make),
         };
         let mut world =
-            World::new(setup, InVisits::new(visits, seed), watch(rules, (Standstill::new(resources, slots),)));
+            World::new(setup, InVisits::new(visits, seed), watch(rules, (Standstill::new(resources, still),)));
         for _ in 0..hosts {
             world.add_new();
         }

@@ -674,6 +674,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.calm_down();
     }
 
+    /// From now on these two do not hear of each other.
+    pub fn rift(&mut self, one: PeerId, other: PeerId) {
+        self.fate.rift(one, other);
+    }
+
     /// From now on messages arrive once, and take as long as their links do.
     pub fn deliver_all(&mut self) {
         self.fate.deliver_all();

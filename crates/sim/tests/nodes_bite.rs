@@ -45,7 +45,7 @@ const ASSERTED: &[&str] = &["has panicked"];
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 13] = [
+    let table: [(Mistake, u64, &[&str]); 22] = [
         (Mistake::Node(Sabotage::Resend), 4, STUCK),
         (Mistake::Node(Sabotage::Ack), 5, STUCK),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
@@ -53,6 +53,15 @@ fn every_mistake_is_seen() {
         (Mistake::Node(Sabotage::BeyondSession), 5, TWO),
         (Mistake::Node(Sabotage::DetachedUntold), 48, TWO),
         (Mistake::Node(Sabotage::KeepsParts), 1, ASSERTED),
+        (Mistake::Node(Sabotage::Relay), 0, STUCK),
+        (Mistake::Node(Sabotage::Fence), 0, TWO),
+        (Mistake::Node(Sabotage::CountAll), 0, TWO),
+        (Mistake::Node(Sabotage::JoinAhead), 0, TWO),
+        (Mistake::Node(Sabotage::NothingLeaves), 0, STUCK),
+        (Mistake::Node(Sabotage::EarlyNews), 0, STUCK),
+        (Mistake::Node(Sabotage::DetachedEnd), 0, TWO),
+        (Mistake::Node(Sabotage::Youngest), 0, TWO),
+        (Mistake::Node(Sabotage::HoldBack), 0, TWO),
         (Mistake::Register(InRegister::ReplacesSession), 3, TWO),
         (Mistake::Register(InRegister::AckBeforeDisk), 7, TWO),
         (Mistake::Register(InRegister::TellsOnce), 156, STUCK),

@@ -39,6 +39,7 @@ impl Node {
         match event {
             NetEvent::Up { peer, epoch, address } => {
                 self.membership.dial(&address);
+                self.relay.forget(peer);
                 let ours = self.standing.cluster();
                 self.membership.contacts.up(peer, epoch, address, ours, self.now);
             }
@@ -47,6 +48,7 @@ impl Node {
                     self.founder = self.founder.filter(|founder| *founder != peer);
                     self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
                     self.try_to_found();
+                    self.relay_soon();
                 }
             }
             NetEvent::Message { from, epoch, bytes } => {
@@ -71,7 +73,8 @@ impl Node {
     }
 
     fn on_met(&mut self, host: PeerId) {
-        let Some(contact) = self.membership.contacts.get(host) else { return };
+        // Who is reached by way of another is not one to tell others of.
+        let Some(contact) = self.membership.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
         let greeting = self.greeting(self.membership.linked());

@@ -8,6 +8,7 @@ use peerlock_register::{Command, SessionId};
 use super::session::label;
 use super::{Alarm, Node};
 use crate::Name;
+use crate::sabotage::without;
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
@@ -27,7 +28,8 @@ impl Node {
         let Some(session) = self.standing.session() else { return };
         let (me, now) = (self.session_of((session, self.host())), self.now);
         self.parts.entry(name.key()).or_insert_with(|| {
-            let custody = Custody::new(me, custody::Config::default());
+            let config = custody::Config { without: without(), ..custody::Config::default() };
+            let custody = Custody::new(me, config);
             Part { name: name.clone(), custody, opened: now, recoveries: 0 }
         });
     }

@@ -498,3 +498,54 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
         }
     }
 }
+
+/// Two who do not reach each other, and the one between them leads.
+#[test]
+fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
+    let mut world = World::of(3);
+    let name = "partial";
+    let first = world.acquire(2, wanted(name));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, first).is_some());
+    assert!(world.node(1).register().is_some_and(peerlock_register::Register::is_leader));
+    // From here on 2 and 3 never meet.
+    world.apart.insert((2, 3));
+    world.disconnect_pair(2, 3);
+    world.settle();
+    let second = world.acquire(3, wanted(name));
+    world.run(Span::from_secs(4));
+    assert_eq!(world.fencing(3, second), None, "somebody is inside");
+    world.input(2, Input::Release { call: None, ticket: first });
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(3, second).is_some(), "the request and the token have come by way of the leader");
+    // A count goes the same way: 1, which had no part in it, takes part and dies.
+    let third = world.acquire(1, wanted(name));
+    world.run(Span::from_secs(1));
+    world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
+    world.run(Span::from_secs(4));
+    assert!(world.fencing(1, third).is_some(), "everybody has been counted");
+    // And back again, over a connection of their own.
+    world.apart.clear();
+    world.run(Span::from_secs(2));
+    let fourth = world.acquire(2, wanted(name));
+    world.run(Span::from_secs(1));
+    world.input(3, Input::Release { call: None, ticket: second });
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, fourth).is_some());
+}
+
+/// A session is renewed over a connection, or ends: else somebody could hold up everything whom nobody reaches.
+#[test]
+fn who_does_not_reach_the_leader_has_no_session_though_others_reach_both() {
+    let mut world = World::of(4);
+    assert!(world.node(1).register().is_some_and(peerlock_register::Register::is_leader));
+    let mine = world.acquire(4, wanted("cut"));
+    world.run(Span::from_secs(1));
+    world.apart.insert((1, 4));
+    world.disconnect_pair(1, 4);
+    world.run(Span::from_secs(16));
+    assert!(matches!(world.ended(4, mine), Some(Error::SessionLost { .. })), "{:?}", world.ended(4, mine));
+    let other = world.acquire(2, wanted("cut"));
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(2, other).is_some());
+}

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
 use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Node, Notice, Origin, SessionId, TicketId, Ttl, Wait, Wanted,
+    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, SessionId, TicketId, Ttl,
+    Wait, Wanted,
 };
+use peerlock_register::Register;
 
-use self::links::{BEAT, Connections, Part};
 use super::{Actor, Cx, Effect, Input};
 
 mod folder;
-mod links;
 
 pub use folder::{Folder, Write};
-pub use links::address;
 
 /// The product's own peer, with its clients and its connections.
 ///
@@ -26,7 +26,7 @@ pub struct Whole {
     connections: Connections,
     visits: BTreeMap<Ticket, Visit>,
     tickets: BTreeMap<TicketId, Ticket>,
-    slots: u32,
+    slots: Option<u32>,
     /// Clients wait as long as it takes.
     is_patient: bool,
     /// When the node was last told to be woken.
@@ -51,6 +51,12 @@ pub enum Command {
     Start(Vec<PeerId>, Folder),
     /// Take no more clients, and have those go who are here.
     Drain,
+    /// A person wants a resource to have this many slots.
+    Resize(usize, u32),
+    /// A person takes away by force what a host has of a resource.
+    Force(usize, PeerId),
+    /// A person says who shall vote, or leaves it to the register.
+    Seats(Option<Vec<PeerId>>),
     /// From now on clients here wait as long as it takes and have their leases renewed, so that they are to be served;
     /// or they differ again.
     Patience(bool),
@@ -98,9 +104,30 @@ pub enum Role {
     Guest,
 }
 
+/// The number of all calls that people make by hand: no ticket of a client has it.
+const BY_HAND: u64 = u64::MAX;
+
+/// What a resource is called.
+pub fn name_of(resource: usize) -> Name {
+    format!("r{resource}").parse().expect("a name")
+}
+
+/// Where a peer listens.
+pub fn address(peer: PeerId) -> String {
+    format!("peer:{peer}")
+}
+
+/// What becomes of a connection, as a node hears it.
+fn as_input(change: Change) -> node::Input {
+    node::Input::Net(match change {
+        Change::Up(peer, epoch) => NetEvent::Up { peer, epoch, address: address(peer) },
+        Change::Down(peer, epoch, why) => NetEvent::Down { peer, epoch, why: why.to_owned() },
+        Change::Message(from, epoch, bytes) => NetEvent::Message { from, epoch, bytes },
+    })
+}
+
 impl Whole {
-    /// A host's process, the nth of all in this run, for resources with `slots` slots. Everything that is random about it
-    /// is in `seed`.
+    /// A host's process, the nth of all in this run. Everything that is random about it is in `seed`.
     ///
     /// # Panics
     /// If the folder's file is damaged: no crash does that.
@@ -131,6 +158,11 @@ impl Whole {
         }
     }
 
+    /// The voter of this host, if it has one.
+    pub fn register(&self) -> Option<&Register> {
+        self.node.register()
+    }
+
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
@@ -150,8 +182,8 @@ impl Whole {
 
     fn wish(&self, resource: usize, ticket: Ticket, ttl: Span, wait: Wait, kept: bool) -> Wanted {
         Wanted {
-            name: format!("r{resource}").parse().expect("a name"),
-            slots: Some(self.slots),
+            name: name_of(resource),
+            slots: self.slots,
             ttl,
             grace: ttl / 5,
             kept,
@@ -174,14 +206,14 @@ impl Whole {
     /// Hands what has happened to the node, and does what it wants done.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let mut inputs: Vec<node::Input> = input.into_iter().collect();
-        inputs.extend(self.connections.events.drain(..).rev().map(node::Input::Net));
+        inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
         while let Some(input) = inputs.pop() {
             let mut effects = Vec::new();
             self.node.step(input, cx.now, &mut effects);
             for effect in effects {
                 self.carry_out(effect, cx, &mut inputs, out);
             }
-            inputs.extend(self.connections.events.drain(..).rev().map(node::Input::Net));
+            inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
         }
         for (to, packet) in self.connections.packets.drain(..) {
             out.push(Effect::Send { to, message: Packet(packet) });
@@ -203,7 +235,12 @@ impl Whole {
         match effect {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes),
             node::Effect::HangUp(peer) => self.connections.hang_up(peer, "we hang up"),
-            node::Effect::Dial(address) => self.connections.dial(&address, cx.me, cx.now),
+            node::Effect::Dial(address) => {
+                let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
+                if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != cx.me) {
+                    self.connections.want(peer, cx.me, cx.now);
+                }
+            }
             node::Effect::Write { number, write } => {
                 self.write(Write::Register(number, write), Some(node::Input::Written(number)), out);
             }
@@ -294,8 +331,8 @@ impl Whole {
 /// What all nodes of a run have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSetting {
-    /// How many slots each resource has.
-    pub slots: u32,
+    /// How many slots each resource has; `None` if its clients take it as it is, since people change that.
+    pub slots: Option<u32>,
     /// How long a session stands after a renewal.
     pub session: Ttl,
     /// How patient nodes are.
@@ -304,7 +341,7 @@ pub struct NodeSetting {
 
 /// A message between nodes.
 #[derive(Clone)]
-pub struct Packet(links::Packet);
+pub struct Packet(connections::Packet);
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -375,6 +412,13 @@ impl Actor for Whole {
                 node::Input::Start { join }
             }
             Input::Command(Command::Drain) => node::Input::Drain,
+            Input::Command(Command::Resize(resource, slots)) => {
+                node::Input::Resize { call: BY_HAND, name: name_of(resource), slots }
+            }
+            Input::Command(Command::Force(resource, peer)) => {
+                node::Input::Expel { call: BY_HAND, name: name_of(resource), peer }
+            }
+            Input::Command(Command::Seats(hosts)) => node::Input::Seats { call: BY_HAND, hosts },
             Input::Command(Command::Patience(is_patient)) => {
                 self.is_patient = is_patient;
                 return;

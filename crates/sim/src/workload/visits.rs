@@ -32,6 +32,15 @@ pub struct Visits {
     pub end: Span,
     /// Now and then a host is stopped in good order, and started again: the mean time between two.
     pub stops: Option<Span>,
+    /// Now and then somebody gives a resource another number of slots, up to this many: the mean time between two.
+    pub resizes: Option<(Span, u32)>,
+    /// Now and then somebody takes away by force what a host has of a resource: the mean time between two.
+    pub forces: Option<Span>,
+    /// Now and then somebody says which hosts shall vote, or leaves it to the register: the mean time between two.
+    pub seats: Option<Span>,
+    /// In the end two hosts, neither of which leads the register, do not reach each other any more. Everybody is to be
+    /// served all the same.
+    pub rift: bool,
 }
 
 /// How long after the end the last clients come: all sessions and leases of before are over by then, and everybody has
@@ -45,6 +54,8 @@ const STAY: Span = Span::from_millis(1500);
 const MOST_WAITING: usize = 20;
 /// How long after the last clients everybody is to have been served.
 const PATIENCE: Span = Span::from_secs(60);
+/// How long before the last clients two hosts lose each other.
+const RIFT: Span = Span::from_secs(5);
 /// How long a host that was stopped is off, at most.
 const OFF: Span = Span::from_secs(3);
 
@@ -85,6 +96,10 @@ struct Counts {
     deaths: u64,
     returned: u64,
     served_last: u64,
+    resizes: u64,
+    forces: u64,
+    seats: u64,
+    rifts: u64,
 }
 
 /// What comes next.
@@ -96,6 +111,14 @@ pub enum Event {
     Visit,
     /// A host stops in good order.
     Stop,
+    /// A resource gets another number of slots.
+    Resize,
+    /// A host loses a resource by force.
+    Force,
+    /// Other hosts shall vote.
+    Seats,
+    /// Two hosts lose each other for good.
+    Rift,
     /// Nothing goes wrong any more.
     Calm,
     /// At the host with this number the last clients come.
@@ -154,27 +177,55 @@ fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId
     (agreed.map(|conf| conf.voters.clone()).unwrap_or_default(), own)
 }
 
+/// What somebody does by hand is done again, as long as things go wrong.
+fn next_by_hand<W: Watch<Whole>>(world: &mut On<'_, W>, every: Span, event: Event) {
+    let Visits { begin, end, .. } = world.load.visits;
+    let next = world.now().max(Time::ZERO + begin) + world.load.rng.exponential(every);
+    if next < Time::ZERO + end {
+        world.schedule(next, event);
+    }
+}
+
+/// A host at which somebody does something by hand: it runs, and is not frozen.
+fn somebody<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<PeerId> {
+    let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
+    let peer = world.load.started.get(number).copied();
+    peer.filter(|peer| world.thaws(*peer).is_none())
+}
+
+/// One, three or five hosts, whether they are there or not and have a disk or not; or the register's own choice.
+fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
+    let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
+    let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
+    while hosts.len() > count.max(1) {
+        hosts.swap_remove(world.load.rng.below(hosts.len() as u64) as usize);
+    }
+    (count > 0).then_some(hosts)
+}
+
 impl Workload<Whole> for InVisits {
     type Event = Event;
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
-        let Visits { begin, end, stops, apart, .. } = world.load.visits;
+        let Visits { begin, end, stops, resizes, forces, seats, apart, .. } = world.load.visits;
         let hosts = world.residents() as u64;
         for host in 0..hosts {
             world.schedule(Time::ZERO + apart * host, Event::Start(PeerId::new(host)));
         }
         world.schedule(Time::ZERO + begin, Event::Visit);
-        if let Some(every) = stops {
-            let first = world.load.rng.exponential(every);
-            world.schedule(Time::ZERO + begin + first, Event::Stop);
+        let by_hand = [(stops, Event::Stop), (forces, Event::Force), (seats, Event::Seats)];
+        for (every, event) in by_hand.into_iter().chain([(resizes.map(|(every, _)| every), Event::Resize)]) {
+            if let Some(every) = every {
+                next_by_hand(world, every, event);
+            }
         }
         world.schedule(Time::ZERO + end, Event::Calm);
         Ok(())
     }
 
     fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, event: Event) -> Result<(), Broken> {
-        let Visits { gap, end, resources, stops, .. } = world.load.visits;
+        let Visits { gap, end, resources, stops, resizes, forces, seats, rift, .. } = world.load.visits;
         match event {
             // It may have crashed before, and restarted.
             Event::Start(peer) if world.is_there(peer) && !world.load.started.contains(&peer) => start(world, peer),
@@ -193,20 +244,54 @@ impl Workload<Whole> for InVisits {
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
             Event::Stop => {
-                let next = world.now() + stops.map_or(end, |every| world.load.rng.exponential(every));
-                if next < Time::ZERO + end {
-                    world.schedule(next, Event::Stop);
-                }
-                let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
-                let Some(&peer) = world.load.started.get(number) else { return Ok(()) };
+                next_by_hand(world, stops.unwrap_or(end), Event::Stop);
+                let Some(peer) = somebody(world) else { return Ok(()) };
                 // It takes its time, and has to be back before the last clients come.
                 let is_late = world.now() + OFF > Time::ZERO + end;
-                if is_late || world.load.stopping.contains(&peer) || world.thaws(peer).is_some() {
+                if is_late || world.load.stopping.contains(&peer) {
                     return Ok(());
                 }
                 world.load.stopping.push(peer);
                 world.load.counts.stops += 1;
                 world.command(peer, Command::Drain)
+            }
+            Event::Resize => {
+                let (every, most) = resizes.unwrap_or((end, 1));
+                next_by_hand(world, every, Event::Resize);
+                let slots = 1 + world.load.rng.below(u64::from(most)) as u32;
+                let resource = world.load.rng.below(resources as u64) as usize;
+                let Some(peer) = somebody(world) else { return Ok(()) };
+                world.load.counts.resizes += 1;
+                world.command(peer, Command::Resize(resource, slots))
+            }
+            Event::Force => {
+                next_by_hand(world, forces.unwrap_or(end), Event::Force);
+                let victim = PeerId::new(world.load.rng.below(world.residents() as u64));
+                let resource = world.load.rng.below(resources as u64) as usize;
+                let Some(peer) = somebody(world) else { return Ok(()) };
+                world.load.counts.forces += 1;
+                world.command(peer, Command::Force(resource, victim))
+            }
+            Event::Seats => {
+                next_by_hand(world, seats.unwrap_or(end), Event::Seats);
+                let hosts = chosen(world);
+                let Some(peer) = somebody(world) else { return Ok(()) };
+                world.load.counts.seats += 1;
+                world.command(peer, Command::Seats(hosts))
+            }
+            Event::Rift => {
+                let leads = |peer: &PeerId| {
+                    world.actor(*peer).and_then(Whole::register).is_some_and(peerlock_register::Register::is_leader)
+                };
+                let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
+                if others.len() >= 2 && others.len() < world.load.started.len() {
+                    others.sort_unstable();
+                    let [one, other] =
+                        [(); 2].map(|()| others.swap_remove(world.load.rng.below(others.len() as u64) as usize));
+                    world.load.counts.rifts += 1;
+                    world.rift(one, other);
+                }
+                Ok(())
             }
             Event::Calm => {
                 world.calm_down();
@@ -224,6 +309,9 @@ impl Workload<Whole> for InVisits {
                 }
                 let thawed = hosts.filter_map(|peer| world.thaws(peer)).fold(world.now(), Time::max);
                 let last = thawed + SETTLE;
+                if rift {
+                    world.schedule(thawed + (SETTLE - RIFT), Event::Rift);
+                }
                 for host in 0..world.residents() as u64 {
                     world.schedule(last + APART * host, Event::Last(host));
                 }
@@ -329,13 +417,18 @@ impl Workload<Whole> for InVisits {
     }
 
     fn tell(&self, sheet: &mut Sheet) {
-        let Counts { told, not_acquired, stops, deaths, returned, served_last } = self.counts;
+        let Counts { told, not_acquired, stops, deaths, returned, served_last, resizes, forces, seats, rifts } =
+            self.counts;
         sheet.numbers.sum("told", told);
         sheet.numbers.sum("not acquired", not_acquired);
         sheet.numbers.sum("stops", stops);
         sheet.numbers.sum("deaths", deaths);
         sheet.numbers.sum("returned", returned);
         sheet.numbers.sum("served last", served_last);
+        sheet.numbers.sum("resized", resizes);
+        sheet.numbers.sum("forced", forces);
+        sheet.numbers.sum("seated", seats);
+        sheet.numbers.sum("rifts", rifts);
     }
 }
 

@@ -1,9 +1,10 @@
 //! What befalls whole nodes, a different run from every seed: everything that is promised to be borne, at once.
 //!
 //! A majority of the voters' files is left at any time, so at most one voter at a time is lost for good or loses its disk.
-//! All else meets as it comes: crashes of one, two or all hosts, with writes that are torn; freezes, partitions, loss,
-//! messages that come twice or late, slow and full disks, clocks within 1 %, clean stops; from the first moment on in every
-//! third run, while hosts start and the cluster is founded.
+//! All else meets as it comes: crashes of one, two or all hosts, with writes that are torn; freezes, partitions (whole,
+//! one-way, partial, of single pairs), loss, messages that come twice or late, slow and full disks, clocks within 1 %; and
+//! what people do: clean stops, resizes while in use, force, other voters. From the first moment on in every third run,
+//! while hosts start and the cluster is founded. In some runs two hosts never find each other again in the end.
 
 use peerlock_base::{Rng, Span};
 use peerlock_node::{Config, Ttl};
@@ -32,6 +33,10 @@ pub fn plan(seed: u64) -> Nodes {
         begin: millis(begin),
         end: millis(begin) + Span::from_secs(one_of(rng, &[5, 8, 12])),
         stops: sometimes(rng, 0.3).then(|| Span::from_secs(one_of(rng, &[2, 6]))),
+        resizes: sometimes(rng, 0.25).then(|| (Span::from_secs(one_of(rng, &[1, 4])), one_of(rng, &[2, 4]) as u32)),
+        forces: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[1, 4]))),
+        seats: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
+        rift: sometimes(rng, 0.25),
     };
     // Everybody who starts at once must be told of a founder, or wait until all have met.
     let expect = hosts > 1 && apart == Span::ZERO && sometimes(rng, 0.5);
@@ -48,8 +53,9 @@ pub fn plan(seed: u64) -> Nodes {
         config: config(),
         disk: millis(one_of(rng, &[1, 5, 20])),
         network: Model::Jitter { low: millis(1), high: millis(high) }.load(0).expect("jitter needs no file"),
-        // Asking takes at most a way to the register and back, twice, and one to the coordinator.
-        clearly: (high <= 100).then_some(millis(1100)),
+        // Asking takes at most a way to the register and back, twice, and one to the coordinator; and where that has to be
+        // reached by way of another, a connection has to be made first.
+        clearly: (high <= 100).then_some(millis(if visits.rift { 3300 } else { 1100 })),
         faults,
         visits: Visits { know_first, ..visits },
         trials: 1,
@@ -75,7 +81,7 @@ fn faults(rng: &mut Rng, begin: Span, end: Span) -> Faults {
         let (every, last) = (millis(one_of(rng, every)), millis(one_of(rng, last)));
         sometimes(rng, share).then_some(Spells { every, last })
     };
-    let cut = [Cut::Whole, Cut::OneWay, Cut::Partial][one_of(rng, &[0, 1, 2]) as usize];
+    let cut = [Cut::Whole, Cut::OneWay, Cut::Partial, Cut::Pairs][one_of(rng, &[0, 1, 2, 3, 3]) as usize];
     Faults {
         quiet: if sometimes(rng, 0.33) { Span::ZERO } else { begin },
         loss: one_of(rng, &[0, 0, 2, 10, 50]) as f64 / 1000.0,

@@ -5,7 +5,7 @@ use std::fmt;
 use peerlock_sim::Report;
 
 /// What is counted, by its name in a [`Report`]: faults, and what became of clients.
-const FAULTS: [&str; 11] = [
+const FAULTS: [&str; 15] = [
     "crashed",
     "outages",
     "deaths",
@@ -17,6 +17,10 @@ const FAULTS: [&str; 11] = [
     "parted",
     "stops",
     "withdrawn",
+    "resized",
+    "forced",
+    "seated",
+    "rifts",
 ];
 const CLIENTS: [&str; 6] = ["asked", "lost", "orphans", "returned", "not acquired", "told"];
 

@@ -120,8 +120,16 @@ impl World {
     }
 
     pub(super) fn disconnect(&mut self, number: u64) {
-        let ended: Vec<_> =
-            self.up.iter().filter(|((a, b), _)| *a == number || *b == number).map(|(k, v)| (*k, *v)).collect();
+        self.disconnect_all(|(a, b)| a == number || b == number);
+    }
+
+    /// The connection between two ends.
+    pub(super) fn disconnect_pair(&mut self, one: u64, other: u64) {
+        self.disconnect_all(|pair| pair == (one.min(other), one.max(other)));
+    }
+
+    fn disconnect_all(&mut self, ends: impl Fn((u64, u64)) -> bool) {
+        let ended: Vec<_> = self.up.iter().filter(|(pair, _)| ends(**pair)).map(|(k, v)| (*k, *v)).collect();
         for ((a, b), epoch) in ended {
             self.up.remove(&(a, b));
             for (at, peer) in [(a, b), (b, a)] {

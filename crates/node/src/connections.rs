@@ -1,5 +1,6 @@
-//! Connections made of single messages that may get lost, come twice or be cut off: what a transport promises a node
-//! (`Transport` in `peerlock-service`), and no more.
+//! Connections made of single packets that may get lost, come twice or be cut off: what a transport promises a node
+//! (`Transport` in `peerlock-service`), and no more. So two nodes are connected by way of a third ([`crate::relay`]), and
+//! so are all of them in the simulator.
 //!
 //! ```text
 //!   3                            7
@@ -21,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_node::NetEvent;
+use serde::{Deserialize, Serialize};
 
 /// How often each end lets the other hear of it, and tries again to connect.
 pub const BEAT: Span = Span::from_secs(1);
@@ -31,7 +32,7 @@ const SILENT: Span = Span::from_secs(4);
 const LOST: &str = "something was lost on its way";
 
 /// A message of a connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
     /// The number of the connection.
     pub number: u64,
@@ -40,7 +41,7 @@ pub struct Packet {
 }
 
 /// What a message of a connection is about.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// The sender wants a connection, and it is for the receiver to open it.
     Knock,
@@ -54,6 +55,17 @@ pub enum Part {
     Beat(u64),
     /// It does not know such a connection any more.
     Close,
+}
+
+/// What becomes of connections; the number is the one by which the node knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is up: both ends have said so.
+    Up(PeerId, u64),
+    /// It has ended, and why.
+    Down(PeerId, u64, &'static str),
+    /// These bytes have come over it.
+    Message(PeerId, u64, Vec<u8>),
 }
 
 /// One end of a connection.
@@ -80,25 +92,34 @@ pub struct Connections {
     /// What is to be sent.
     pub packets: Vec<(PeerId, Packet)>,
     /// What the node is to be told.
-    pub events: Vec<NetEvent>,
-}
-
-/// Where a peer listens.
-pub fn address(peer: PeerId) -> String {
-    format!("peer:{peer}")
+    pub changes: Vec<Change>,
 }
 
 impl Connections {
-    /// Connects to whoever listens there, and reconnects whenever that ends.
-    pub fn dial(&mut self, address: &str, me: PeerId, now: Time) {
-        let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
-        if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) {
-            self.wanted.insert(peer);
-            self.connect(peer, me, now);
-        }
+    /// None yet; the first that is up will be known by the number after this.
+    pub fn after(epochs: u64) -> Self {
+        Self { epochs, ..Self::default() }
     }
 
-    fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
+    /// Whether there is none, nobody is wanted, and nothing is to be sent or told.
+    pub fn is_idle(&self) -> bool {
+        self.ends.is_empty() && self.wanted.is_empty() && self.packets.is_empty() && self.changes.is_empty()
+    }
+
+    /// Connects to a peer, and reconnects whenever that ends.
+    pub fn want(&mut self, peer: PeerId, me: PeerId, now: Time) {
+        self.wanted.insert(peer);
+        self.connect(peer, me, now);
+    }
+
+    /// Ends the connection to a peer, and does not connect again before it is wanted again.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.wanted.remove(&peer);
+        self.hang_up(peer, "another way is better");
+    }
+
+    /// Connects to a peer, or tries to for a while.
+    pub fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
         if self.ends.contains_key(&peer) {
         } else if me < peer {
             // A clock does not go back, also when its peer restarts.
@@ -119,10 +140,10 @@ impl Connections {
     }
 
     /// Ends the connection to a peer, for another to begin.
-    pub fn hang_up(&mut self, peer: PeerId, why: &str) {
+    pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
         let Some(End { number, epoch, .. }) = self.ends.remove(&peer) else { return };
         self.packets.push((peer, Packet { number, part: Part::Close }));
-        self.events.extend(epoch.map(|epoch| NetEvent::Down { peer, epoch, why: why.to_owned() }));
+        self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
     /// Lets everybody hear of us, gives up those that are silent, and tries again to connect.
@@ -143,10 +164,7 @@ impl Connections {
     pub fn on_packet(&mut self, peer: PeerId, Packet { number, part }: Packet, me: PeerId, now: Time) {
         let known = self.ends.get(&peer).map(|end| end.number);
         match part {
-            Part::Knock => {
-                self.wanted.insert(peer);
-                self.connect(peer, me, now);
-            }
+            Part::Knock => self.connect(peer, me, now),
             Part::Open if known > Some(number) => {} // An old one.
             Part::Open => {
                 if known != Some(number) {
@@ -163,7 +181,7 @@ impl Connections {
             Part::Accept => self.up(peer, now),
             Part::Data(at, bytes) => {
                 if let Some(epoch) = self.take(peer, at, now) {
-                    self.events.push(NetEvent::Message { from: peer, epoch, bytes });
+                    self.changes.push(Change::Message(peer, epoch, bytes));
                 }
             }
             Part::Beat(sent) => {
@@ -181,7 +199,7 @@ impl Connections {
         if end.epoch.is_none() {
             self.epochs += 1;
             end.epoch = Some(self.epochs);
-            self.events.push(NetEvent::Up { peer, epoch: self.epochs, address: address(peer) });
+            self.changes.push(Change::Up(peer, self.epochs));
         }
     }
 

@@ -1,0 +1,111 @@
+//! What goes by way of another host: our own packets, and those that others send by way of us.
+
+use std::mem::take;
+
+use peerlock_base::PeerId;
+use peerlock_register::Register;
+
+use super::{Alarm, Effect, Node, Phase};
+use crate::connections::{BEAT, Change, Packet};
+use crate::relay::is_relayed;
+use crate::sabotage::{Sabotage, makes};
+use crate::wire::Body;
+
+impl Node {
+    /// Somebody for whom there is something may have to be reached by way of another, or is connected so.
+    pub(super) fn relay_soon(&mut self) {
+        self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
+    }
+
+    /// There is something for a host that is not connected: if it is known to be cut off, it is looked for at once.
+    pub(super) fn relay_for(&mut self, host: PeerId) {
+        match self.membership.contacts.is_due(host, self.now) {
+            true => self.timers.set(Alarm::Relay, self.now),
+            false => self.relay_soon(),
+        }
+    }
+
+    /// Looks for those who are cut off from us, and after those connections that there are.
+    pub(super) fn look_after_relays(&mut self) {
+        if self.phase == Phase::Left {
+            return;
+        }
+        let (me, now) = (self.host(), self.now);
+        let cut_off = self.membership.contacts.cut_off();
+        let is_looking = self.standing.session().is_some() && !makes(Sabotage::Relay);
+        let is_due = |host: &&PeerId| is_looking && self.membership.contacts.is_due(**host, now);
+        self.relay.connections.beat(me, now);
+        cut_off.iter().filter(is_due).for_each(|host| self.relay.connections.connect(*host, me, now));
+        if !cut_off.is_empty() || !self.relay.connections.is_idle() {
+            self.relay_soon();
+        }
+    }
+
+    /// A packet that comes by way of `sender`, or is to go by way of us.
+    pub(super) fn on_relayed(&mut self, sender: PeerId, from: PeerId, to: PeerId, packet: Packet) {
+        let me = self.host();
+        if to != me {
+            // Only over connections: there is one host on the way, and no circle.
+            if sender == from && self.membership.is_linked(to) {
+                self.mention(to, &Body::Relay { from, to, packet });
+            }
+            return;
+        }
+        // It has not noticed yet that we are connected, or we that we are not any more.
+        if self.membership.contacts.get(from).is_some_and(|contact| contact.epoch.is_some()) {
+            return;
+        }
+        self.relay.heard(from, sender);
+        self.relay.connections.on_packet(from, packet, me, self.now);
+        self.relay_soon();
+    }
+
+    /// The voter of this host, if it has one: what was decided, and whether it leads, by whose way others reach each
+    /// other. For who watches from outside.
+    pub fn register(&self) -> Option<&Register> {
+        self.standing.register()
+    }
+
+    /// Hands over between the contacts and the connections by way of others.
+    pub(super) fn detour(&mut self) {
+        if self.relay.connections.is_idle() {
+            return;
+        }
+        loop {
+            for effect in take(&mut self.membership.contacts.out) {
+                match effect {
+                    Effect::Send { to, epoch, bytes } if is_relayed(epoch) => {
+                        self.relay.connections.send(to, epoch, bytes);
+                    }
+                    Effect::HangUp(host) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
+                        self.relay.connections.hang_up(host, "we hang up");
+                    }
+                    effect => self.membership.contacts.out.push(effect),
+                }
+            }
+            let changes = take(&mut self.relay.connections.changes);
+            if changes.is_empty() {
+                break;
+            }
+            let ours = self.standing.cluster();
+            let contacts = &mut self.membership.contacts;
+            for change in changes {
+                match change {
+                    Change::Up(host, epoch) => contacts.relayed_up(host, epoch, ours, self.now),
+                    Change::Down(host, epoch, _) => contacts.relayed_down(host, epoch, self.now),
+                    Change::Message(host, epoch, bytes) => {
+                        contacts.on_bytes(host, epoch, &bytes, ours, &mut self.news);
+                    }
+                }
+            }
+        }
+        let (from, leader) = (self.host(), self.standing.leader());
+        for (to, packet) in take(&mut self.relay.connections.packets) {
+            let ways = [leader, self.relay.via(to)].into_iter().flatten();
+            let linked = ways.filter(|way| *way != to && self.membership.is_linked(*way)).next();
+            if let Some(way) = linked {
+                self.mention(way, &Body::Relay { from, to, packet });
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Connections by way of a third host, for two that do not reach each other.
+//!
+//! A session is renewed at the register's leader, over a connection and never by way of anybody. So whoever has one that
+//! stands is linked with the leader, and two of them that do not reach each other have it between them:
+//!
+//! ```text
+//!   A               L (leads)            C
+//!   │ A→C: open      │                    │     A has something to say to C, and has not been linked with it for a second
+//!   ├───────────────►│ A→C: open          │
+//!   │                ├───────────────────►│     to A and C this is a connection like any other: their link (`link.rs`)
+//!   │                │       C→A: accept  │     begins with a hello, and says again what the last one has lost
+//!   │    C→A: accept │◄───────────────────┤
+//!   │◄───────────────┤                    │
+//!   │ A→C: data      │                    │     packets may get lost on either half: then it breaks, and they connect anew
+//!   ├───────────────►├───────────────────►│
+//! ```
+//!
+//! So nobody who renews holds up a count or a hand-over, and who cannot be reached does not renew: its session ends, and
+//! with that a generation begins without it. Nobody has to accuse anybody, and no command is stopped because two hosts do
+//! not reach each other. Only what must arrive goes this way (letters of the register and questions do not), and only as
+//! long as there is no connection of the other kind.
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Span, Time};
+
+use crate::connections::{BEAT, Connections};
+
+/// Who has not been linked for this long is looked for by way of the leader. Our choice: longer than it takes to connect
+/// again where a connection has broken and nothing else is wrong.
+pub const PATIENCE: Span = Span::from_secs(1);
+/// Who has not been found for so long is most likely off, and is looked for …
+const LONG: Span = Span::from_secs(60);
+/// … only once in so many beats.
+const RARELY: u64 = 30;
+/// Connections by way of others have higher numbers than those of any transport.
+const FIRST: u64 = 1 << 63;
+
+/// Whether this is the number of a connection by way of another host.
+pub const fn is_relayed(epoch: u64) -> bool {
+    epoch >= FIRST
+}
+
+/// Whether somebody who was lost then, and for whom there has been something since `missed`, is to be looked for now. To
+/// be asked at every beat.
+pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
+    let sought = now.since(missed);
+    let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
+    now.since(lost) >= PATIENCE && (sought < LONG || is_rare)
+}
+
+/// The connections of one host by way of others.
+pub struct Relay {
+    /// The connections themselves.
+    pub connections: Connections,
+    /// By whose way each of the other ends was heard last.
+    via: BTreeMap<PeerId, PeerId>,
+}
+
+impl Relay {
+    /// There is none yet.
+    pub fn new() -> Self {
+        Self { connections: Connections::after(FIRST), via: BTreeMap::new() }
+    }
+
+    /// A packet of this host has come by way of that one.
+    pub fn heard(&mut self, from: PeerId, via: PeerId) {
+        self.via.insert(from, via);
+    }
+
+    /// By whose way a host was heard last.
+    pub fn via(&self, host: PeerId) -> Option<PeerId> {
+        self.via.get(&host).copied()
+    }
+
+    /// A host is linked with us now.
+    pub fn forget(&mut self, host: PeerId) {
+        self.via.remove(&host);
+        self.connections.forget(host);
+    }
+}

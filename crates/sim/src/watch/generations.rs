@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+use std::mem::take;
+
+use peerlock_base::{PeerId, Time};
+use peerlock_mutex::Grant;
+use peerlock_register::{Label, State, Topic};
+
+use super::{Broken, Watch};
+use crate::actor::Whole;
+use crate::actor::whole::name_of;
+use crate::ledger::{Client, Ledger};
+
+/// Fencing numbers of a generation are between this much times its number and the next one's.
+const NUMBERS: u64 = 1 << 32;
+
+/// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one in
+/// its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced out does
+/// not count. And in the end everybody has been served.
+#[derive(Debug)]
+pub struct Generations {
+    resources: Vec<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    name: Label,
+    /// How many slots there are from which generation on.
+    slots: BTreeMap<u64, u32>,
+    /// Which host was forced out, and the generation that began with it.
+    expelled: Vec<(PeerId, u64)>,
+    /// Who is inside, and the generation of its grant.
+    inside: Vec<(Client, u64)>,
+    /// Who was let in in the step that is not over.
+    fresh: Vec<(Client, u64)>,
+}
+
+impl Seen {
+    /// A voter has applied this.
+    fn learn(&mut self, state: &State) {
+        let Some(resource) = state.resources().get(&self.name) else { return };
+        let generation = resource.generation();
+        if self.slots.last_key_value().is_some_and(|(last, _)| *last >= generation) {
+            return;
+        }
+        self.slots.insert(generation, resource.slots());
+        for (session, since, topic) in resource.words() {
+            let host = state.sessions().get(&session).map(|session| session.host);
+            if let (Topic::Expelled, Some(host)) = (topic, host)
+                && !self.expelled.contains(&(host, since))
+            {
+                self.expelled.push((host, since));
+            }
+        }
+    }
+
+    fn check(&self, client: &Client, generation: u64) -> Result<(), Broken> {
+        let peer = client.peer;
+        // Its client may have been told a while after it had the slot, when another generation had adopted it; and the only
+        // voter that has applied this one may have crashed in that very step.
+        let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
+        let slots = since.or(self.slots.values().max()).map_or(0, |slots| *slots as usize);
+        let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
+            self.expelled.iter().any(|&(host, since)| host == other.peer && theirs < since)
+        };
+        let inside = self.inside.iter().filter(|other| !is_forced(other)).count();
+        if inside <= slots {
+            return Ok(());
+        }
+        Err(format!("peer {peer} is let in as number {inside} of {slots} in generation {generation}"))
+    }
+}
+
+impl Generations {
+    /// For this many resources.
+    pub fn new(resources: usize) -> Self {
+        let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
+        let seen =
+            |name| Seen { name, slots: BTreeMap::new(), expelled: Vec::new(), inside: Vec::new(), fresh: Vec::new() };
+        Self { resources: (0..resources).map(name).map(seen).collect() }
+    }
+}
+
+impl Watch<Whole> for Generations {
+    /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the same
+    /// step must keep to.
+    fn after_step(&mut self, _now: Time, _peer: PeerId, actor: &Whole) -> Result<(), Broken> {
+        for seen in &mut self.resources {
+            if let Some(register) = actor.register() {
+                seen.learn(register.state());
+            }
+            for (client, generation) in take(&mut seen.fresh) {
+                seen.check(&client, generation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
+        let seen = &mut self.resources[client.resource];
+        let entered = (*client, grant.fencing / NUMBERS);
+        seen.inside.push(entered);
+        seen.fresh.push(entered);
+        Ok(())
+    }
+
+    fn on_leave(&mut self, _now: Time, client: &Client) -> Result<(), Broken> {
+        self.resources[client.resource].inside.retain(|(other, _)| other.ticket != client.ticket);
+        Ok(())
+    }
+
+    fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
+        match ledger.oldest() {
+            None => Ok(()),
+            Some(client) => Err(format!(
+                "{} requests were never served, the oldest by peer {} since {}",
+                ledger.waiting(),
+                client.peer,
+                client.asked
+            )),
+        }
+    }
+}
