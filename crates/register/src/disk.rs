@@ -78,8 +78,10 @@ impl Disk for FileDisk {
             }
             Write::Remove => {
                 self.file = None;
-                fs::remove_file(&self.path)?;
-                self.sync_folder()
+                match fs::remove_file(&self.path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    Ok(()) | Err(_) => self.sync_folder(),
+                }
             }
         }
     }
@@ -182,6 +184,7 @@ mod tests {
             (Write::Append(vec![3]), Some(vec![1, 2, 3])),
             (Write::Replace(vec![4]), Some(vec![4])),
             (Write::Append(vec![5]), Some(vec![4, 5])),
+            (Write::Remove, None),
             (Write::Remove, None),
         ] {
             disk.write(&write).unwrap();

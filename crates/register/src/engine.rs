@@ -14,6 +14,10 @@
 //!                                 └─ messages of a follower ────────────────────────────────┴► after that
 //! ```
 //!
+//! A leader's messages take for granted that its vote is on the disk. One that others have elected has sent them its vote
+//! from there; but who votes alone leads before it has written that, and would lead in the same term once more if it
+//! crashed. So its messages wait for the vote.
+//!
 //! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
 //! longer, not the queue.
 
@@ -55,6 +59,8 @@ struct Job {
     ready: u64,
     after: Vec<Message>,
     restored: u64,
+    /// There is a new term or a vote in the record.
+    votes: bool,
 }
 
 pub(crate) struct Engine {
@@ -128,6 +134,18 @@ impl Engine {
             self.raw.raft.set_randomized_election_timeout(self.timeout);
             self.raw.tick();
         }
+    }
+
+    /// Campaigns at once if nobody else votes: there is nobody to be heard first or to be disturbed. Whether it leads by
+    /// that.
+    pub fn lead_alone(&mut self) -> bool {
+        let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
+        if !is_alone || self.is_leader() || !self.is_kept() {
+            return false;
+        }
+        // Not heard while a change of voters is decided and not applied; it is asked again.
+        _ = self.raw.campaign();
+        self.is_leader()
     }
 
     fn is_kept(&self) -> bool {
@@ -237,8 +255,11 @@ impl Engine {
         let mut ready = self.raw.ready();
         let mut turn = Turn { send: take(&mut self.send), ..Turn::default() };
         let mut job = Job { ready: ready.number(), ..Job::default() };
-        self.post(ready.take_messages(), &mut turn.send);
-        self.post(ready.take_persisted_messages(), &mut job.after);
+        job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != self.raw.store().vote());
+        let must_wait = (job.votes || self.writes_vote()) && !self.config.makes(Sabotage::LeadsBeforeDisk);
+        let (at_once, after) = (ready.take_messages(), ready.take_persisted_messages());
+        self.post(at_once, if must_wait { &mut job.after } else { &mut turn.send });
+        self.post(after, &mut job.after);
         if !ready.snapshot().is_empty() {
             let metadata = ready.snapshot().get_metadata();
             let (index, term, conf) = (metadata.index, metadata.term, metadata.get_conf_state().clone());
@@ -266,6 +287,12 @@ impl Engine {
         Some(turn)
     }
 
+    /// Whether a vote is not on the disk yet.
+    fn writes_vote(&self) -> bool {
+        let (writing, next) = (self.writing.iter().map(|(job, _)| job), self.next.iter());
+        writing.chain(next).any(|job| job.votes)
+    }
+
     /// Everything up to here is applied.
     pub fn applied(&mut self, index: u64) {
         self.raw.advance_apply_to(index);
@@ -289,6 +316,7 @@ impl Engine {
         let too_many = next.after.len().saturating_sub(MOST_KEPT);
         next.after.drain(..too_many);
         (next.ready, next.restored) = (job.ready, next.restored.max(job.restored));
+        next.votes |= job.votes;
     }
 
     /// The next record that has to be written, if the disk is free.

@@ -93,7 +93,9 @@ pub enum Damage {
     NoRegister(&'static str),
     /// Written by a program with another format.
     #[error(
-        "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer version"
+        "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer program. \
+         Start that one again; or move the file away, and this host comes back as a new voter, as long as a majority of \
+         the others is there"
     )]
     Format(u16),
     /// A record that had been confirmed is not as it was written.
@@ -111,8 +113,8 @@ pub enum Damage {
     },
     /// All sums are right, and what is in it is of a version that this program does not understand.
     #[error(
-        "the register in this file is of version {version}, and this program understands {ours}: it was used by another \
-         version"
+        "the register in this file is of version {version}, and this program understands {ours}: start the program again \
+         that has written it"
     )]
     Version {
         /// The register's.

@@ -20,8 +20,7 @@
 //! ```
 //!
 //! Nothing here reads a clock, draws a random number of the machine's or waits; only `disk.rs` does I/O. (The engine
-//! links std, so the crate does, too.) Not wired into the product yet: `docs/register.md` says what is there and what
-//! is not.
+//! links std, so the crate does, too.) What it promises, and how that is tested: `docs/register.md`.
 
 mod client;
 mod command;
@@ -50,7 +49,7 @@ pub use engine::election_time;
 pub use fact::{Fact, Topic};
 pub use look::{GrantView, Look, MOST_ON_PAGE, Page, ResourceView, Seen, View};
 pub use member::{Doing, Identity, Member, Missing};
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, inspect, recover};
 pub use register::{Effect, Register};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;

@@ -60,6 +60,11 @@ impl Log {
         self.snapshot.index
     }
 
+    /// The term, and whom it was voted for in it.
+    pub fn vote(&self) -> (u64, u64) {
+        (self.hard.term, self.hard.vote)
+    }
+
     pub fn set_hard(&mut self, hard: Hard) {
         self.hard = hard;
     }

@@ -115,6 +115,8 @@ pub struct Member {
     index: u64,
     /// Where the leader is, and where voters are.
     leader: Option<Lead>,
+    /// Whether that is our own voter, as it was when we last looked.
+    leads: bool,
     contacts: Vec<PeerId>,
     /// The voters, as they were when somebody last named them.
     voters: Vec<PeerId>,
@@ -152,6 +154,7 @@ impl Member {
             numbers: rng.bits() >> 1,
             index: 0,
             leader: None,
+            leads: false,
             contacts,
             voters: Vec::new(),
             heard: BTreeMap::new(),
@@ -540,10 +543,23 @@ impl Member {
         self.contacts.truncate(MOST_CONTACTS);
     }
 
+    /// When our own voter has been elected, what waits for a leader is asked at once.
+    fn look_who_leads(&mut self, now: Time) {
+        let leads = self.register.as_ref().is_some_and(Register::is_leader);
+        if leads && !std::mem::replace(&mut self.leads, leads) {
+            self.client.hurry(now);
+            self.wish(now);
+            let numbers: Vec<u64> = self.asked.keys().copied().collect();
+            numbers.into_iter().for_each(|number| self.put(number, now));
+        }
+        self.leads = leads;
+    }
+
     /// Passes on what the voter wants done; what it tells this very process is a call.
     fn settle(&mut self, now: Time) {
         let mut calls = VecDeque::new();
         loop {
+            self.look_who_leads(now);
             let effects = self.register.as_mut().map(Register::effects).unwrap_or_default();
             for effect in effects {
                 match effect {

@@ -40,6 +40,29 @@ pub struct Recovered {
     pub last: (u64, u64),
 }
 
+/// Which cluster a voter's file belongs to, and how many bytes a crash has torn off its end: whether a program of these
+/// versions can start with it, before anything is done.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
+    let file::Contents { header, record, torn } = file::read(bytes)?;
+    let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
+    let commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
+    let entries = commands.map(|entry| decode_batch(&entry.data, versions).map(|_| ())).collect::<Result<(), _>>();
+    match state.and(entries) {
+        Ok(_) => Ok((header.cluster, torn)),
+        Err(why) => Err(damage(why, versions)),
+    }
+}
+
+pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
+    match why {
+        Undecodable::Version(version) => Damage::Version { version, ours: versions },
+        Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
+    }
+}
+
 /// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it.
 pub fn recover(bytes: &[u8], versions: Versions) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
@@ -47,10 +70,7 @@ pub fn recover(bytes: &[u8], versions: Versions) -> Result<Recovered, Damage> {
     let Some(snapshot) = snapshot else {
         return Err(Damage::NoRegister("its voter has not learnt anything yet"));
     };
-    let damage = |why| match why {
-        Undecodable::Version(version) => Damage::Version { version, ours: versions },
-        Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
-    };
+    let damage = |why| damage(why, versions);
     let mut state = State::decode(&snapshot.state, versions).map_err(damage)?;
     let mut last = (snapshot.term, snapshot.index);
     // All of them: what was confirmed is among them, and whether the others were no longer matters.

@@ -30,6 +30,7 @@ use crate::file::{self, Damage, Header, Record, Writer};
 use crate::form::{Entry, EntryKind, Hard, Message, Snapshot};
 use crate::leases::Grants;
 use crate::log::Log;
+use crate::recover::damage;
 use crate::sabotage::Sabotage;
 use crate::state::{Seat, State, Undecodable};
 use crate::wire::{Answer, Letter};
@@ -125,10 +126,7 @@ impl Register {
         rng: Rng,
         now: Time,
     ) -> Result<Self, Damage> {
-        let damage = |why| match why {
-            Undecodable::Version(version) => Damage::Version { version, ours: versions },
-            Undecodable::Format => Damage::NoRegister("its records are right, and do not fit together"),
-        };
+        let damage = |why| damage(why, versions);
         let snapshot = record.snapshot.clone();
         let state = match &snapshot {
             Some(snapshot) => State::decode(&snapshot.state, versions).map_err(damage)?,
@@ -309,7 +307,7 @@ impl Register {
             if let Some(record) = self.engine.next_write(now) {
                 let bytes = self.writer.append(&record);
                 self.write(Write::Append(bytes));
-            } else if !has_proposed && !self.engine.has_turn() {
+            } else if !has_proposed && !self.engine.has_turn() && !self.engine.lead_alone() {
                 return;
             }
         }

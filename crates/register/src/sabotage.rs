@@ -18,6 +18,8 @@ pub enum Sabotage {
     CountsFromAnswer,
     /// What depends on a write is sent before it is done.
     AckBeforeDisk,
+    /// Who votes alone sends as a leader before its vote is on the disk.
+    LeadsBeforeDisk,
     /// A yes revives a session that was stopped.
     NoLatch,
     /// A leader tells each word once.

@@ -70,6 +70,34 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     assert!(matches!(again[..], [Doing::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
 }
 
+/// It asked before there was anybody to ask, and does not wait for its next turn when its own voter is elected.
+#[test]
+fn who_founds_a_cluster_has_its_session_with_the_first_round() {
+    let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
+    let resource = Label::new("r").unwrap();
+    let number = member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
+    member.wake(Time::ZERO);
+    let mut answered = Vec::new();
+    for tick in 0..2 {
+        let now = Time::ZERO + Config::default().tick * tick;
+        member.wake(now);
+        loop {
+            let doings = member.doings();
+            if doings.is_empty() {
+                break;
+            }
+            for doing in doings {
+                match doing {
+                    Doing::Write { number, .. } => member.on_written(number, now),
+                    doing => answered.push(doing),
+                }
+            }
+        }
+        assert_eq!(member.client().stands(now).is_some(), tick == 1, "tick {tick}");
+    }
+    assert_eq!(answered, [Doing::Answered(number, Outcome::Refused(Refusal::NoResource))]);
+}
+
 #[test]
 fn who_has_no_data_folder_never_becomes_a_voter() {
     let mut member = opened(SessionId::new(3), false);

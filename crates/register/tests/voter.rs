@@ -7,7 +7,7 @@ use peerlock_register::file::{Damage, cluster_of};
 use peerlock_register::wire::{self, Answer, Letter, Question};
 use peerlock_register::{
     ClusterId, Command, Config, Effect, Fact, Info, Label, Look, Outcome, Page, Register, Seen, SessionId, Topic, Ttl,
-    Versions, VoterId, recover,
+    Versions, VoterId, inspect, recover,
 };
 
 const HOST: PeerId = PeerId::new(7);
@@ -119,6 +119,55 @@ fn a_voter_alone_leads_and_what_it_has_confirmed_is_there_after_a_restart() {
     assert_ne!(again.file.as_ref(), Some(&file), "a new file is begun at every start");
     again.ticks(60);
     assert_eq!(again.register.state(), &before);
+}
+
+/// Nobody else could be heard or disturbed; but what a leader owes to the sessions of the one before it stays.
+#[test]
+fn a_voter_alone_leads_as_soon_as_its_file_is_there_and_gives_sessions_their_time_from_then_on() {
+    let register = Register::found(Config::default(), CLUSTER, HOST, info(Versions::OURS), Rng::new(1), Time::ZERO);
+    assert!(!register.is_leader(), "its file is not written yet");
+    let mut voter = Voter::of(register);
+    assert!(voter.register.is_leader(), "it is, and no time has passed");
+    let session = voter.open(1, None);
+    let file = voter.file.clone().unwrap();
+    let restart = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut again = Voter::of(restart.expect("a whole file"));
+    assert!(again.register.is_leader());
+    // 15 s and 3 % of them and half a second, since it was elected.
+    again.ticks(20 * 15 + 18);
+    assert!(again.register.state().sessions().contains_key(&session), "the leader before may have said yes just now");
+    again.ticks(2);
+    assert!(again.register.state().is_over(session));
+}
+
+/// If it crashed before its vote is on the disk it would lead in the same term once more, with other entries.
+#[test]
+fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
+    let mut voter = Voter::found(Config::default(), Versions::OURS);
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    for number in [8, 9] {
+        let host = PeerId::new(number);
+        let open = Command::Open { host, nonce: 1, ttl, info: info(Versions::OURS), voter: None, replaces: None };
+        voter.register.on_letter(host, Letter::Ask { number, question: Question::Do(open) }, 1, voter.now);
+        voter.settle();
+    }
+    voter.open(1, None);
+    voter.ticks(3);
+    assert_eq!(voter.register.state().conf().learners.len(), 2, "they are to vote, and have nothing yet");
+    let file = voter.file.unwrap();
+    let restart = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(2), Time::ZERO);
+    let mut register = restart.expect("a whole file");
+    let is_to_voter = |effect: &Effect| matches!(effect, Effect::Send { letter: Letter::Voter(_), .. });
+    let writes = |effects: &[Effect]| match effects[..] {
+        [Effect::Write { number, .. }] => number,
+        _ => panic!("{effects:?}"),
+    };
+    let first = writes(&register.effects());
+    register.on_written(first, Time::ZERO);
+    assert!(register.is_leader());
+    let second = writes(&register.effects());
+    register.on_written(second, Time::ZERO);
+    assert!(register.effects().iter().any(is_to_voter), "now they may hear of it");
 }
 
 #[test]
@@ -346,9 +395,11 @@ fn an_old_program_refuses_what_a_newer_one_has_written() {
     let old = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
     let damage = old.err().expect("version 2 is not understood");
     assert_eq!(damage, Damage::Version { version: 2, ours: Versions::OURS });
+    assert_eq!(inspect(&file, Versions::OURS), Err(damage.clone()));
     assert_eq!(
         damage.to_string(),
-        "the register in this file is of version 2, and this program understands 1: it was used by another version"
+        "the register in this file is of version 2, and this program understands 1: start the program again that has written \
+         it"
     );
     let again = Register::restart(Config::default(), newer, &file, Rng::new(1), Time::ZERO);
     assert!(again.is_ok());
@@ -375,6 +426,8 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let file = upgraded.file.clone().unwrap();
     let old = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
     let mut old = Voter::of(old.expect("all of it is whole"));
+    assert!(matches!(inspect(&file, Versions::OURS), Err(Damage::Version { version: 2, .. })), "who asks before knows");
+    assert_eq!(inspect(&file, newer), Ok((CLUSTER, 0)));
     old.ticks(60);
     let sentence = old.register.halted().expect("it met an entry of version 2");
     assert!(sentence.contains("is of version 2, and this program understands 1: upgrade it"), "{sentence}");

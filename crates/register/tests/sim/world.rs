@@ -525,8 +525,10 @@ impl World {
                 return Err(Violation::NoSession(peer(host)));
             }
         }
-        let leader = self.hosts.iter().filter_map(|host| host.member.as_ref()?.register()).find(|it| it.is_leader());
-        let Some(leader) = leader else { return Ok(()) };
+        let voters = self.hosts.iter().filter_map(|host| host.member.as_ref()?.register());
+        // The newest, should there be none in this very moment, or one that does not know yet that it is none.
+        let leader = voters.max_by_key(|it| (it.is_leader(), it.term(), it.applied()));
+        let Some(leader) = leader else { return Err(Violation::Lost("all voters".to_owned())) };
         let beliefs =
             self.hosts.iter().enumerate().filter_map(|(host, it)| {
                 it.member.as_ref().and_then(|member| member.client().stands(self.local(host)))
