@@ -1,5 +1,7 @@
 //! Stories of whole nodes, in a tiny world.
 
+mod clients;
+mod nonsense;
 mod world;
 
 use std::collections::BTreeMap;
