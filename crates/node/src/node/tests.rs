@@ -1,6 +1,8 @@
 //! Stories of whole nodes, in a tiny world.
 
+mod clients;
 mod health;
+mod nonsense;
 mod revoke;
 mod world;
 

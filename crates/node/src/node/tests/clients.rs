@@ -1,0 +1,189 @@
+//! What clients do, and what is seen of them: wait, not wait, change their mind, be too slow.
+
+use std::time::Duration;
+
+use super::world::{World, wanted};
+use super::*;
+use crate::{Inspection, TicketView};
+
+fn tries(slots: u32) -> Wanted {
+    Wanted { wait: Wait::Try, slots: Some(slots), ..wanted("r") }
+}
+
+#[test]
+fn a_wait_ends_in_time_and_tells_the_place() {
+    let mut world = World::of(3);
+    let holder = world.acquire(1, wanted("r"));
+    let first = world.acquire(2, wanted("r"));
+    world.run(Span::from_secs(1));
+    let waits = world.acquire(3, Wanted { wait: Wait::For(Span::from_secs(5)), ..wanted("r") });
+    world.run(Span::from_millis(4999));
+    assert_eq!(world.ended(3, waits), None);
+    world.run(Span::from_millis(1));
+    let name = "r".parse().unwrap();
+    assert_eq!(world.ended(3, waits), Some(&Error::NotAcquired { name, place: Some(1) }));
+    let place = world.heard(2).iter().rev().find_map(|effect| match effect {
+        Effect::Progress(ticket, progress) if *ticket == first => progress.ahead,
+        _ => None,
+    });
+    assert_eq!(place, Some(0));
+    world.input(1, Input::Release { call: None, ticket: holder });
+    assert!(world.fencing(2, first).is_some());
+}
+
+#[test]
+fn who_only_tries_gets_a_free_slot_and_never_jumps_the_queue() {
+    let mut world = World::of(3);
+    let refused = |world: &mut World, number| {
+        let ticket = world.acquire(number, tries(2));
+        world.run(Span::from_secs(1));
+        match world.ended(number, ticket) {
+            Some(Error::NotAcquired { place, .. }) => *place,
+            other => panic!("{number}: {other:?}"),
+        }
+    };
+    let inside = [1, 2].map(|number| (number, world.acquire(number, tries(2))));
+    assert!(inside.iter().all(|(number, ticket)| world.fencing(*number, *ticket).is_some()));
+    assert_eq!(refused(&mut world, 3), Some(0));
+    let waits = world.acquire(2, wanted("r"));
+    for number in 1..=3 {
+        assert_eq!(refused(&mut world, number), Some(1), "{number} tries");
+    }
+    world.input(1, Input::Release { call: None, ticket: inside[0].1 });
+    assert!(world.fencing(2, waits).is_some());
+    for ticket in [inside[1].1, waits] {
+        world.input(2, Input::Release { call: None, ticket });
+    }
+    for number in [3, 1, 2] {
+        let ticket = world.acquire(number, tries(2));
+        assert!(world.fencing(number, ticket).is_some(), "{number} tries");
+        world.input(number, Input::Release { call: None, ticket });
+    }
+}
+
+/// Also where those who answer it have not met it yet: nobody has to ask twice.
+#[test]
+fn a_newcomer_is_in_within_a_second() {
+    let mut world = World::of(1);
+    for number in 2..=12 {
+        world.start(number, Origin::Seeks { expect: None }, &[number - 1]);
+        world.run(Span::from_secs(1));
+        assert!(world.heard(number).contains(&Effect::Joined), "{number}");
+        let ticket = world.acquire(number, wanted("r"));
+        assert!(world.fencing(number, ticket).is_some(), "{number}");
+        world.input(number, Input::Release { call: None, ticket });
+    }
+}
+
+/// Who was cut off for so long that it was forgotten is met anew.
+#[test]
+fn one_who_was_forgotten_comes_back() {
+    let mut world = World::of(4);
+    world.split(&[3]);
+    world.run(Span::from_secs(700));
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    for number in 1..=4 {
+        for name in ["r", "new"] {
+            let ticket = world.acquire(number, wanted(name));
+            assert!(world.fencing(number, ticket).is_some(), "{number} does not get {name}");
+            world.input(number, Input::Release { call: None, ticket });
+        }
+    }
+}
+
+/// An agent that is told to stop: its clients need time to stop, and nobody comes in meanwhile.
+#[test]
+fn who_drains_lets_nobody_in_beside_those_who_are_inside() {
+    let mut world = World::of(3);
+    let held = world.acquire(1, wanted("r"));
+    let waits = world.acquire(1, wanted("r"));
+    let other = world.acquire(2, wanted("r"));
+    world.input(1, Input::Drain);
+    assert_eq!(world.ended(1, waits), Some(&Error::Stopped));
+    world.input(1, Input::Acquire { call: 5, wanted: wanted("r") });
+    assert_eq!(world.answer(1), Some(&Err(Error::Stopped)));
+    world.run(Span::from_secs(5));
+    assert_eq!(world.fencing(2, other), None, "the holder has been told to stop, and may be inside");
+    world.input(1, Input::Release { call: Some(6), ticket: held });
+    assert_eq!(world.answer(1), Some(&Err(Error::Lost)));
+    assert!(world.fencing(2, other).is_some());
+}
+
+/// The register may count from when it was asked, and the client must not take more than that.
+#[test]
+fn a_renewal_counts_from_before_the_register_was_asked() {
+    let mut world = World::of(1);
+    let held = world.acquire(1, detached("r"));
+    let asked = world.now;
+    world.machines.get_mut(&1).unwrap().slow_disk = true;
+    world.input(1, Input::Renew { call: 5, ticket: held });
+    world.run(Span::from_millis(300));
+    world.machines.get_mut(&1).unwrap().slow_disk = false;
+    while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
+        world.input(1, Input::Written(number));
+    }
+    world.run(Span::from_secs(5));
+    assert_eq!(world.answer(1), Some(&Ok(Answer::Renewed(asked + Span::from_secs(60)))));
+    world.run(Span::from_secs(49));
+    world.input(1, Input::Renew { call: 6, ticket: held });
+    assert_eq!(world.answer(1), Some(&Err(Error::Lost)), "too late: its grace has begun");
+}
+
+#[test]
+fn another_number_of_slots_is_an_error_that_names_both() {
+    let mut world = World::of(2);
+    world.acquire(1, Wanted { slots: Some(3), ..wanted("backup") });
+    let refused = world.acquire(2, Wanted { slots: Some(5), ..wanted("backup") });
+    let error = world.ended(2, refused).expect("it cannot be had").to_string();
+    assert_eq!(error, "backup has 3 slots, not 5: ask for 3, or change it with `peerlock resize backup 5`");
+}
+
+#[test]
+fn the_ring_closes_and_all_agree_where_everybody_lies() {
+    let mut world = World::of(5);
+    world.run(Span::from_secs(60));
+    let mut all: Vec<Inspection> = (1..=5).map(|number| world.node(number).inspect(world.now)).collect();
+    all.sort_by_key(|seen| seen.place);
+    for (at, seen) in all.iter().enumerate() {
+        let neighbour = |step: usize| Some(all[(at + step) % all.len()].peer);
+        assert_eq!((seen.successor, seen.predecessor), (neighbour(1), neighbour(4)), "{seen:?}");
+        let mut known = seen.others.clone();
+        known.push((seen.peer, seen.place));
+        known.sort_by_key(|(_, place)| *place);
+        assert_eq!(known, all.iter().map(|other| (other.peer, other.place)).collect::<Vec<_>>());
+    }
+    let alone = World::of(1);
+    let alone = alone.node(1).inspect(alone.now);
+    assert_eq!((alone.successor, alone.predecessor, alone.others, alone.parts), (None, None, vec![], vec![]));
+}
+
+#[test]
+fn one_keeps_the_line_and_the_tokens_are_where_the_clients_are() {
+    let mut world = World::of(3);
+    let label = |label: &str| Wanted { slots: Some(2), label: label.into(), ..wanted("r") };
+    for (number, name) in [(1, "in"), (2, "in"), (3, "3"), (1, "1"), (2, "2")] {
+        world.acquire(number, label(name));
+    }
+    world.run(Span::from_secs(1));
+
+    let parts = [1, 2, 3].map(|number| world.node(number).inspect(world.now).parts.remove(0));
+    let keepers: Vec<_> = (1..).zip(&parts).filter_map(|(number, part)| Some((number, part.line.as_ref()?))).collect();
+    let [(keeper, line)] = keepers[..] else { panic!("one keeps the line: {keepers:?}") };
+    assert!(parts.iter().all(|part| part.keeper == Some(PeerId::new(keeper)) && part.slots == Some(2)), "{parts:?}");
+    let waits = |at: &TicketView| {
+        let part = &parts[at.peer.get() as usize - 1];
+        let client = part.clients.iter().find(|client| client.ticket == at.ticket).unwrap();
+        assert!(client.slot.is_none() && client.client.fencing.is_none(), "it waits: {client:?}");
+        assert!(client.client.age >= Duration::from_secs(1), "{client:?}");
+        client.client.label.clone()
+    };
+    assert_eq!(line.iter().map(waits).collect::<Vec<_>>(), ["3", "1", "2"]);
+    let tokens: Vec<_> = parts.iter().flat_map(|part| part.tokens.iter().map(move |at| (part, at))).collect();
+    assert_eq!(tokens.len(), 2);
+    for (part, token) in tokens {
+        let holder = part.clients.iter().find(|client| client.slot == Some(token.slot)).unwrap();
+        assert_eq!((holder.client.label.as_str(), token.free), ("in", false));
+        assert!(line.contains(&token.next.unwrap()), "the next of a token stands in line: {token:?}");
+    }
+}

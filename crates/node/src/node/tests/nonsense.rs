@@ -1,0 +1,78 @@
+//! A member that knows the secret and talks nonsense: real traffic with bytes changed, cut, repeated and put together
+//! anew.
+//!
+//! Members trust each other, so it may well stall what it takes part in. It must not bring anybody down, and whatever
+//! does not make sense is counted.
+
+use super::world::{Spoil, World, wanted};
+use super::*;
+
+/// Spoils one in so many messages.
+fn spoil(seed: u64, one_in: u64) -> Spoil {
+    let mut rng = Rng::new(seed);
+    let mut earlier: Vec<Vec<u8>> = Vec::new();
+    Box::new(move |mut bytes| {
+        if earlier.len() < 1000 {
+            earlier.push(bytes.clone());
+        }
+        if rng.below(one_in) > 0 {
+            return bytes;
+        }
+        // Half of the time version, frame and numbers stay, so that what is inside is reached.
+        let first = rng.below(2) * 4;
+        for _ in 0..=rng.below(4) {
+            let place = (first + rng.below(bytes.len() as u64)) as usize;
+            match (rng.below(6), bytes.get_mut(place)) {
+                (0 | 1, Some(byte)) => *byte ^= 1 << rng.below(8),
+                (2, Some(byte)) => *byte = rng.bits() as u8,
+                (3, Some(_)) => bytes.truncate(place.max(1)),
+                (4, Some(_)) => bytes.extend_from_within(place..),
+                _ => {
+                    let other = &earlier[rng.below(earlier.len() as u64) as usize];
+                    bytes.truncate(place.max(1));
+                    bytes.extend(other.iter().skip(place));
+                }
+            }
+        }
+        bytes
+    })
+}
+
+#[test]
+fn a_member_that_talks_nonsense_brings_nobody_down() {
+    let number = |name, usual| std::env::var(name).map_or(usual, |value| value.parse().expect("a number"));
+    let (first, seeds) = (number("SEED", 0), number("SEEDS", 12));
+    let mut counters = Counters::default();
+    for seed in first..first + seeds {
+        let mut world = World::of(3);
+        world.spoils = Some((9, spoil(seed, [2, 5, 20][seed as usize % 3])));
+        // It may not even come to join.
+        world.start(9, Origin::Seeks { expect: None }, &[1]);
+        let rng = &mut Rng::stream(seed, 1);
+        for _ in 0..400 {
+            let number = [1, 2, 3, 9][rng.below(4) as usize];
+            let name = format!("r{}", rng.below(3));
+            let wanted = Wanted { wait: Wait::For(Span::from_secs(3)), slots: Some(2), ..wanted(&name) };
+            world.input(number, Input::Acquire { call: 1, wanted });
+            world.input(number, Input::Show { call: 2, name: name.parse().unwrap() });
+            world.run(Span::from_millis(rng.below(80)));
+            let heard = world
+                .machines
+                .iter_mut()
+                .flat_map(|(number, machine)| machine.heard.drain(..).map(|effect| (*number, effect)));
+            let granted = |(number, effect)| match effect {
+                Effect::Granted { ticket, .. } => Some((number, ticket)),
+                _ => None,
+            };
+            for (number, ticket) in heard.filter_map(granted).collect::<Vec<_>>() {
+                world.input(number, Input::Release { call: None, ticket });
+            }
+        }
+        for number in 1..=3 {
+            let Counters { malformed, strange, .. } = world.node(number).counters();
+            counters.malformed += malformed;
+            counters.strange += strange;
+        }
+    }
+    assert!(counters.malformed > 100 && counters.strange > 100, "nonsense is counted: {counters:?}");
+}

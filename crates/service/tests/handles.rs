@@ -1,0 +1,184 @@
+//! A peer's handles and the one task behind them, on a network in memory and in virtual time. What nodes do among each
+//! other is tried in `peerlock-node` and `peerlock-sim`, and peers on real sockets in `crates/cli/tests/processes`.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use peerlock_base::Rng;
+use peerlock_service::memory::Network;
+use peerlock_service::{Clock, Error, PeerId, Request, Service};
+use tokio::time::{sleep, timeout};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A peer that joins through the first one, or is the first one; and its clock, which can be put to sleep.
+async fn start(network: &Network, number: u64) -> (Service, Clock) {
+    let clock = Clock::pausable();
+    let builder = Service::builder().process_number(number).clock(clock.clone()).votes_from_memory();
+    let builder = if number == 1 { builder } else { builder.join(Network::address(PeerId::new(1))) };
+    (builder.start(network.endpoint(PeerId::new(number))).await.unwrap(), clock)
+}
+
+/// So many peers, and a network on which messages take up to 2 ms.
+async fn peers(number: u64, seed: u64) -> Vec<Service> {
+    let network = Network::new(seed);
+    network.delay(Duration::from_micros(50), Duration::from_millis(2));
+    let mut peers = Vec::new();
+    for number in 1..=number {
+        peers.push(start(&network, number).await.0);
+    }
+    peers
+}
+
+/// Nobody waits for a resource or is inside, and so many slots are free.
+async fn all_free(peers: &[Service], name: &str, slots: usize) {
+    sleep(SECOND).await;
+    for peer in peers {
+        let here = peer.resources().await.unwrap().into_iter().find(|resource| resource.name.as_str() == name).unwrap();
+        assert_eq!((here.holding_here, here.waiting_here), (0, 0));
+    }
+    let mut grants = Vec::new();
+    for _ in 0..slots {
+        grants.push(timeout(SECOND, peers[0].acquire(name)).await.expect("it is free").unwrap());
+    }
+}
+
+/// Futures are dropped at random moments; nothing is left of any of them.
+#[tokio::test(start_paused = true)]
+async fn dropped_futures_leave_nothing_behind() {
+    for seed in 0..8 {
+        let peers = peers(3, seed).await;
+        let log = Arc::new(Mutex::new((BTreeSet::new(), BTreeSet::new())));
+        let clients = peers.iter().cycle().zip(0..9).map(|(peer, client)| {
+            let (peer, log, mut rng) = (peer.clone(), log.clone(), Rng::stream(seed, client));
+            tokio::spawn(async move {
+                for _ in 0..60 {
+                    let patience = Duration::from_micros(rng.below(20_000));
+                    let acquire = peer.acquire(Request::new("r").slots(2));
+                    let Ok(grant) = timeout(patience, acquire).await else { continue };
+                    let grant = grant.unwrap();
+                    {
+                        let (inside, given) = &mut *log.lock().unwrap();
+                        assert!(inside.insert(grant.slot()), "seed {seed}: two are in slot {}", grant.slot());
+                        assert!(given.insert(grant.fencing()), "seed {seed}: {} was given twice", grant.fencing());
+                    }
+                    sleep(Duration::from_micros(rng.below(3_000))).await;
+                    log.lock().unwrap().0.remove(&grant.slot());
+                    if rng.chance(0.5) {
+                        _ = timeout(Duration::ZERO, grant.release()).await;
+                    }
+                }
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.unwrap();
+        }
+        assert!(log.lock().unwrap().1.len() > 30, "seed {seed}: some come in");
+        all_free(&peers, "r", 2).await;
+    }
+}
+
+/// Whoever asks with the same id is given another handle of the same grant, which ends with the last of them.
+#[tokio::test(start_paused = true)]
+async fn the_same_request_is_asked_for_once() {
+    let peers = peers(1, 15).await;
+    let ask = |id: &str| peers[0].acquire(Request::new("r").slots(2).request_id(id));
+    let (one, two) = (ask("7").await.unwrap(), ask("7").await.unwrap());
+    assert_eq!((one.id(), one.fencing()), (two.id(), two.fencing()));
+    let other = ask("8").await.unwrap();
+    assert_ne!(other.id(), one.id());
+    let elsewhere = peers[0].acquire(Request::new("another").request_id("7")).await.unwrap();
+    assert_eq!(elsewhere.name().as_str(), "another");
+    drop(one);
+    let (waits, again) = (ask("9"), ask("9"));
+    drop(waits);
+    sleep(SECOND).await;
+    assert!(!two.is_lost(), "one handle is left");
+    drop(other);
+    drop(timeout(SECOND, again).await.expect("one who waits is left").unwrap());
+    drop(two);
+    let detached = || peers[0].acquire_detached(Request::new("r").request_id("10"));
+    let id = detached().await.unwrap().detach();
+    assert_eq!(detached().await.unwrap().id(), &id, "also when it has no handle any more");
+    peers[0].renew(&id).await.unwrap();
+    peers[0].release(&id).await.unwrap();
+    all_free(&peers, "r", 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_left_has_nothing_and_answers_nothing() {
+    let peers = peers(2, 22).await;
+    let held = peers[0].acquire("r").await.unwrap();
+    let waits = peers[0].acquire("r");
+    let next = peers[1].acquire("r");
+    sleep(SECOND).await;
+    peers[0].leave().await;
+    assert!(held.is_lost());
+    assert_eq!(waits.await.unwrap_err(), Error::Stopped);
+    assert_eq!(held.release().await, Err(Error::Stopped));
+    assert_eq!(peers[0].acquire("r").await.unwrap_err(), Error::Stopped);
+    assert_eq!(peers[0].inspect().await, Err(Error::Stopped));
+    drop(timeout(5 * SECOND, next).await.expect("no session has to end first").unwrap());
+}
+
+/// A grant is a handle, too.
+#[tokio::test(start_paused = true)]
+async fn a_peer_without_handles_leaves() {
+    let mut peers = peers(2, 23).await;
+    let held = peers[0].acquire("r").await.unwrap();
+    let waits = peers[1].acquire("r");
+    drop(peers.remove(0));
+    sleep(60 * SECOND).await;
+    assert!(!held.is_lost());
+    drop(held);
+    drop(timeout(5 * SECOND, waits).await.expect("no session has to end first").unwrap());
+    let up = peers[0].peers().await.unwrap().iter().filter(|peer| peer.up).count();
+    assert_eq!(up, 1, "the other is alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_there_to_join() {
+    let network = Network::new(48);
+    let error = Service::builder().join("memory:9").start(network.endpoint(PeerId::new(2))).await.unwrap_err();
+    assert_eq!(error, Error::NoPeer { tried: vec![("memory:9".into(), "no answer".into())] });
+}
+
+/// Everybody else has counted on while it slept. Nothing was renewed meanwhile, and nothing can be when it wakes up.
+#[tokio::test(start_paused = true)]
+async fn who_wakes_up_has_lost_what_it_held() {
+    let (peer, clock) = start(&Network::new(31), 1).await;
+    let kept = peer.acquire(Request::new("kept").ttl(30 * SECOND)).await.unwrap();
+    let detached = peer.acquire_detached(Request::new("detached").ttl(30 * SECOND)).await.unwrap().detach();
+    sleep(5 * SECOND).await;
+    let deadline = kept.deadline();
+    clock.suspend(60 * SECOND);
+    timeout(2 * SECOND, kept.lost()).await.expect("it looks at the clock although no timer has expired");
+    assert_eq!(kept.deadline(), deadline, "a lease that has ended is not renewed, not even by who keeps it");
+    assert_eq!(peer.renew(&detached).await.unwrap_err(), Error::Lost);
+}
+
+/// The first thing that is asked of it after it has woken up, before any timer has expired. Its session has not ended
+/// meanwhile, but a lease has.
+#[tokio::test(start_paused = true)]
+async fn leases_are_looked_at_before_anything_is_answered() {
+    let (peer, clock) = start(&Network::new(32), 1).await;
+    let mut last = 0;
+    for tries in [true, false] {
+        let held = peer.hold(Request::new("r").ttl(3 * SECOND)).await.unwrap();
+        assert!(held.fencing() > last);
+        last = held.fencing();
+        clock.suspend(4 * SECOND);
+        if tries {
+            // Who looked at the request first would find the slot held.
+            let next = peer.acquire(Request::new("r").try_only()).await.unwrap();
+            assert!(held.is_lost() && next.fencing() > last);
+            next.release().await.unwrap();
+        } else {
+            assert_eq!(held.release().await, Err(Error::Lost), "others may have been inside since");
+        }
+        sleep(10 * SECOND).await;
+    }
+    assert_eq!(peer.counters().await.unwrap().sessions_lost, 0);
+}
