@@ -548,5 +548,7 @@ mod tests {
         assert!(none > 300 && one > 300 && both == 0);
         let [none, one, both] = pairs(Cut::Partial);
         assert!(none > 500 && one == 0 && both > 100, "{none} {both}");
+        let [none, one, both] = pairs(Cut::Pairs);
+        assert!(none > 550 && one == 0 && both > 150, "{none} {both}");
     }
 }
