@@ -153,7 +153,8 @@ pub struct Flags {
     #[serde(with = "by_name")]
     pub freeze: Option<Pair<Span, Span>>,
     /// Half of the peers and the other half do not hear of each other: how often, and for how long, on average:
-    /// 60s/10s; or only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s
+    /// 60s/10s; or only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s; or
+    /// one pair of peers in four, pairs:60s/10s
     #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub partition: Option<Partition>,

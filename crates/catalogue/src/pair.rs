@@ -23,7 +23,7 @@ pub enum PairError {
     #[error("in {0:?}, {1}")]
     Part(String, String),
     /// No such partition.
-    #[error("unknown partition {0:?}: use whole, one-way or partial, such as partial:60s/10s")]
+    #[error("unknown partition {0:?}: use whole, one-way, partial or pairs, such as partial:60s/10s")]
     UnknownCut(String),
 }
 
@@ -53,6 +53,7 @@ impl FromStr for Partition {
             "whole" => Cut::Whole,
             "one-way" => Cut::OneWay,
             "partial" => Cut::Partial,
+            "pairs" => Cut::Pairs,
             _ => return Err(PairError::UnknownCut(cut.into())),
         };
         Ok(Self(cut, spells.parse()?))
@@ -65,6 +66,7 @@ impl fmt::Display for Partition {
             Cut::Whole => "whole",
             Cut::OneWay => "one-way",
             Cut::Partial => "partial",
+            Cut::Pairs => "pairs",
         };
         write!(f, "{cut}:{}", self.1)
     }
@@ -95,7 +97,7 @@ mod tests {
         assert_eq!("0.25/200ms".parse::<Pair<f64, Span>>().unwrap().to_string(), "0.25/200ms");
         for (text, sentence) in [
             ("60s", "\"60s\" is not two values with a slash between them"),
-            ("half:1s/1s", "unknown partition \"half\": use whole, one-way or partial"),
+            ("half:1s/1s", "unknown partition \"half\": use whole, one-way, partial or pairs"),
             ("60/5", "in \"60/5\", \"60\" is not a duration: write numbers with units"),
         ] {
             let said = text.parse::<Partition>().unwrap_err().to_string();

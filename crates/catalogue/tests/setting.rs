@@ -63,7 +63,7 @@ fn random(rng: &mut Rng) -> Flags {
     flags.death = maybe(rng, time);
     flags.freeze = maybe(rng, spells);
     flags.partition = maybe(rng, |rng| {
-        let cut = ["whole", "one-way", "partial"][rng.below(3) as usize];
+        let cut = ["whole", "one-way", "partial", "pairs"][rng.below(4) as usize];
         format!("{cut}:{}", spells(rng)).parse().unwrap()
     });
     flags.cut_off = maybe(rng, |rng| Pair(share(rng), time(rng)));

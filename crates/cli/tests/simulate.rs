@@ -246,7 +246,7 @@ fn bad_input_gives_one_sentence_and_its_code() {
         ("--protocol sigma --slots 5", 64, "slots has no effect on sigma with 32 replicas: leave it out"),
         ("--protocol strawman --peers 9 --measure 5s", 64, "measure has no effect on strawman among 9 peers with 32"),
         ("--crash 60s", 64, "'--crash <EVERY/TIME>': \"60s\" is not two values with a slash between them"),
-        ("--partition half:60s/5s", 64, "unknown partition \"half\": use whole, one-way or partial"),
+        ("--partition half:60s/5s", 64, "unknown partition \"half\": use whole, one-way, partial or pairs"),
         ("--protocol ideal --loss 0.1", 64, "ideal is a bound for when nothing goes wrong: leave faults out"),
         ("--replica-life 30s", 64, "fair-k has no replicas that could forget: leave replica-life out"),
         ("--protocol strawman --form printed", 64, "strawman has only one form"),

@@ -27,16 +27,14 @@ pub enum Sabotage {
     Fence,
     /// Custody does without R3.
     CountAll,
-    /// Custody does without R4.
-    JoinAhead,
     /// Custody does without R8.
     NothingLeaves,
     /// Custody does without R9.
     EarlyNews,
     /// A slot is made anew beside a detached client.
     DetachedEnd,
-    /// Of two tokens of one slot both count.
-    Youngest,
+    /// Who was forced out does not listen when it is told.
+    ForceUnheard,
     /// Others are let in while more are inside than there are slots.
     HoldBack,
 }
@@ -46,11 +44,9 @@ pub(crate) fn without() -> Option<Rule> {
     let rules = [
         (Sabotage::Fence, Rule::Fence),
         (Sabotage::CountAll, Rule::CountAll),
-        (Sabotage::JoinAhead, Rule::JoinAhead),
         (Sabotage::NothingLeaves, Rule::NothingLeaves),
         (Sabotage::EarlyNews, Rule::EarlyNews),
         (Sabotage::DetachedEnd, Rule::DetachedEnd),
-        (Sabotage::Youngest, Rule::Youngest),
         (Sabotage::HoldBack, Rule::HoldBack),
     ];
     rules.into_iter().find(|(mistake, _)| makes(*mistake)).map(|(_, rule)| rule)

@@ -145,6 +145,16 @@ pub(crate) struct Fate {
     conditions: Vec<Condition>,
     /// When the last resets were.
     resets: VecDeque<Time>,
+    mishaps: Mishaps,
+}
+
+/// What has befallen messages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mishaps {
+    pub lost: u64,
+    pub twice: u64,
+    pub cut_off: u64,
+    pub held_up: u64,
 }
 
 /// How a peer fares.
@@ -183,7 +193,13 @@ impl Fate {
             rift: None,
             conditions: Vec::new(),
             resets: VecDeque::new(),
+            mishaps: Mishaps::default(),
         }
+    }
+
+    /// What has befallen messages so far.
+    pub fn mishaps(&self) -> Mishaps {
+        self.mishaps
     }
 
     /// Whether anything can go wrong at all.
@@ -219,7 +235,11 @@ impl Fate {
         }
         let copies = usize::from(!happens(self.faults.loss, &mut self.rng))
             + usize::from(happens(self.faults.duplication, &mut self.rng));
-        if self.is_cut(now, from, to) { 0 } else { copies }
+        let is_cut = self.is_cut(now, from, to);
+        self.mishaps.cut_off += u64::from(is_cut);
+        self.mishaps.lost += u64::from(!is_cut && copies == 0);
+        self.mishaps.twice += u64::from(!is_cut && copies == 2);
+        if is_cut { 0 } else { copies }
     }
 
     fn is_cut(&self, now: Time, from: PeerId, to: PeerId) -> bool {
@@ -236,7 +256,10 @@ impl Fate {
             return Span::ZERO;
         }
         match self.faults.delays {
-            Some((share, mean)) if self.delays.chance(share) => self.delays.exponential(mean),
+            Some((share, mean)) if self.delays.chance(share) => {
+                self.mishaps.held_up += 1;
+                self.delays.exponential(mean)
+            }
             _ => Span::ZERO,
         }
     }
@@ -525,5 +548,7 @@ mod tests {
         assert!(none > 300 && one > 300 && both == 0);
         let [none, one, both] = pairs(Cut::Partial);
         assert!(none > 500 && one == 0 && both > 100, "{none} {both}");
+        let [none, one, both] = pairs(Cut::Pairs);
+        assert!(none > 550 && one == 0 && both > 150, "{none} {both}");
     }
 }

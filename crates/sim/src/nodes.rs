@@ -97,8 +97,8 @@ impl Setting for Nodes {
         let rules = (
             Exclusion::new(resources, slots, by_force),
             Fencing::new(resources, slots, by_force),
-            Generations::new(resources),
-            InLine::new(clearly),
+            Generations::new(resources, by_force),
+            InLine::new(clearly, slots),
         );
         // Where people change the number of slots, nobody knows whether one is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };

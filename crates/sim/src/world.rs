@@ -282,7 +282,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// What this run, with this many resources, leaves behind.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
-        let tally = self.tally;
+        let (tally, mishaps) = (self.tally, self.fate.mishaps());
         for (name, count) in [
             ("asked", tally.asked),
             ("lost", tally.lost),
@@ -300,6 +300,10 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             ("disks full", tally.disks_full),
             ("writes torn", tally.torn),
             ("orphans", tally.orphans),
+            ("messages lost", mishaps.lost),
+            ("messages twice", mishaps.twice),
+            ("messages cut off", mishaps.cut_off),
+            ("messages held up", mishaps.held_up),
         ] {
             sheet.numbers.sum(name, count);
         }

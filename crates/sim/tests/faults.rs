@@ -31,6 +31,7 @@ fn each() -> Vec<(Faults, &'static str)> {
         (partition(Cut::Whole), ""),
         (partition(Cut::OneWay), ""),
         (partition(Cut::Partial), ""),
+        (partition(Cut::Pairs), ""),
         (Faults { cut_off: Some((0.1, Span::from_secs(5))), ..none }, ""),
         (Faults { withdrawals: 0.1, ..none }, "withdrawn"),
         (Faults { catastrophe: Some((0.3, Span::from_secs(10))), ..none }, "crashed"),

@@ -45,22 +45,21 @@ const ASSERTED: &[&str] = &["has panicked"];
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 22] = [
+    let table: [(Mistake, u64, &[&str]); 21] = [
         (Mistake::Node(Sabotage::Resend), 4, STUCK),
         (Mistake::Node(Sabotage::Ack), 5, STUCK),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
         (Mistake::Node(Sabotage::Release), 0, STUCK),
         (Mistake::Node(Sabotage::BeyondSession), 5, TWO),
-        (Mistake::Node(Sabotage::DetachedUntold), 48, TWO),
+        (Mistake::Node(Sabotage::DetachedUntold), 183, TWO),
         (Mistake::Node(Sabotage::KeepsParts), 1, ASSERTED),
         (Mistake::Node(Sabotage::Relay), 0, STUCK),
         (Mistake::Node(Sabotage::Fence), 0, TWO),
         (Mistake::Node(Sabotage::CountAll), 0, TWO),
-        (Mistake::Node(Sabotage::JoinAhead), 0, TWO),
         (Mistake::Node(Sabotage::NothingLeaves), 0, STUCK),
         (Mistake::Node(Sabotage::EarlyNews), 0, STUCK),
         (Mistake::Node(Sabotage::DetachedEnd), 0, TWO),
-        (Mistake::Node(Sabotage::Youngest), 0, TWO),
+        (Mistake::Node(Sabotage::ForceUnheard), 0, STUCK),
         (Mistake::Node(Sabotage::HoldBack), 0, TWO),
         (Mistake::Register(InRegister::ReplacesSession), 3, TWO),
         (Mistake::Register(InRegister::AckBeforeDisk), 7, TWO),
@@ -70,9 +69,13 @@ fn every_mistake_is_seen() {
         (Mistake::Register(InRegister::NoLatch), 20, TWO),
     ];
     let mut unseen = Vec::new();
-    for (mistake, named, words) in table {
+    // One of them alone: MISTAKE=DetachedUntold, from this seed on: SEED=2000.
+    let only = std::env::var("MISTAKE").ok();
+    let from = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let is_meant = |mistake: &Mistake| only.as_ref().is_none_or(|only| format!("{mistake:?}").contains(only));
+    for (mistake, named, words) in table.into_iter().filter(|(mistake, ..)| is_meant(mistake)) {
         sabotage(if let Mistake::Node(mistake) = mistake { Some(mistake) } else { None });
-        let first = || (0..WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed, words));
+        let first = || (from..from + WITHIN).into_par_iter().find_map_first(|seed| seen(mistake, seed, words));
         let found = seen(mistake, named, words).or_else(first);
         println!("{mistake:?}: {found:?}");
         if found.is_none() {

@@ -1,14 +1,14 @@
 //! Our parts in resources, one for each under the session that stands.
 
 use peerlock_base::{Key, PeerId, Time};
-use peerlock_mutex::register::Wish;
+use peerlock_mutex::register::{Fact, Wish, Word};
 use peerlock_mutex::{self as mutex, Custody, custody};
 use peerlock_register::{Command, SessionId};
 
 use super::session::label;
 use super::{Alarm, Node};
 use crate::Name;
-use crate::sabotage::without;
+use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
@@ -44,6 +44,10 @@ impl Node {
     pub(super) fn part_step(&mut self, resource: Key, input: mutex::Input<custody::Message, custody::Timer>) {
         let me = self.host();
         let Some(part) = self.parts.get_mut(&resource) else { return };
+        let is_force = matches!(input, mutex::Input::Word(Word { fact: Fact::Expelled, .. }));
+        if is_force && makes(Sabotage::ForceUnheard) {
+            return;
+        }
         let generation = part.custody.generation();
         let mut effects = Vec::new();
         mutex::step(&mut part.custody, input, &mut mutex::Cx::new(me, self.now, &mut self.rng, &mut effects));

@@ -257,9 +257,11 @@ impl Whole {
                 }
             }
             node::Effect::Lost(id, _) => {
-                // Half of them go at once and say so; the others use the time that they have left.
+                // Half of them go at once and say so; the others use the time that they have left. Who has lost it before it
+                // heard that it had it is told so next.
                 if cx.rng.chance(0.5)
                     && let Some(&ticket) = self.tickets.get(&id)
+                    && self.visits.get(&ticket).is_some_and(|visit| visit.is_inside)
                 {
                     self.forget(ticket);
                     out.push(Effect::Lost { ticket });

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use peerlock_base::{PeerId, Time};
@@ -19,6 +19,7 @@ const NUMBERS: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Seen>,
+    by_force: bool,
 }
 
 #[derive(Debug)]
@@ -28,7 +29,10 @@ struct Seen {
     slots: BTreeMap<u64, u32>,
     /// Which host was forced out, and the generation that began with it.
     expelled: Vec<(PeerId, u64)>,
-    /// Who is inside, and the generation of its grant.
+    /// Where there is force: all grants that ever were detached. Who takes one away that a session of before has given
+    /// opens no generation.
+    detached: BTreeSet<u64>,
+    /// Who is inside, and its fencing number.
     inside: Vec<(Client, u64)>,
     /// Who was let in in the step that is not over.
     fresh: Vec<(Client, u64)>,
@@ -36,8 +40,11 @@ struct Seen {
 
 impl Seen {
     /// A voter has applied this.
-    fn learn(&mut self, state: &State) {
+    fn learn(&mut self, state: &State, by_force: bool) {
         let Some(resource) = state.resources().get(&self.name) else { return };
+        if by_force {
+            self.detached.extend(resource.detached().keys());
+        }
         let generation = resource.generation();
         if self.slots.last_key_value().is_some_and(|(last, _)| *last >= generation) {
             return;
@@ -53,14 +60,15 @@ impl Seen {
         }
     }
 
-    fn check(&self, client: &Client, generation: u64) -> Result<(), Broken> {
-        let peer = client.peer;
+    fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
+        let (peer, generation) = (client.peer, fencing / NUMBERS);
         // Its client may have been told a while after it had the slot, when another generation had adopted it; and the only
         // voter that has applied this one may have crashed in that very step.
         let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
         let slots = since.or(self.slots.values().max()).map_or(0, |slots| *slots as usize);
         let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
-            self.expelled.iter().any(|&(host, since)| host == other.peer && theirs < since)
+            let is_out = |&(host, since): &(PeerId, u64)| host == other.peer && theirs / NUMBERS < since;
+            self.expelled.iter().any(is_out) || self.detached.contains(&theirs)
         };
         let inside = self.inside.iter().filter(|other| !is_forced(other)).count();
         if inside <= slots {
@@ -71,12 +79,18 @@ impl Seen {
 }
 
 impl Generations {
-    /// For this many resources.
-    pub fn new(resources: usize) -> Self {
+    /// For this many resources, where somebody may be forced out or not.
+    pub fn new(resources: usize, by_force: bool) -> Self {
         let name = |resource: usize| Label::new(name_of(resource).as_str()).expect("what can be a name can be a label");
-        let seen =
-            |name| Seen { name, slots: BTreeMap::new(), expelled: Vec::new(), inside: Vec::new(), fresh: Vec::new() };
-        Self { resources: (0..resources).map(name).map(seen).collect() }
+        let seen = |name| Seen {
+            name,
+            slots: BTreeMap::new(),
+            expelled: Vec::new(),
+            detached: BTreeSet::new(),
+            inside: Vec::new(),
+            fresh: Vec::new(),
+        };
+        Self { resources: (0..resources).map(name).map(seen).collect(), by_force }
     }
 }
 
@@ -86,10 +100,10 @@ impl Watch<Whole> for Generations {
     fn after_step(&mut self, _now: Time, _peer: PeerId, actor: &Whole) -> Result<(), Broken> {
         for seen in &mut self.resources {
             if let Some(register) = actor.register() {
-                seen.learn(register.state());
+                seen.learn(register.state(), self.by_force);
             }
-            for (client, generation) in take(&mut seen.fresh) {
-                seen.check(&client, generation)?;
+            for (client, fencing) in take(&mut seen.fresh) {
+                seen.check(&client, fencing)?;
             }
         }
         Ok(())
@@ -97,7 +111,7 @@ impl Watch<Whole> for Generations {
 
     fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         let seen = &mut self.resources[client.resource];
-        let entered = (*client, grant.fencing / NUMBERS);
+        let entered = (*client, grant.fencing);
         seen.inside.push(entered);
         seen.fresh.push(entered);
         Ok(())

@@ -5,17 +5,20 @@ use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier.
+/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier. Where there
+/// are several slots, only after those who had done so since then, too: who was promised the slot of somebody who stays for
+/// long is passed by a few before it is promised another (`Line` in `peerlock-mutex`).
 #[derive(Debug)]
 pub struct InLine {
     from: Time,
     clearly: Span,
+    slots: u32,
 }
 
 impl InLine {
-    /// Asking takes less than `clearly`, whoever asks.
-    pub fn new(clearly: Span) -> Self {
-        Self { from: Time::END, clearly }
+    /// Asking takes less than `clearly`, whoever asks, and there are at most this many slots.
+    pub fn new(clearly: Span, slots: u32) -> Self {
+        Self { from: Time::END, clearly, slots }
     }
 }
 
@@ -31,8 +34,10 @@ impl<A: Actor> Watch<A> for InLine {
         if client.asked < self.from {
             return Ok(());
         }
-        let is_earlier =
-            |other: &&Client| other.resource == client.resource && other.asked + self.clearly <= client.asked;
+        let since = if self.slots > 1 { self.from } else { Time::ZERO };
+        let is_earlier = |other: &&Client| {
+            other.resource == client.resource && other.asked >= since && other.asked + self.clearly <= client.asked
+        };
         match ledger.iter().find(is_earlier) {
             None => Ok(()),
             Some(earlier) => Err(format!(

@@ -31,11 +31,11 @@ pub fn plan(seed: u64) -> Nodes {
         apart,
         know_first: false,
         begin: millis(begin),
-        end: millis(begin) + Span::from_secs(one_of(rng, &[5, 8, 12])),
+        end: millis(begin) + Span::from_secs(one_of(rng, &[5, 8, 12, 12, 60])),
         stops: sometimes(rng, 0.3).then(|| Span::from_secs(one_of(rng, &[2, 6]))),
         resizes: sometimes(rng, 0.25).then(|| (Span::from_secs(one_of(rng, &[1, 4])), one_of(rng, &[2, 4]) as u32)),
         forces: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[1, 4]))),
-        seats: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
+        seats: sometimes(rng, 0.25).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
         rift: sometimes(rng, 0.25),
     };
     // Everybody who starts at once must be told of a founder, or wait until all have met.
@@ -43,6 +43,8 @@ pub fn plan(seed: u64) -> Nodes {
     let faults = faults(rng, millis(begin), visits.end);
     // Where the first host may be gone for good, another must be known.
     let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
+    // Who says by hand that a host shall vote whose file was just lost takes the majority away by hand.
+    let seats = visits.seats.filter(|_| !loses_hosts);
     let know_first = !loses_hosts && !expect && sometimes(rng, 0.5);
     Nodes {
         hosts,
@@ -57,7 +59,7 @@ pub fn plan(seed: u64) -> Nodes {
         // reached by way of another, a connection has to be made first.
         clearly: (high <= 100).then_some(millis(if visits.rift { 3300 } else { 1100 })),
         faults,
-        visits: Visits { know_first, ..visits },
+        visits: Visits { know_first, seats, ..visits },
         trials: 1,
         seed,
     }
@@ -89,15 +91,15 @@ fn faults(rng: &mut Rng, begin: Span, end: Span) -> Faults {
         delays: sometimes(rng, 0.4).then_some((0.02, millis(one_of(rng, &[100, 1000])))),
         withdrawals: one_of(rng, &[0, 200]) as f64 / 1000.0,
         clocks: sometimes(rng, 0.7).then_some((millis(one_of(rng, &[0, 50, 5000])), 10_000)),
-        crashes: spells(rng, 0.6, &[1000, 3000, 8000], &[50, 1000, 4000]),
+        crashes: spells(rng, 0.6, &[400, 1000, 3000, 8000], &[50, 1000, 4000]),
         both: one_of(rng, &[0, 0, 300]) as f64 / 1000.0,
         deaths: sometimes(rng, 0.15).then_some(end),
         disk_losses: spells(rng, 0.3, &[3000, 8000], &[50, 1000, 4000]),
         outages: spells(rng, 0.25, &[4000, 12_000], &[50, 1000, 4000]),
         slow_disks: spells(rng, 0.3, &[2000, 6000], &[1000, 3000]),
         full_disks: spells(rng, 0.2, &[3000, 8000], &[50, 1000]),
-        freezes: spells(rng, 0.5, &[1000, 3000, 8000], &[100, 1500, 6000]),
-        partitions: spells(rng, 0.5, &[2000, 6000], &[500, 3000, 8000]).map(|spells| (cut, spells)),
+        freezes: spells(rng, 0.5, &[400, 1000, 3000, 8000], &[100, 1500, 6000]),
+        partitions: spells(rng, 0.5, &[700, 2000, 6000], &[500, 3000, 8000]).map(|spells| (cut, spells)),
         ..Faults::default()
     }
 }

@@ -22,12 +22,14 @@ const FAULTS: [&str; 15] = [
     "seated",
     "rifts",
 ];
+const MESSAGES: [&str; 4] = ["messages lost", "messages twice", "messages cut off", "messages held up"];
 const CLIENTS: [&str; 6] = ["asked", "lost", "orphans", "returned", "not acquired", "told"];
 
 /// Counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     faults: [u64; FAULTS.len()],
+    messages: [u64; MESSAGES.len()],
     clients: [u64; CLIENTS.len()],
     entries: u64,
     events: u64,
@@ -40,6 +42,7 @@ impl Summary {
     pub fn of(seed: u64, report: &Report) -> Self {
         Self {
             faults: FAULTS.map(|name| report.numbers.count(name)),
+            messages: MESSAGES.map(|name| report.numbers.count(name)),
             clients: CLIENTS.map(|name| report.numbers.count(name)),
             entries: report.entries,
             events: report.events,
@@ -50,6 +53,7 @@ impl Summary {
     /// Both together.
     pub fn plus(mut self, other: Self) -> Self {
         self.faults.iter_mut().zip(other.faults).for_each(|(mine, more)| *mine += more);
+        self.messages.iter_mut().zip(other.messages).for_each(|(mine, more)| *mine += more);
         self.clients.iter_mut().zip(other.clients).for_each(|(mine, more)| *mine += more);
         self.entries += other.entries;
         self.events += other.events;
@@ -57,7 +61,7 @@ impl Summary {
         self
     }
 
-    /// How many faults of all kinds.
+    /// How many faults of all kinds there were, but for what has befallen single messages.
     pub fn faults(&self) -> u64 {
         self.faults.iter().sum()
     }
@@ -65,7 +69,8 @@ impl Summary {
     /// Each kind of fault has happened, and each thing that can become of a client.
     #[allow(dead_code, reason = "who plays few runs does not see everything")]
     pub fn check(&self) {
-        for (name, count) in FAULTS.iter().zip(self.faults).chain(CLIENTS.iter().zip(self.clients)) {
+        let faults = FAULTS.iter().zip(self.faults).chain(MESSAGES.iter().zip(self.messages));
+        for (name, count) in faults.chain(CLIENTS.iter().zip(self.clients)) {
             assert!(count > 0, "nothing was {name} in any of these runs");
         }
     }
@@ -80,7 +85,7 @@ impl fmt::Display for Summary {
             write!(f, "{comma}{name} {count}")?;
             comma = ", ";
         }
-        write!(f, "); clients: ")?;
+        write!(f, "), {} messages lost, twice, cut off or held up; clients: ", self.messages.iter().sum::<u64>())?;
         let mut comma = "";
         for (name, count) in CLIENTS.iter().zip(self.clients) {
             write!(f, "{comma}{name} {count}")?;
