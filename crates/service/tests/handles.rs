@@ -141,7 +141,8 @@ async fn a_peer_without_handles_leaves() {
 #[tokio::test(start_paused = true)]
 async fn nobody_is_there_to_join() {
     let network = Network::new(48);
-    let error = Service::builder().join("memory:9").start(network.endpoint(PeerId::new(2))).await.unwrap_err();
+    let builder = Service::builder().clock(Clock::pausable()).join("memory:9");
+    let error = builder.start(network.endpoint(PeerId::new(2))).await.unwrap_err();
     assert_eq!(error, Error::NoPeer { tried: vec![("memory:9".into(), "no answer".into())] });
 }
 
