@@ -162,6 +162,30 @@ fn kept_back(report: &Value) {
 }
 
 #[test]
+fn a_holder_is_killed_and_the_next_one_is_in_after_its_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().display().to_string();
+    let mut bench = Bench::start("recovery", &["--recovery", "--lease", "5s", "--times", "1", "--json", "--out", &out]);
+    let output = bench.output();
+    assert!(output.status.success(), "{}", words(&output.stderr));
+    assert_eq!(bench.processes(), Vec::<u32>::new(), "children that stayed");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    let who: Vec<&str> = rows.iter().map(|row| row["who"].as_str().unwrap()).collect();
+    let servers = servers();
+    let expected: Vec<&str> = ["etcd", "redis"].into_iter().filter(|who| servers.contains(who)).collect();
+    assert_eq!(who, [&["peerlock"], &expected[..]].concat());
+    assert_eq!(report["left_out"].as_array().unwrap().len() + expected.len(), 2);
+    for row in rows {
+        assert!(row["lease_s"] == 5.0 && row["seconds"].as_array().unwrap().len() == 1, "{row}");
+        assert!(row["median_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(fs::read(folder.path().join("bench.json")).unwrap(), output.stdout);
+    let page = fs::read_to_string(folder.path().join("bench.html")).unwrap();
+    assert!(page.contains("<h1>Recovery, measured</h1>") && page.contains("<td>peerlock</td>"), "{page}");
+}
+
+#[test]
 fn interrupted_or_killed_it_leaves_nobody_behind() {
     for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-KILL", None)] {
         let mut bench = Bench::start(signal, &[]);
@@ -188,6 +212,9 @@ fn what_cannot_be_compared_is_said_at_once() {
         (&["--delay", "5ms,1h"], 64, "a delay is from 1ms to 200ms"),
         (&["--delay", "x"], 64, "--delay"),
         (&["--delay"], 64, "--delay"),
+        (&["--lease", "2s"], 64, "--recovery"),
+        (&["--recovery", "--lease", "1s"], 64, "whole seconds, from 2s to 120s"),
+        (&["--recovery", "--delay", "5ms"], 64, "cannot be used with"),
         (&["--out", "/proc/self/exe"], 73, "choose another folder with --out"),
         (&["--out", "/proc/nowhere"], 73, "choose another folder with --out"),
         (&["--against", "etcd"], 69, "install it (etcd-server in Debian)"),
