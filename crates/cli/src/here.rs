@@ -1,7 +1,7 @@
 //! Being a peer: where to listen, whom to join, with which secret.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ impl LocalPeer {
     /// Where other machines can dial it, as far as we can tell.
     pub fn address(&self) -> SocketAddr {
         let told = self.peer.advertised();
-        if told.ip().is_unspecified() { SocketAddr::new(own_ip(), told.port()) } else { told }
+        net::dialable(told).first().copied().unwrap_or(told)
     }
 
     /// Says goodbye to the others, but not for ever.
@@ -150,14 +150,4 @@ pub fn on_this_machine(address: SocketAddr) -> SocketAddr {
     };
     let ip = address.ip();
     SocketAddr::new(if ip.is_unspecified() { loopback(ip) } else { ip }, address.port())
-}
-
-/// The address that this machine speaks from to the outside: asked of the routing table, nothing is sent.
-fn own_ip() -> IpAddr {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
-    let routed = socket.and_then(|socket| {
-        socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
-        socket.local_addr()
-    });
-    routed.map_or(Ipv4Addr::LOCALHOST.into(), |address| address.ip())
 }

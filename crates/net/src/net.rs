@@ -16,7 +16,7 @@ use crate::log;
 use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::transport::transport;
-use crate::{Address, Busy, Error, Identity, Metrics, Secret, Unreached, Unsent, Why};
+use crate::{Address, Busy, Error, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
 
 /// How many requests to dial may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
@@ -188,6 +188,11 @@ impl Net {
     /// Where the others are told to find us. If that is every address of this machine, each takes the one it sees.
     pub fn advertised(&self) -> Address {
         self.advertised
+    }
+
+    /// Where others can dial us, the likeliest first: see [`dialable`](crate::dialable).
+    pub fn addresses(&self) -> Vec<Address> {
+        interfaces::dialable(self.advertised.socket).into_iter().map(Address::tcp).collect()
     }
 
     /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.

@@ -28,7 +28,7 @@ impl Transport for RealNetwork {
     }
 
     fn addresses(&self) -> Vec<String> {
-        vec![self.net.advertised().to_string()]
+        self.net.addresses().iter().map(Address::to_string).collect()
     }
 
     fn dial(&mut self, address: &str) {

@@ -1,0 +1,83 @@
+//! The addresses of this machine, for a peer that listens on all of them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use if_addrs::get_if_addrs;
+
+/// Where others can dial who tells this address, the likeliest first: there; or, if it is every address of this machine,
+/// at those that the machine has now.
+pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
+    match told.ip() {
+        every if every.is_unspecified() => {
+            addresses(every).into_iter().map(|ip| SocketAddr::new(ip, told.port())).collect()
+        }
+        _ => vec![told],
+    }
+}
+
+/// The addresses of this machine of one family: the one that it speaks from to the outside first, and loopback only if
+/// there is nothing else, since to another machine that is itself.
+fn addresses(every: IpAddr) -> Vec<IpAddr> {
+    let all = get_if_addrs().into_iter().flatten();
+    in_order(all.map(|interface| interface.ip()).collect(), outward(every), every)
+}
+
+fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpAddr> {
+    // A link-local address needs an interface beside it, which is another one on each machine. libp2p listens for the
+    // one family only.
+    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let fits = |ip: &IpAddr| every.is_ipv6() == ip.is_ipv6();
+    let mut found: Vec<IpAddr> = Vec::new();
+    for ip in outward.into_iter().chain(all) {
+        if fits(&ip) && !ip.is_loopback() && !is_local(&ip) && !found.contains(&ip) {
+            found.push(ip);
+        }
+    }
+    if found.is_empty() {
+        found.push(if every.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() });
+    }
+    found
+}
+
+/// The address that this machine speaks from to the outside: asked of the routing table, nothing is sent. The ones
+/// asked for are for documentation, and nobody's.
+fn outward(every: IpAddr) -> Option<IpAddr> {
+    let somebody: IpAddr = match every {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    };
+    let socket = UdpSocket::bind((every, 0)).ok()?;
+    socket.connect((somebody, 9)).ok()?;
+    socket.local_addr().ok().as_ref().map(SocketAddr::ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_are_told_what_they_can_dial() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let all = ["127.0.0.1", "172.17.0.1", "10.0.0.7", "::1", "fe80::1", "2001:db8::7"].map(ip).to_vec();
+        let (v4, v6) = (ip("0.0.0.0"), ip("::"));
+        for (outward, every, expected) in [
+            (Some("10.0.0.7"), v4, vec!["10.0.0.7", "172.17.0.1"]),
+            (None, v4, vec!["172.17.0.1", "10.0.0.7"]),
+            (Some("2001:db8::7"), v6, vec!["2001:db8::7"]),
+        ] {
+            let told = in_order(all.clone(), outward.map(ip), every);
+            assert_eq!(told, expected.into_iter().map(ip).collect::<Vec<_>>(), "{outward:?} {every}");
+        }
+        assert_eq!(in_order(vec![ip("127.0.0.1")], None, v4), [ip("127.0.0.1")]);
+        assert_eq!(in_order(Vec::new(), Some(ip("::1")), v6), [ip("::1")]);
+    }
+
+    #[test]
+    fn this_machine_has_an_address_and_it_is_not_all_of_them() {
+        for every in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let told = dialable(SocketAddr::new(every, 7400));
+            let good = |address: &SocketAddr| !address.ip().is_unspecified() && address.port() == 7400;
+            assert!(!told.is_empty() && told.iter().all(good), "{every}: {told:?}");
+        }
+    }
+}
