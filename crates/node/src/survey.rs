@@ -25,6 +25,8 @@ struct Watched {
     /// The last questions that were asked about it, the latest last. Where messages take long, an answer comes when the
     /// next question has been asked: whoever gives it is alive all the same.
     questions: VecDeque<u64>,
+    /// The latest of them that was answered.
+    answered: u64,
     /// Since when the coordinator has not answered, and who that is.
     silent: Option<(Time, PeerId)>,
     /// Since when it has been counting, and who has not answered it.
@@ -107,12 +109,14 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, and whether it is the answer to the latest question, so that all who
-    /// asked before it stand in line.
+    /// The coordinator has answered: the resource, and whether that is news, since no later question was answered before.
+    /// There may be later ones: where messages take long, there always are.
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
-        Some((resource, watched.questions.back() == Some(&number)))
+        let is_news = number > watched.answered;
+        watched.answered = watched.answered.max(number);
+        Some((resource, is_news))
     }
 
     /// The coordinator has answered that it has been counting since then.
@@ -384,5 +388,6 @@ mod tests {
         assert_eq!(survey.on_line(first), Some((resource, false)), "an old answer tells that its sender is alive");
         let numbers: Vec<u64> = (0..=QUESTIONS as u64).map(|n| survey.ask(resource, COORDINATOR, at(n))).collect();
         assert_eq!(survey.on_line(numbers[0]), None, "too old");
+        assert_eq!(survey.on_line(numbers[1]), Some((resource, true)), "later ones were asked, and none was answered");
     }
 }

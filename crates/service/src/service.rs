@@ -136,8 +136,8 @@ impl Builder {
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster is there after a while even if
-    /// it could not reach it, and tells its clients what is missing.
+    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster, or expects others to found one
+    /// with, is there after a while even if it could not reach them, and tells its clients what is missing.
     ///
     /// # Errors
     /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
@@ -159,7 +159,8 @@ impl Builder {
             _ if self.join.is_empty() && self.expect.is_none() => Origin::Founds(new_cluster()),
             _ => Origin::Seeks { expect: self.expect.map(|hosts| (hosts, new_cluster())) },
         };
-        let knows = matches!(origin, Origin::Votes(_) | Origin::Belongs(_));
+        let may_come_later =
+            matches!(origin, Origin::Votes(_) | Origin::Belongs(_) | Origin::Seeks { expect: Some(_) });
         let must_join = origin == Origin::Seeks { expect: None };
         let birth = Birth {
             process: self.process.unwrap_or_else(random),
@@ -179,7 +180,7 @@ impl Builder {
         let own = (node, self.clock.clone(), store);
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
         tokio::spawn(driver.run(self.config.awake));
-        match knows {
+        match may_come_later {
             true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
             false => is_started.await,
         }

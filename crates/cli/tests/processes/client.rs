@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
-use peerlock::{Agent, Client, Error, Granted, Request};
+use peerlock::{Agent, Client, Error, Granted, Progress, Request};
 
 /// Where a client finds its orders.
 pub const ORDERS: &str = "PEERLOCK_TEST_CLIENT";
@@ -25,12 +25,15 @@ pub struct Orders {
     pub entries: u64,
     /// The slot is bound to the connection; else it is detached.
     pub hold: bool,
+    /// It asks again when it was sent away, and waits for its agent when that is gone.
+    pub persists: bool,
 }
 
 impl Orders {
     pub fn to_text(&self) -> String {
-        let Self { number, socket, log, slots, ttl, stay, entries, hold } = self;
-        format!("{number}\n{socket}\n{log}\n{slots}\n{}\n{}\n{entries}\n{hold}", ttl.as_millis(), stay.as_micros())
+        let Self { number, socket, log, slots, ttl, stay, entries, hold, persists } = self;
+        let (ttl, stay) = (ttl.as_millis(), stay.as_micros());
+        format!("{number}\n{socket}\n{log}\n{slots}\n{ttl}\n{stay}\n{entries}\n{hold}\n{persists}")
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -44,6 +47,7 @@ impl Orders {
             stay: Duration::from_micros(lines.next()?.parse().ok()?),
             entries: lines.next()?.parse().ok()?,
             hold: lines.next()?.parse().ok()?,
+            persists: lines.next()?.parse().ok()?,
         })
     }
 }
@@ -62,6 +66,9 @@ pub fn append(log: &Path, line: &str) {
 fn open(log: &Path) -> File {
     OpenOptions::new().append(true).create(true).open(log).unwrap()
 }
+
+/// How soon a client that persists asks again.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Not a test: what a client runs.
 #[test]
@@ -103,16 +110,30 @@ impl Visitor {
         let stop = Path::new(&self.orders.log).with_file_name("stop");
         let mut entries = 0;
         while entries < self.orders.entries && !stop.exists() {
-            entries += u64::from(self.enter().await?);
+            match self.enter().await {
+                Ok(inside) => entries += u64::from(inside),
+                Err(error) if self.orders.persists => {
+                    self.write(&format!("failed {} {} {error}", now(), self.orders.number));
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 
     /// Once in and out. False if the slot was lost before it was used.
     async fn enter(&mut self) -> Result<bool, Error> {
-        let asked = now();
+        let (asked, number) = (now(), self.orders.number);
+        self.write(&format!("ask {asked} {number}"));
         let (granted, held) = if self.orders.hold {
-            match self.agent.hold(&self.request, |_| {}).await {
+            let (log, mut waits) = (&mut self.log, false);
+            let in_line = |place: Progress| {
+                if let Some(ahead) = place.ahead.filter(|_| !std::mem::replace(&mut waits, true)) {
+                    log.write_all(format!("waits {} {number} {ahead}\n", now()).as_bytes()).unwrap();
+                }
+            };
+            match self.agent.hold(&self.request, in_line).await {
                 Ok(hold) => (hold.granted().clone(), Some(hold)),
                 Err(Error::Lost) => return Ok(false),
                 Err(error) => return Err(error),
@@ -143,9 +164,7 @@ impl Visitor {
         let inside = from < until;
         if inside {
             self.write(&format!("enter {from} {number} {fencing} {slot} {until}"));
-            if !self.orders.stay.is_zero() {
-                tokio::time::sleep(self.orders.stay).await;
-            }
+            self.remain(granted, until).await;
             self.write(&format!("leave {} {number} {fencing} {slot}", now()));
         }
         match self.agent.release(NAME, grant).await {
@@ -157,5 +176,32 @@ impl Visitor {
             Err(error) => return Err(error),
         }
         Ok(inside)
+    }
+
+    /// Stays inside for as long as it was told to, and no longer than it is sure to be alone.
+    async fn remain(&mut self, granted: &Granted, mut until: u64) {
+        let Granted { grant, fencing, slot, .. } = granted;
+        let (number, leave) = (self.orders.number, now() + self.orders.stay.as_nanos() as u64);
+        loop {
+            let time = now();
+            if time >= leave.min(until) {
+                return;
+            }
+            let pause = (leave - time).min((until - time) / 3).max(1_000_000);
+            tokio::time::sleep(Duration::from_nanos(pause)).await;
+            if now() >= leave {
+                return;
+            }
+            let before = now();
+            match self.agent.renew(NAME, grant).await {
+                Ok(ttl) => {
+                    until = before + ttl.as_nanos() as u64;
+                    self.write(&format!("renewed {before} {number} {fencing} {slot} {until}"));
+                }
+                Err(Error::Lost) => return,
+                // The agent may be gone: what it has said last counts.
+                Err(_) => {}
+            }
+        }
     }
 }

@@ -6,11 +6,17 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod addresses;
+mod boot;
 mod checker;
 mod client;
+mod cost;
 mod crowd;
 mod custody;
 mod deaths;
+mod kills;
 mod namespaces;
+mod network;
+mod recovery;
+mod sites;
 mod strangers;
 mod world;

@@ -1,84 +1,11 @@
-//! Agents on machines of their own, as far as the network can tell: one network namespace each, on one bridge.
+//! Agents on machines of their own that are cut off from each other.
 
-use std::net::SocketAddr;
-use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::world::{Agent, World, meet, until};
+use peerlock::Voter;
 
-/// Namespaces with one address each, on a bridge in one more. They are gone when it is dropped.
-struct Network {
-    names: Vec<String>,
-    hub: String,
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        for name in self.names.iter().chain([&self.hub]) {
-            let _ = Command::new("ip").args(["netns", "del", name]).output();
-        }
-    }
-}
-
-fn ip(args: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(args.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", said.trim()))
-}
-
-impl Network {
-    fn new(machines: usize) -> Result<Self, String> {
-        let id = std::process::id();
-        let hub = format!("peerlock-{id}-hub");
-        let mut network = Self { names: Vec::new(), hub: hub.clone() };
-        ip(&format!("netns add {hub}"))?;
-        ip(&format!("-n {hub} link add bridge type bridge"))?;
-        ip(&format!("-n {hub} link set bridge up"))?;
-        for n in 1..=machines {
-            let name = format!("peerlock-{id}-{n}");
-            ip(&format!("netns add {name}"))?;
-            network.names.push(name.clone());
-            ip(&format!("-n {hub} link add m{n} type veth peer name eth0 netns {name}"))?;
-            ip(&format!("-n {hub} link set m{n} master bridge"))?;
-            ip(&format!("-n {hub} link set m{n} up"))?;
-            ip(&format!("-n {name} addr add 10.77.0.{n}/24 dev eth0"))?;
-            ip(&format!("-n {name} link set eth0 up"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-        }
-        Ok(network)
-    }
-
-    /// Pulls the plug of a machine, or puts it back.
-    fn plug(&self, machine: usize, state: &str) {
-        ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
-    }
-}
-
-/// This many machines; none if this one cannot make them. CI must.
-fn network(machines: usize) -> Option<Network> {
-    let made = Network::new(machines);
-    let can = nix::unistd::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();
-    if let Err(why) = &made {
-        assert!(std::env::var("PEERLOCK_CI").is_err() || !can, "{why}");
-        eprintln!("skipped, for it needs root, `ip` and network namespaces: {why}");
-    }
-    made.ok()
-}
-
-fn address(machine: usize) -> SocketAddr {
-    format!("10.77.0.{machine}:7400").parse().unwrap()
-}
-
-/// An agent on a machine, that listens on all its addresses.
-async fn agent(world: &mut World, network: &Network, machine: usize, join: &[usize]) -> Agent {
-    let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
-    let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &network.names[machine - 1]]).arg(agent.get_program()).args(agent.get_args());
-    let output = world.output("agent", world.agents());
-    command.stdout(output.try_clone().unwrap()).stderr(output);
-    world.start_agent(command, socket).await
-}
+use super::network::{address, begin, network};
+use super::world::{Agent, SESSION, World, meet, served, until};
 
 /// Three machines, of which the second and the third know only the first. Then the third is cut off for longer than a
 /// lease, and comes back.
@@ -88,7 +15,8 @@ async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
     let mut world = World::new(2, Duration::from_secs(3), Duration::from_millis(2));
     let mut agents = Vec::new();
     for (machine, join) in [(1, &[][..]), (2, &[1]), (3, &[1])] {
-        agents.push(agent(&mut world, &network, machine, join).await);
+        let begun = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(begun).await);
     }
     meet(&agents, 3).await;
     for (agent, others) in agents.iter().zip([[2, 3], [1, 3], [1, 2]]) {
@@ -116,4 +44,93 @@ async fn three_machines_one_of_which_is_cut_off_and_comes_back() {
     }
     let summary = world.check();
     println!("{} entries, given up: {:?}", summary.all(), summary.errors);
+}
+
+/// Which machines vote.
+async fn three_voters(agents: &[Agent]) -> Vec<usize> {
+    until("three voters", async || {
+        let peers = agents[0].talk.cluster().await.ok()?.peers;
+        let mut voters = Vec::new();
+        for (machine, agent) in (1..).zip(agents) {
+            let me = agent.talk.peers().await.ok()?.first()?.peer;
+            let votes = |voter: Voter| matches!(voter, Voter::Votes | Voter::Leads);
+            if peers.iter().any(|peer| peer.peer == me && votes(peer.voter)) {
+                voters.push(machine);
+            }
+        }
+        (voters.len() == 3).then_some(voters)
+    })
+    .await
+}
+
+/// What is cut.
+#[derive(Clone, Copy, Debug)]
+enum Cut {
+    /// The plug of this machine.
+    Plug(usize),
+    /// Between these and all others.
+    Between(&'static [usize]),
+    /// What this machine says to these.
+    Deaf(usize, &'static [usize]),
+}
+
+/// One machine, half of them, and one direction only, for longer than a session: who is with the majority of the voters
+/// is served again if it can reach everybody else who is, and when the cut is healed all are.
+#[tokio::test]
+async fn whatever_is_cut_nobody_is_let_in_twice_and_everybody_afterwards() {
+    let Some(network) = network(5) else { return };
+    let mut world = World::new(2, Duration::from_secs(60), Duration::from_millis(5));
+    (world.session, world.persists) = (Some(SESSION), true);
+    let mut agents = Vec::new();
+    for machine in 1..=5 {
+        let join: &[usize] = if machine == 1 { &[] } else { &[1] };
+        let begun = begin(&mut world, &network, machine, join, &[]);
+        agents.push(world.answers(begun).await);
+    }
+    meet(&agents, 5).await;
+    let mut clients: Vec<_> = (0..10).map(|n| world.client(&agents[n % 5], u64::MAX, true)).collect();
+    served(&world, &clients).await;
+    for cut in [
+        Cut::Plug(5),
+        Cut::Plug(1),
+        Cut::Between(&[3, 4, 5]),
+        Cut::Deaf(2, &[1, 3, 4, 5]),
+        Cut::Deaf(4, &[1]),
+        Cut::Deaf(1, &[2]),
+    ] {
+        let voters = three_voters(&agents).await;
+        match cut {
+            Cut::Plug(machine) => network.plug(machine, "down"),
+            Cut::Between(far) => network.split(far),
+            Cut::Deaf(from, to) => network.deafen(from, to),
+        }
+        let begun = Instant::now();
+        // Who is with the majority, as far as all of these reach each other.
+        let (near, far): (Vec<usize>, Vec<usize>) = (1..=5).partition(|machine| match cut {
+            Cut::Plug(other) => *machine != other,
+            Cut::Between(far) => !far.contains(machine),
+            Cut::Deaf(from, to) => to.len() < 4 || *machine != from,
+        });
+        let count = |side: &[usize]| voters.iter().filter(|voter| side.contains(voter)).count();
+        let side = if count(&near) >= 2 { near } else { far };
+        if !matches!(cut, Cut::Deaf(_, [_])) {
+            served(&world, (0..10).filter(|n| side.contains(&(n % 5 + 1))).map(|n| &clients[n])).await;
+            println!("{cut:?}: {side:?} were served again after {:.2?}", begun.elapsed());
+        }
+        tokio::time::sleep(2 * SESSION).await;
+        match cut {
+            Cut::Plug(machine) => network.plug(machine, "up"),
+            Cut::Between(_) => network.split(&[]),
+            Cut::Deaf(from, to) => network.undeafen(from, to),
+        }
+        let healed = Instant::now();
+        served(&world, &clients).await;
+        println!("{cut:?}: everybody was served {:.2?} after it was healed", healed.elapsed());
+        meet(&agents, 5).await;
+    }
+    world.stop();
+    for client in &mut clients {
+        assert!(client.ends().await.success(), "client {}", client.number);
+    }
+    println!("{} entries", world.check().all());
 }

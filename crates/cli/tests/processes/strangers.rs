@@ -1,21 +1,10 @@
 //! Whoever does not know the secret, at the port of a cluster at work.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::world::{ANY_PORT, Agent, World, meet, says, until};
-
-/// How many connections an agent says to have refused.
-fn counted(agent: &Agent) -> u64 {
-    let mut stream = UnixStream::connect(&agent.socket).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("peerlock_strangers_total "));
-    line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
-}
+use super::world::{ANY_PORT, World, meet, metric, says, until};
 
 #[tokio::test]
 async fn strangers_are_refused_and_the_cluster_goes_on() {
@@ -58,6 +47,6 @@ async fn strangers_are_refused_and_the_cluster_goes_on() {
     let summary = world.check();
     assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
     assert!(clients.iter().all(|client| summary.of(client.number) > 0));
-    until("all of them counted", async || (counted(&agents[0]) >= 50 + 20 + 100).then_some(())).await;
+    until("all of them counted", async || (metric(&agents[0], "strangers_total") >= 50 + 20 + 100).then_some(())).await;
     assert!(world.said(agents[0].process.number).contains("a connection was refused"));
 }

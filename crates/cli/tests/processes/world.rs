@@ -1,22 +1,29 @@
 //! Agents and clients as processes, and what becomes of them.
 
+use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use peerlock_base::Rng;
+use peerlock_base::{PeerId, Rng};
 use peerlock_http::client::Agent as Talk;
 use tempfile::TempDir;
 
-use super::checker::{Summary, check, tally};
+use super::checker::{Log, Summary};
 use super::client::{ORDERS, Orders, append, now};
 
 /// Long enough for a machine with ten times the load; a test that waits for it has failed.
 pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// As short as sessions may be where machines are not too busy.
+pub const SESSION: Duration = Duration::from_secs(3);
 
 /// On this machine, wherever there is room.
 pub const ANY_PORT: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
@@ -60,6 +67,15 @@ impl Process {
         until(&what, async || self.child.try_wait().unwrap()).await
     }
 
+    /// The processor time that it has used, in clock ticks of a hundredth of a second, and the memory it has, in bytes.
+    pub fn cost(&self) -> (u64, u64) {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // What comes after the name, which is in parentheses, is numbers from the third on.
+        let words: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        let number = |field: usize| words[field - 3].parse::<u64>().unwrap();
+        (number(14) + number(15), number(24) * 4096)
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -72,6 +88,15 @@ pub struct Agent {
     /// Where it says that others reach it.
     pub address: SocketAddr,
     pub talk: Talk,
+    /// The command by which it was started, with its program.
+    command: Vec<OsString>,
+}
+
+/// An agent that was started, and may not answer yet.
+pub struct Begun {
+    pub process: Process,
+    pub socket: PathBuf,
+    command: Vec<OsString>,
 }
 
 /// A place for everybody's files; it says what happened if the test fails.
@@ -84,14 +109,22 @@ pub struct World {
     pub stay: Duration,
     /// How long sessions stand, if not as long as usual.
     pub session: Option<Duration>,
+    /// Clients ask again when they were sent away, and wait for their agent when that is gone.
+    pub persists: bool,
     clients: u64,
     agents: u64,
+    /// The clients' log, and how far it was read.
+    log: RefCell<(u64, Log)>,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("seed {} (PEERLOCK_SEED)", self.seed);
+            if std::env::var_os("PEERLOCK_KEEP").is_some() {
+                self.dir.disable_cleanup(true);
+                eprintln!("all of it is kept in {}", self.dir.path().display());
+            }
             let mut files: Vec<_> = fs::read_dir(self.dir.path()).unwrap().map(|file| file.unwrap().path()).collect();
             files.sort();
             for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "log")) {
@@ -108,21 +141,34 @@ impl Drop for World {
 
 /// Waits until there is an answer.
 pub async fn until<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(answer) = answer().await {
-            return answer;
+    let answered = async {
+        loop {
+            if let Some(answer) = answer().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert!(begun.elapsed() < DEADLINE, "{what}: waited in vain");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    };
+    tokio::time::timeout(DEADLINE, answered).await.unwrap_or_else(|_| panic!("{what}: waited in vain"))
 }
 
 impl World {
     pub fn new(slots: u32, ttl: Duration, stay: Duration) -> Self {
         let seed = std::env::var("PEERLOCK_SEED").map_or(1, |seed| seed.parse().expect("PEERLOCK_SEED is a number"));
         let dir = tempfile::Builder::new().prefix("peerlock-").tempdir().unwrap();
-        Self { dir, seed, rng: Rng::new(seed), slots, ttl, stay, session: None, clients: 0, agents: 0 }
+        Self {
+            dir,
+            seed,
+            rng: Rng::new(seed),
+            slots,
+            ttl,
+            stay,
+            session: None,
+            persists: false,
+            clients: 0,
+            agents: 0,
+            log: RefCell::default(),
+        }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -136,11 +182,7 @@ impl World {
     /// A command that runs the agent; where it listens, whom it joins and with which secret.
     pub fn agent_command(&mut self, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
         self.agents += 1;
-        self.command_of(self.agents, address, join, secret)
-    }
-
-    /// The command for the agent of this number, the first time or again.
-    fn command_of(&self, number: u64, address: SocketAddr, join: &[SocketAddr], secret: &str) -> (Command, PathBuf) {
+        let number = self.agents;
         let socket = self.path(&format!("a{number}.sock"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         command.arg("agent").arg("--listen").arg(address.to_string());
@@ -191,7 +233,13 @@ impl World {
 
     /// Starts an agent by a command that is ready, and waits until it answers.
     pub async fn start_agent(&self, command: Command, socket: PathBuf) -> Agent {
-        self.answers((self.spawn(command), socket)).await
+        self.answers(self.begin_agent(command, socket)).await
+    }
+
+    /// Starts the agent whose command was made last.
+    pub fn begin_agent(&self, command: Command, socket: PathBuf) -> Begun {
+        let words = [command.get_program()].into_iter().chain(command.get_args()).map(OsString::from).collect();
+        Begun { process: self.spawn(command), socket, command: words }
     }
 
     /// The agent with the same folder, started again as it was, but for whom it joins: its folder knows.
@@ -200,16 +248,31 @@ impl World {
     }
 
     /// The same, which may take a while to answer.
-    pub fn begin_again(&self, agent: Agent) -> (Process, PathBuf) {
-        let Agent { process, address, .. } = agent;
+    pub fn begin_again(&self, mut agent: Agent) -> Begun {
+        while let Some(index) = agent.command.iter().position(|word| word == "--join") {
+            agent.command.drain(index..index + 2);
+        }
+        self.begin_as_before(agent)
+    }
+
+    /// The same by the very command of before, but that it listens where it was found.
+    pub fn begin_as_before(&self, agent: Agent) -> Begun {
+        let Agent { process, socket, address, mut command, .. } = agent;
         let number = process.number;
+        // It has been waited for when this returns.
         drop(process);
-        let (mut command, socket) = self.command_of(number, address, &[], "ours");
-        (Process { child: command.spawn().unwrap(), number }, socket)
+        if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
+            *listens = address.to_string().into();
+        }
+        let mut again = Command::new(&command[0]);
+        again.args(&command[1..]).stdin(Stdio::null());
+        again.stdout(self.output("agent", number)).stderr(self.output("agent", number));
+        Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
     /// Waits until an agent answers.
-    pub async fn answers(&self, (mut process, socket): (Process, PathBuf)) -> Agent {
+    pub async fn answers(&self, begun: Begun) -> Agent {
+        let Begun { mut process, socket, command } = begun;
         let talk = Talk::new(socket.to_str().unwrap().parse().unwrap(), None);
         until("an agent that answers", async || {
             assert!(!process.has_ended(), "agent {} has ended", process.number);
@@ -219,7 +282,17 @@ impl World {
         let said = self.said(process.number);
         let address = said.split("a peer me=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
-        Agent { process, socket, address, talk }
+        Agent { process, socket, address, talk, command }
+    }
+
+    /// All of them, started again after they were killed, or when they have ended.
+    pub async fn restart_all(&self, agents: Vec<Agent>) -> Vec<Agent> {
+        let begun: Vec<_> = agents.into_iter().map(|agent| self.begin_again(agent)).collect();
+        let mut again = Vec::new();
+        for agent in begun {
+            again.push(self.answers(agent).await);
+        }
+        again
     }
 
     /// This many agents, all of whom know each other.
@@ -250,6 +323,7 @@ impl World {
             stay: self.stay,
             entries,
             hold,
+            persists: self.persists,
         };
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["client::client", "--exact", "--nocapture"]).env(ORDERS, orders.to_text());
@@ -270,16 +344,29 @@ impl World {
 
     /// What the clients have done so far.
     pub fn tally(&self) -> Summary {
-        let log = fs::read_to_string(self.log()).unwrap_or_default();
-        // The last line may be under way.
-        let whole = log.rfind('\n').map_or("", |end| &log[..=end]);
-        tally(whole).unwrap_or_else(|wrong| panic!("{wrong}"))
+        self.with_log(|log| log.summary().clone())
     }
 
     /// What the clients did, all of whom have ended, if it is as it must be.
     pub fn check(&self) -> Summary {
-        let log = fs::read_to_string(self.log()).unwrap();
-        check(&log, self.slots as usize).unwrap_or_else(|wrong| panic!("{wrong}"))
+        self.with_log(|log| log.check(self.slots as usize)).unwrap_or_else(|wrong| panic!("{wrong}"));
+        self.tally()
+    }
+
+    /// Looks at the clients' log as far as it is written.
+    pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> T {
+        let mut log = self.log.borrow_mut();
+        let (read, log) = &mut *log;
+        let mut text = Vec::new();
+        if let Ok(mut file) = File::open(self.log()) {
+            file.seek(SeekFrom::Start(*read)).unwrap();
+            file.read_to_end(&mut text).unwrap();
+        }
+        // The last line may be under way.
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        *read += text.len() as u64;
+        log.read(std::str::from_utf8(&text).unwrap()).unwrap_or_else(|wrong| panic!("{wrong}"));
+        look(log)
     }
 
     /// Waits until there have been this many more entries.
@@ -287,6 +374,35 @@ impl World {
         let enough = self.tally().all() + entries;
         until("more entries", async || (self.tally().all() >= enough).then_some(())).await;
     }
+}
+
+/// How often a story is told: `ROUNDS=100`, or twice.
+pub fn rounds() -> usize {
+    std::env::var("ROUNDS").map_or(2, |rounds| rounds.parse().expect("ROUNDS is a number"))
+}
+
+/// Waits until each of these clients has come in some more.
+pub async fn served(world: &World, clients: impl IntoIterator<Item = &Process>) {
+    let before = world.tally();
+    for client in clients {
+        let number = client.number;
+        let come = || world.with_log(|log| log.summary().of(number) >= before.of(number) + 3);
+        until(&format!("client {number} that comes in"), async || come().then_some(())).await;
+    }
+}
+
+/// Which of these agents the peer is that is found out in this way.
+pub async fn agent_of(agents: &[Agent], find: impl AsyncFn() -> Option<PeerId>) -> usize {
+    until("the agent that is looked for", async || {
+        let peer = find().await?;
+        for (index, agent) in agents.iter().enumerate() {
+            if agent.talk.peers().await.ok()?.first()?.peer == peer {
+                return Some(index);
+            }
+        }
+        None
+    })
+    .await
 }
 
 /// Waits until each of them knows this many peers to be up, itself included.
@@ -306,4 +422,14 @@ pub async fn says(path: &Path, words: &str) {
         fs::read_to_string(path).unwrap_or_default().contains(words).then_some(())
     })
     .await;
+}
+
+/// A number that an agent keeps of itself.
+pub fn metric(agent: &Agent, name: &str) -> u64 {
+    let mut stream = UnixStream::connect(&agent.socket).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("peerlock_")?.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
 }

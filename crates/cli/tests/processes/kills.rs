@@ -1,0 +1,170 @@
+//! Agents that are killed and started again, one after another or at once, while clients go on asking; and the order of
+//! those who wait. `MINUTES=30` kills for so long; by default it is a quarter of one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::client::NAME;
+use super::world::{Agent, Process, SESSION, World, agent_of, rounds, served, until};
+
+const A_MOMENT: Duration = Duration::from_millis(5);
+const NEVER: Duration = Duration::from_secs(3_600);
+const ON_AND_ON: u64 = u64::MAX;
+
+fn time_to_kill() -> Duration {
+    let minutes = std::env::var("MINUTES").map_or(0.25, |minutes| minutes.parse().expect("MINUTES is a number"));
+    Duration::from_secs_f64(60.0 * minutes)
+}
+
+/// So many agents with two clients each, who never give up and share three slots.
+async fn at_work(agents: usize) -> (World, Vec<Agent>, Vec<Process>) {
+    let mut world = World::new(3, Duration::from_secs(60), A_MOMENT);
+    (world.session, world.persists) = (Some(SESSION), true);
+    let agents = world.cluster(agents).await;
+    let clients: Vec<_> =
+        (0..2 * agents.len()).map(|n| world.client(&agents[n % agents.len()], ON_AND_ON, true)).collect();
+    served(&world, &clients).await;
+    (world, agents, clients)
+}
+
+/// Everybody comes in once more and goes; what there is to say of it.
+async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
+    served(world, &clients).await;
+    world.stop();
+    for client in &mut clients {
+        assert!(client.ends().await.success(), "client {}", client.number);
+    }
+    let summary = world.check();
+    let mut reasons = BTreeMap::<&str, usize>::new();
+    for (_, why) in &summary.failed {
+        *reasons.entry(&why[..why.len().min(40)]).or_default() += 1;
+    }
+    let (passed, (standstill, slot), wait) =
+        world.with_log(|log| (log.passed(), log.standstills(), log.longest_wait()));
+    let of = |bound: usize| passed.iter().filter(|passed| **passed > bound).count();
+    let seconds = |nanos: u64| Duration::from_nanos(nanos).as_secs_f64();
+    println!(
+        "{what}: {} entries of {} clients, {} lost; {} heard their place, passed by more than 3, 10, 100 who asked later: \
+         {}, {}, {} (at most {}); nobody came in for {:.2} s, into one slot for {:.2} s; longest wait {:.2} s; sent away: \
+         {reasons:?}",
+        summary.all(),
+        clients.len(),
+        summary.lost.len(),
+        passed.len(),
+        of(3),
+        of(10),
+        of(100),
+        passed.iter().max().unwrap_or(&0),
+        seconds(standstill),
+        seconds(slot),
+        seconds(wait)
+    );
+}
+
+/// One of eight, sometimes two at once, every few seconds; started again a while later.
+#[tokio::test]
+async fn a_random_agent_is_killed_every_few_seconds() {
+    let (mut world, mut agents, clients) = at_work(8).await;
+    let end = Instant::now() + time_to_kill();
+    let mut kills = 0;
+    while Instant::now() < end {
+        let mut dead = Vec::new();
+        for _ in 0..if world.rng.below(4) == 0 { 2 } else { 1 } {
+            let victim = agents.swap_remove(world.rng.below(agents.len() as u64) as usize);
+            victim.process.signal(Signal::SIGKILL);
+            dead.push(victim);
+        }
+        kills += dead.len();
+        sleep(Duration::from_millis(world.rng.below(3_000))).await;
+        for victim in dead {
+            agents.push(world.restart(victim).await);
+        }
+        sleep(Duration::from_millis(500 + world.rng.below(3_000))).await;
+    }
+    finish(&world, clients, &format!("{kills} kills in {:?}", time_to_kill())).await;
+}
+
+/// Everybody is stopped, by turns in good order and not, and started again.
+#[tokio::test]
+async fn everything_is_stopped_and_started_again_under_load() {
+    let (world, mut agents, clients) = at_work(5).await;
+    for round in 0..rounds() {
+        let how = if round % 2 == 0 { Signal::SIGTERM } else { Signal::SIGKILL };
+        agents.iter().for_each(|agent| agent.process.signal(how));
+        for agent in &mut agents {
+            agent.process.ends().await;
+        }
+        agents = world.restart_all(agents).await;
+        served(&world, &clients).await;
+    }
+    finish(&world, clients, &format!("all five stopped {} times", rounds())).await;
+}
+
+/// Who is to be killed while others wait in line.
+#[derive(Clone, Copy, Debug)]
+enum Victims {
+    Coordinator,
+    /// The second one in line.
+    Waiter,
+    Holder,
+    WaiterAndHolder,
+}
+
+/// Whoever is killed, the others who wait come in in the order in which they had asked.
+#[tokio::test]
+async fn those_who_wait_keep_their_order() {
+    for _ in 0..rounds().div_ceil(2) {
+        for victims in [Victims::Coordinator, Victims::Waiter, Victims::Holder, Victims::WaiterAndHolder] {
+            in_order(victims).await;
+        }
+    }
+}
+
+async fn in_order(victims: Victims) {
+    let mut world = World::new(1, NEVER, NEVER);
+    world.session = Some(SESSION);
+    let agents = world.cluster(5).await;
+    // The first agent has no part in it, so that it can be asked. The last keeps the line, since it comes first.
+    world.stay = A_MOMENT;
+    let mut founder = world.client(&agents[4], 1, true);
+    founder.ends().await;
+    world.stay = NEVER;
+    let holder = world.client(&agents[1], 1, true);
+    until("one inside", async || (world.tally().of(holder.number) > 0).then_some(())).await;
+    world.stay = A_MOMENT;
+    let mut line = Vec::new();
+    for n in 0..9 {
+        let at = 2 + n % 3;
+        let client = world.client(&agents[at], 1, true);
+        until("a client in line", async || world.with_log(|log| log.waits(client.number)).then_some(())).await;
+        line.push((at, client));
+    }
+    // Places are told within a tenth of a second; who has not heard of its own is one of the last afterwards.
+    sleep(Duration::from_secs(1)).await;
+    let coordinator = agent_of(&agents, async || agents[0].talk.show(NAME).await.ok()?.coordinator).await;
+    let waiter = line[1].0;
+    let dead: Vec<usize> = match victims {
+        Victims::Coordinator => vec![coordinator],
+        Victims::Waiter => vec![waiter],
+        Victims::Holder => vec![1],
+        Victims::WaiterAndHolder => vec![waiter, 1],
+    };
+    dead.iter().for_each(|index| agents[*index].process.signal(Signal::SIGKILL));
+    let (mut gone, mut rest): (Vec<_>, Vec<_>) = line.into_iter().partition(|(at, _)| dead.contains(at));
+    for (_, client) in &mut gone {
+        assert!(!client.ends().await.success(), "it is told");
+    }
+    // Where the holder's agent lives it is inside until somebody kills it. Recovered or not, that must not matter.
+    world.kill(&holder);
+    for (_, client) in &mut rest {
+        assert!(client.ends().await.success(), "client {}", client.number);
+    }
+    let expected: Vec<u64> =
+        [founder.number, holder.number].into_iter().chain(rest.iter().map(|(_, client)| client.number)).collect();
+    let order = world.with_log(|log| log.order());
+    assert_eq!(order, expected, "{victims:?}, agents {dead:?}, the coordinator was {coordinator}");
+    world.check();
+}

@@ -1,0 +1,112 @@
+//! Machines, as far as the network can tell: one network namespace each, on one bridge or on two. Needs nothing but
+//! root and `ip`.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::world::{Begun, World};
+
+/// Namespaces with one address each, on two bridges in one more. They are gone when it is dropped.
+pub struct Network {
+    names: Vec<String>,
+    hub: String,
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for name in self.names.iter().chain([&self.hub]) {
+            let _ = Command::new("ip").args(["netns", "del", name]).output();
+        }
+    }
+}
+
+fn ip(args: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(args.split(' ')).output().map_err(|error| format!("ip: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    output.status.success().then_some(()).ok_or_else(|| format!("ip {args}: {}", said.trim()))
+}
+
+impl Network {
+    fn new(machines: usize) -> Result<Self, String> {
+        // Tests of one process run side by side.
+        static NETWORKS: AtomicU64 = AtomicU64::new(0);
+        let id = format!("{}-{}", std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
+        let hub = format!("peerlock-{id}-hub");
+        let mut network = Self { names: Vec::new(), hub: hub.clone() };
+        ip(&format!("netns add {hub}"))?;
+        for bridge in ["here", "there"] {
+            ip(&format!("-n {hub} link add {bridge} type bridge"))?;
+            ip(&format!("-n {hub} link set {bridge} up"))?;
+        }
+        for n in 1..=machines {
+            let name = format!("peerlock-{id}-{n}");
+            ip(&format!("netns add {name}"))?;
+            network.names.push(name.clone());
+            ip(&format!("-n {hub} link add m{n} type veth peer name eth0 netns {name}"))?;
+            ip(&format!("-n {hub} link set m{n} master here"))?;
+            ip(&format!("-n {hub} link set m{n} up"))?;
+            ip(&format!("-n {name} addr add 10.77.0.{n}/24 dev eth0"))?;
+            ip(&format!("-n {name} link set eth0 up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        Ok(network)
+    }
+
+    /// Pulls the plug of a machine, or puts it back.
+    pub fn plug(&self, machine: usize, state: &str) {
+        ip(&format!("-n {} link set m{machine} {state}", self.hub)).unwrap();
+    }
+
+    /// Puts these machines on one bridge, and all others on another.
+    pub fn split(&self, there: &[usize]) {
+        for machine in 1..=self.names.len() {
+            let bridge = if there.contains(&machine) { "there" } else { "here" };
+            ip(&format!("-n {} link set m{machine} master {bridge}", self.hub)).unwrap();
+        }
+    }
+
+    /// What the first machine sends to these others is lost without a word; what they send arrives.
+    pub fn deafen(&self, from: usize, to: &[usize]) {
+        for machine in to {
+            // The machine takes a network card that does not exist for theirs.
+            let nobody = format!("{} lladdr 02:00:00:00:00:01 nud permanent dev eth0", address(*machine).ip());
+            ip(&format!("-n {} neigh replace {nobody}", self.names[from - 1])).unwrap();
+        }
+    }
+
+    /// Ends that.
+    pub fn undeafen(&self, from: usize, to: &[usize]) {
+        for machine in to {
+            let whom = format!("{} dev eth0", address(*machine).ip());
+            ip(&format!("-n {} neigh del {whom}", self.names[from - 1])).unwrap();
+        }
+    }
+}
+
+/// This many machines; none if this one cannot make them. CI must.
+pub fn network(machines: usize) -> Option<Network> {
+    let made = Network::new(machines);
+    let can = nix::unistd::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();
+    if let Err(why) = &made {
+        assert!(std::env::var("PEERLOCK_CI").is_err() || !can, "{why}");
+        eprintln!("skipped, for it needs root, `ip` and network namespaces: {why}");
+    }
+    made.ok()
+}
+
+/// Where the agent of a machine is.
+pub fn address(machine: usize) -> SocketAddr {
+    format!("10.77.0.{machine}:7400").parse().unwrap()
+}
+
+/// Starts an agent on a machine, that listens on all its addresses, with more options.
+pub fn begin(world: &mut World, network: &Network, machine: usize, join: &[usize], more: &[&str]) -> Begun {
+    let join: Vec<SocketAddr> = join.iter().map(|machine| address(*machine)).collect();
+    let (agent, socket) = world.agent_command("0.0.0.0:7400".parse().unwrap(), &join, "ours");
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &network.names[machine - 1]]).arg(agent.get_program()).args(agent.get_args());
+    let output = world.output("agent", world.agents());
+    command.args(more).stdout(output.try_clone().unwrap()).stderr(output);
+    world.begin_agent(command, socket)
+}
