@@ -191,7 +191,8 @@ fn resources(registry: &mut Registry, all: &[ResourceHealth], labelled: &[&Resou
     type Label = [(&'static str, String); 1];
     let label = |resource: &ResourceHealth| [("resource", resource.name.to_string())];
     let own = registry.sub_registry_with_prefix("resource");
-    let gauges: [(&str, &str, fn(&ResourceHealth) -> usize); 5] = [
+    type Of<T> = fn(&ResourceHealth) -> T;
+    let gauges: [(&str, &str, Of<usize>); 5] = [
         ("holders", "Clients of this agent that are inside", |it| it.holding),
         ("waiting", "Clients of this agent that wait", |it| it.waiting),
         ("slots", "How many may be inside, 0 if this agent has no part in it", |it| it.slots.unwrap_or(0) as usize),
@@ -205,7 +206,7 @@ fn resources(registry: &mut Registry, all: &[ResourceHealth], labelled: &[&Resou
         }
         own.register(name, help, family);
     }
-    let spans: [(&str, &str, fn(&ResourceHealth) -> Option<Duration>); 2] = [
+    let spans: [(&str, &str, Of<Option<Duration>>); 2] = [
         ("oldest_wait", "How long the client has waited that has waited longest here", |it| it.oldest_wait),
         ("stall", "For how long it has not moved", |it| it.stall.as_ref().map(|stall| stall.since)),
     ];

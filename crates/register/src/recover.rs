@@ -48,8 +48,8 @@ pub struct Recovered {
 pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), Damage> {
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
-    let commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
-    let entries = commands.map(|entry| decode_batch(&entry.data, versions).map(|_| ())).collect::<Result<(), _>>();
+    let mut commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
+    let entries = commands.try_for_each(|entry| decode_batch(&entry.data, versions).map(|_| ()));
     match state.and(entries) {
         Ok(_) => Ok((header.cluster, torn)),
         Err(why) => Err(damage(why, versions)),
