@@ -79,9 +79,9 @@ pub enum Error {
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
-    /// Nothing moves: somebody who took part has died, and what is there is being counted. It goes on by itself when
-    /// everybody who is waited for has answered, or its session has ended.
-    #[error("{name} has not moved for {}: {}. It goes on by itself", roughly(*.since), awaited(.missing))]
+    /// Nothing moves: somebody who took part has died and what is there is being counted, or the coordinator does not
+    /// answer. It goes on by itself when everybody who is waited for has answered, or its session has ended.
+    #[error("{name} has not moved for {}: {}", roughly(*.since), awaited(.missing))]
     Recovering {
         /// The resource that nobody can get now.
         name: Name,
@@ -237,10 +237,10 @@ fn awaited(who: &[Missing]) -> String {
         None => format!("{} (connected, and has not answered for {})", it.called(), roughly(it.since)),
     };
     match who {
-        [] => "its next coordinator is not known yet".to_owned(),
+        [] => "its next coordinator is not known yet. It goes on by itself".to_owned(),
         who => {
             let who = who.iter().map(one).collect::<Vec<_>>().join(", ");
-            format!("what is there is being counted, and waits for {who}")
+            format!("it waits for {who}. It goes on by itself when they have answered or their sessions are over")
         }
     }
 }
