@@ -101,9 +101,8 @@ impl Node {
         }
         let (from, leader) = (self.host(), self.standing.leader());
         for (to, packet) in take(&mut self.relay.connections.packets) {
-            let ways = [leader, self.relay.via(to)].into_iter().flatten();
-            let linked = ways.filter(|way| *way != to && self.membership.is_linked(*way)).next();
-            if let Some(way) = linked {
+            let mut ways = [leader, self.relay.via(to)].into_iter().flatten();
+            if let Some(way) = ways.find(|way| *way != to && self.membership.is_linked(*way)) {
                 self.mention(way, &Body::Relay { from, to, packet });
             }
         }
