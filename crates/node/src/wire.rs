@@ -193,13 +193,16 @@ mod tests {
     use peerlock_mutex::custody::News;
 
     use super::*;
+    use crate::connections::Part;
 
     #[test]
     fn a_message_comes_back_as_it_was() {
         let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
         let message = custody::Message { generation: 3, body: custody::Body::Tell(news) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
-        for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2])] {
+        let packet = Packet { number: 9, part: Part::Data(1, vec![3]) };
+        let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
+        for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let Ok(Frame::Data { body: bytes, .. }) = decode(&encode(&frame)) else { panic!("{frame:?}") };
             assert_eq!(decode_body(&bytes), Ok(body));

@@ -103,7 +103,8 @@ impl Cut {
             Self::OneWay => side(from, 2) > side(to, 2),
             Self::Partial => side(from, 3) + side(to, 3) == 1,
             Self::Pairs => {
-                mix(number ^ mix(from.get().min(to.get())) ^ !mix(from.get().max(to.get()))).is_multiple_of(4)
+                let (one, other) = (from.get().min(to.get()), from.get().max(to.get()));
+                mix(number ^ mix(one) ^ !mix(other)).is_multiple_of(4)
             }
         }
     }

@@ -1,9 +1,12 @@
+mod by_hand;
+
 use std::collections::BTreeSet;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::Error;
 use peerlock_register::{Config, Register, Versions, VoterId};
 
+pub use self::by_hand::ByHand;
 use super::{Over, Workload};
 use crate::actor::Whole;
 use crate::actor::whole::{Command, Note};
@@ -109,14 +112,8 @@ pub enum Event {
     Start(PeerId),
     /// A client asks somewhere for something.
     Visit,
-    /// A host stops in good order.
-    Stop,
-    /// A resource gets another number of slots.
-    Resize,
-    /// A host loses a resource by force.
-    Force,
-    /// Other hosts shall vote.
-    Seats,
+    /// Somebody does something by hand.
+    ByHand(ByHand),
     /// Two hosts lose each other for good.
     Rift,
     /// Nothing goes wrong any more.
@@ -177,30 +174,43 @@ fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId
     (agreed.map(|conf| conf.voters.clone()).unwrap_or_default(), own)
 }
 
-/// What somebody does by hand is done again, as long as things go wrong.
-fn next_by_hand<W: Watch<Whole>>(world: &mut On<'_, W>, every: Span, event: Event) {
-    let Visits { begin, end, .. } = world.load.visits;
-    let next = world.now().max(Time::ZERO + begin) + world.load.rng.exponential(every);
-    if next < Time::ZERO + end {
-        world.schedule(next, event);
+/// Nothing goes wrong any more. Everybody comes back, and after a while the last clients come.
+fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
+    world.calm_down();
+    world.deliver_all();
+    world.load.phase = Phase::Settling;
+    for peer in world.load.started.clone() {
+        world.command(peer, Command::Patience(true))?;
     }
+    let hosts = (0..world.residents() as u64).map(PeerId::new);
+    let down: Vec<PeerId> =
+        hosts.clone().filter(|peer| !world.is_there(*peer) && !world.load.gone.contains(peer)).collect();
+    for peer in down {
+        let off = world.load.rng.between(Span::ZERO, OFF);
+        world.restart_at(world.now() + off, peer);
+    }
+    let thawed = hosts.filter_map(|peer| world.thaws(peer)).fold(world.now(), Time::max);
+    let last = thawed + SETTLE;
+    if world.load.visits.rift {
+        world.schedule(thawed + (SETTLE - RIFT), Event::Rift);
+    }
+    for host in 0..world.residents() as u64 {
+        world.schedule(last + APART * host, Event::Last(host));
+    }
+    world.load.last = last + APART * world.residents() as u64;
+    Ok(())
 }
 
-/// A host at which somebody does something by hand: it runs, and is not frozen.
-fn somebody<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<PeerId> {
-    let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
-    let peer = world.load.started.get(number).copied();
-    peer.filter(|peer| world.thaws(*peer).is_none())
-}
-
-/// One, three or five hosts, whether they are there or not and have a disk or not; or the register's own choice.
-fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
-    let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
-    let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
-    while hosts.len() > count.max(1) {
-        hosts.swap_remove(world.load.rng.below(hosts.len() as u64) as usize);
+/// Two hosts, neither of which leads, do not reach each other any more.
+fn rift<W: Watch<Whole>>(world: &mut On<'_, W>) {
+    let leads = |peer: &PeerId| world.actor(*peer).and_then(Whole::register).is_some_and(Register::is_leader);
+    let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
+    if others.len() >= 2 && others.len() < world.load.started.len() {
+        others.sort_unstable();
+        let [one, other] = [(); 2].map(|()| others.swap_remove(world.load.rng.below(others.len() as u64) as usize));
+        world.load.counts.rifts += 1;
+        world.rift(one, other);
     }
-    (count > 0).then_some(hosts)
 }
 
 impl Workload<Whole> for InVisits {
@@ -208,24 +218,19 @@ impl Workload<Whole> for InVisits {
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
-        let Visits { begin, end, stops, resizes, forces, seats, apart, .. } = world.load.visits;
+        let Visits { begin, end, apart, .. } = world.load.visits;
         let hosts = world.residents() as u64;
         for host in 0..hosts {
             world.schedule(Time::ZERO + apart * host, Event::Start(PeerId::new(host)));
         }
         world.schedule(Time::ZERO + begin, Event::Visit);
-        let by_hand = [(stops, Event::Stop), (forces, Event::Force), (seats, Event::Seats)];
-        for (every, event) in by_hand.into_iter().chain([(resizes.map(|(every, _)| every), Event::Resize)]) {
-            if let Some(every) = every {
-                next_by_hand(world, every, event);
-            }
-        }
+        by_hand::begin(world);
         world.schedule(Time::ZERO + end, Event::Calm);
         Ok(())
     }
 
     fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, event: Event) -> Result<(), Broken> {
-        let Visits { gap, end, resources, stops, resizes, forces, seats, rift, .. } = world.load.visits;
+        let Visits { gap, end, resources, .. } = world.load.visits;
         match event {
             // It may have crashed before, and restarted.
             Event::Start(peer) if world.is_there(peer) && !world.load.started.contains(&peer) => start(world, peer),
@@ -243,81 +248,12 @@ impl Workload<Whole> for InVisits {
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
-            Event::Stop => {
-                next_by_hand(world, stops.unwrap_or(end), Event::Stop);
-                let Some(peer) = somebody(world) else { return Ok(()) };
-                // It takes its time, and has to be back before the last clients come.
-                let is_late = world.now() + OFF > Time::ZERO + end;
-                if is_late || world.load.stopping.contains(&peer) {
-                    return Ok(());
-                }
-                world.load.stopping.push(peer);
-                world.load.counts.stops += 1;
-                world.command(peer, Command::Drain)
-            }
-            Event::Resize => {
-                let (every, most) = resizes.unwrap_or((end, 1));
-                next_by_hand(world, every, Event::Resize);
-                let slots = 1 + world.load.rng.below(u64::from(most)) as u32;
-                let resource = world.load.rng.below(resources as u64) as usize;
-                let Some(peer) = somebody(world) else { return Ok(()) };
-                world.load.counts.resizes += 1;
-                world.command(peer, Command::Resize(resource, slots))
-            }
-            Event::Force => {
-                next_by_hand(world, forces.unwrap_or(end), Event::Force);
-                let victim = PeerId::new(world.load.rng.below(world.residents() as u64));
-                let resource = world.load.rng.below(resources as u64) as usize;
-                let Some(peer) = somebody(world) else { return Ok(()) };
-                world.load.counts.forces += 1;
-                world.command(peer, Command::Force(resource, victim))
-            }
-            Event::Seats => {
-                next_by_hand(world, seats.unwrap_or(end), Event::Seats);
-                let hosts = chosen(world);
-                let Some(peer) = somebody(world) else { return Ok(()) };
-                world.load.counts.seats += 1;
-                world.command(peer, Command::Seats(hosts))
-            }
+            Event::ByHand(what) => by_hand::happen(world, what),
             Event::Rift => {
-                let leads = |peer: &PeerId| {
-                    world.actor(*peer).and_then(Whole::register).is_some_and(peerlock_register::Register::is_leader)
-                };
-                let mut others: Vec<PeerId> = world.load.started.iter().copied().filter(|peer| !leads(peer)).collect();
-                if others.len() >= 2 && others.len() < world.load.started.len() {
-                    others.sort_unstable();
-                    let [one, other] =
-                        [(); 2].map(|()| others.swap_remove(world.load.rng.below(others.len() as u64) as usize));
-                    world.load.counts.rifts += 1;
-                    world.rift(one, other);
-                }
+                rift(world);
                 Ok(())
             }
-            Event::Calm => {
-                world.calm_down();
-                world.deliver_all();
-                world.load.phase = Phase::Settling;
-                for peer in world.load.started.clone() {
-                    world.command(peer, Command::Patience(true))?;
-                }
-                let hosts = (0..world.residents() as u64).map(PeerId::new);
-                let down: Vec<PeerId> =
-                    hosts.clone().filter(|peer| !world.is_there(*peer) && !world.load.gone.contains(peer)).collect();
-                for peer in down {
-                    let off = world.load.rng.between(Span::ZERO, OFF);
-                    world.restart_at(world.now() + off, peer);
-                }
-                let thawed = hosts.filter_map(|peer| world.thaws(peer)).fold(world.now(), Time::max);
-                let last = thawed + SETTLE;
-                if rift {
-                    world.schedule(thawed + (SETTLE - RIFT), Event::Rift);
-                }
-                for host in 0..world.residents() as u64 {
-                    world.schedule(last + APART * host, Event::Last(host));
-                }
-                world.load.last = last + APART * world.residents() as u64;
-                Ok(())
-            }
+            Event::Calm => calm(world),
             Event::Last(host) => {
                 if world.load.phase < Phase::Last {
                     world.load.phase = Phase::Last;

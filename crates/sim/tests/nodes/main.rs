@@ -12,7 +12,8 @@ use plan::{play, trace};
 use rayon::prelude::*;
 use summary::Summary;
 
-const RUNS: u64 = 10_000;
+/// About a minute on two cores.
+const RUNS: u64 = 6_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -1,0 +1,90 @@
+//! What people do to a cluster while everything goes wrong.
+
+use peerlock_base::{PeerId, Span, Time};
+
+use super::{Event, OFF, On, Visits};
+use crate::actor::Whole;
+use crate::actor::whole::Command;
+use crate::watch::{Broken, Watch};
+
+/// What somebody does.
+#[derive(Clone, Copy, Debug)]
+pub enum ByHand {
+    /// A host is stopped in good order.
+    Stop,
+    /// A host loses a resource by force.
+    Force,
+    /// Other hosts shall vote.
+    Seats,
+    /// A resource gets another number of slots.
+    Resize,
+}
+
+/// How often somebody does this, if at all.
+fn every(visits: Visits, what: ByHand) -> Option<Span> {
+    match what {
+        ByHand::Stop => visits.stops,
+        ByHand::Force => visits.forces,
+        ByHand::Seats => visits.seats,
+        ByHand::Resize => visits.resizes.map(|(every, _)| every),
+    }
+}
+
+/// Puts the first of each kind in line.
+pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
+    [ByHand::Stop, ByHand::Force, ByHand::Seats, ByHand::Resize].into_iter().for_each(|what| next(world, what));
+}
+
+/// Puts the next one in line, as long as things go wrong.
+fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) {
+    let Visits { begin, end, .. } = world.load.visits;
+    let Some(every) = every(world.load.visits, what) else { return };
+    let next = world.now().max(Time::ZERO + begin) + world.load.rng.exponential(every);
+    if next < Time::ZERO + end {
+        world.schedule(next, Event::ByHand(what));
+    }
+}
+
+/// Somebody does this at some host, if that runs and is not frozen.
+pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) -> Result<(), Broken> {
+    next(world, what);
+    let Visits { end, resources, resizes, .. } = world.load.visits;
+    let (command, count): (_, fn(&mut super::Counts) -> &mut u64) = match what {
+        ByHand::Stop => (Command::Drain, |counts| &mut counts.stops),
+        ByHand::Resize => {
+            let most = resizes.map_or(1, |(_, most)| most);
+            let slots = 1 + world.load.rng.below(u64::from(most)) as u32;
+            let resource = world.load.rng.below(resources as u64) as usize;
+            (Command::Resize(resource, slots), |counts| &mut counts.resizes)
+        }
+        ByHand::Force => {
+            let victim = PeerId::new(world.load.rng.below(world.residents() as u64));
+            let resource = world.load.rng.below(resources as u64) as usize;
+            (Command::Force(resource, victim), |counts| &mut counts.forces)
+        }
+        ByHand::Seats => (Command::Seats(chosen(world)), |counts| &mut counts.seats),
+    };
+    let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
+    let started = world.load.started.get(number).copied();
+    let Some(peer) = started.filter(|peer| world.thaws(*peer).is_none()) else { return Ok(()) };
+    if matches!(what, ByHand::Stop) {
+        // It takes its time, and has to be back before the last clients come.
+        let is_late = world.now() + OFF > Time::ZERO + end;
+        if is_late || world.load.stopping.contains(&peer) {
+            return Ok(());
+        }
+        world.load.stopping.push(peer);
+    }
+    *count(&mut world.load.counts) += 1;
+    world.command(peer, command)
+}
+
+/// One, three or five hosts, whether they are there or not and have a disk or not; or the register's own choice.
+fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
+    let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
+    let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
+    while hosts.len() > count.max(1) {
+        hosts.swap_remove(world.load.rng.below(hosts.len() as u64) as usize);
+    }
+    (count > 0).then_some(hosts)
+}
