@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use peerlock_node::{SessionId, Wait, Wanted, check_slots, json};
+use peerlock_node::{Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
@@ -122,8 +122,8 @@ impl Request {
         Self { pid: Some(pid), ..self }
     }
 
-    /// A number or name for this request: asked for again for the same resource in the same session while it waits or
-    /// is inside, it is the same.
+    /// A number or name for this request: asked for again for the same resource while it waits or is inside, it is the
+    /// same.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }
@@ -135,7 +135,7 @@ impl Request {
     }
 
     /// The same for the engine, if it makes sense.
-    pub(crate) fn wanted(self, session: SessionId, keeping: Keeping) -> Result<Wanted, Error> {
+    pub(crate) fn wanted(self, keeping: Keeping) -> Result<Wanted, Error> {
         let name: Name = self.name.parse()?;
         self.slots.map(check_slots).transpose()?;
         let (ttl, grace) = self.lease();
@@ -162,7 +162,7 @@ impl Request {
         }
         let kept = keeping == Keeping::Peer;
         let (ttl, grace) = (span(ttl), span(grace));
-        Ok(Wanted { name, slots, ttl, grace, kept, detached, wait, label, pid, session, request })
+        Ok(Wanted { name, slots, ttl, grace, kept, detached, wait, label, pid, request })
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
             (r().label("x".repeat(1025)), false),
             (r().request_id("x".repeat(1025)), false),
         ] {
-            let wanted = request.clone().wanted(SessionId(1), Keeping::Peer);
+            let wanted = request.clone().wanted(Keeping::Peer);
             assert_eq!(wanted.is_ok(), good, "{request:?}");
             assert!(good || wanted.unwrap_err().class() == Class::BadRequest, "{request:?}");
         }

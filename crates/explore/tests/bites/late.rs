@@ -4,7 +4,9 @@ use peerlock_base::{PeerId, Ticket};
 use peerlock_explore::{Counterexample, Explored, Limits, Violation, World, explore};
 use peerlock_mutex::fair_k_late::{Config, FairKLate, Message, News};
 use peerlock_mutex::token::{Claim, Layout};
-use peerlock_mutex::{Cx, Effect, Input, Never, Observe, Protocol, step};
+use peerlock_mutex::{Effect, Input, Never, Observe};
+
+use crate::sabotaged::{Sabotage, Sabotaged, Step};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,10 +48,9 @@ enum Fault {
     FencingNotAdvanced,
 }
 
-/// A healthy peer and what is done to it.
+/// Its fault, and what has been at the peer.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Sabotaged {
-    inner: FairKLate,
+struct Broken {
     fault: Fault,
     /// Who waits here.
     waiting: Vec<Ticket>,
@@ -59,68 +60,29 @@ struct Sabotaged {
 
 type Sent = Effect<Message, Never>;
 
-impl Sabotaged {
-    fn world(fault: Fault, peers: u64, limits: Limits, term: u32) -> World<Self> {
-        let layout = Layout::printed(peers, limits.slots as u32);
-        let inner = |id| FairKLate::new(id, &layout, Config { term, ..Config::default() });
-        let peer = |id| Self { inner: inner(id), fault, waiting: Vec::new(), was_coordinator: false };
-        World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, peer(id))))
-    }
-
-    fn run(&mut self, mut input: Input<Message, Never>, cx: &mut Cx<'_, Self>) {
-        let ignored = match (self.fault, &input) {
-            (Fault::WithdrawalIgnored, Input::Release(ticket)) => self.waiting.contains(ticket),
+impl Sabotage<FairKLate> for Broken {
+    fn goes_in(&mut self, peer: &FairKLate, input: &mut Input<Message, Never>) -> bool {
+        match (self.fault, input) {
+            (Fault::WithdrawalIgnored, Input::Release(ticket)) => !self.waiting.contains(ticket),
             (Fault::EarlyNewsLost, Input::Message { message: Message::Tell { .. }, .. }) => {
-                !self.was_coordinator && !self.inner.is_coordinator()
+                self.was_coordinator || peer.is_coordinator()
             }
             (Fault::LateNewsLost, Input::Message { message: Message::Tell { .. }, .. }) => {
-                self.was_coordinator && !self.inner.is_coordinator()
+                !self.was_coordinator || peer.is_coordinator()
             }
-            (Fault::NextBeforeTokenLost, Input::Message { message: Message::Next { .. }, .. }) => {
-                self.inner.tokens() == 0
-            }
+            (Fault::NextBeforeTokenLost, Input::Message { message: Message::Next { .. }, .. }) => peer.tokens() > 0,
             (Fault::SurplusLost, Input::Message { message: Message::Token { to, .. }, .. }) => {
-                !self.waiting.contains(to)
+                self.waiting.contains(to)
             }
-            _ => false,
-        };
-        if ignored {
-            return;
-        }
-        if let Input::Message { message: Message::Next { following, anew, .. }, .. } = &mut input
-            && self.fault == Fault::TurnTooHigh
-        {
-            (following.turn, *anew) = (u64::MAX, true);
-        }
-        let (before, mut effects) = (self.inner.clone(), Vec::new());
-        let (me, now) = (cx.me(), cx.now());
-        step(&mut self.inner, input.clone(), &mut Cx::new(me, now, cx.rng(), &mut effects));
-        self.tamper(&before, &input, &mut effects, me);
-        self.was_coordinator |= before.is_coordinator();
-        match input {
-            Input::Request(ticket) => self.waiting.push(ticket),
-            Input::Release(ticket) => self.waiting.retain(|&waiting| waiting != ticket),
-            _ => {}
-        }
-        for effect in effects {
-            match effect {
-                Effect::Send { to, message } => cx.send(to, message),
-                Effect::Grant { ticket, grant } => {
-                    self.waiting.retain(|&waiting| waiting != ticket);
-                    cx.grant(ticket, grant);
-                }
-                Effect::Route { .. } | Effect::Forward { .. } => cx.strange("a message to be routed"),
-                Effect::Wish(wish) => cx.wish(wish),
-                Effect::Strange { why } => cx.strange(why),
-                Effect::Lost { ticket } => cx.lost(ticket),
-                Effect::Refused { ticket } => cx.refuse(ticket),
-                Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
+            (Fault::TurnTooHigh, Input::Message { message: Message::Next { following, anew, .. }, .. }) => {
+                (following.turn, *anew) = (u64::MAX, true);
+                true
             }
+            _ => true,
         }
     }
 
-    /// Changes what the healthy peer wanted done, or the peer itself.
-    fn tamper(&mut self, before: &FairKLate, input: &Input<Message, Never>, effects: &mut Vec<Sent>, me: PeerId) {
+    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairKLate>) {
         let again = |effects: &mut Vec<Sent>, kind: fn(&Message) -> bool| {
             let sent: Vec<Sent> = effects.iter().filter(|effect| is_send(effect, kind)).cloned().collect();
             effects.extend(sent);
@@ -136,13 +98,26 @@ impl Sabotaged {
             Fault::BusyNotSent => unsay(effects, |news| matches!(news, News::Busy { .. })),
             Fault::RoleKept => {
                 if effects.iter().any(|effect| is_send(effect, |message| matches!(message, Message::Line(_)))) {
-                    self.inner = before.clone();
+                    *peer = before.clone();
                 }
             }
             _ => effects.iter_mut().for_each(|effect| self.tamper_with(effect, me)),
         }
+        self.was_coordinator |= before.is_coordinator();
+        match input {
+            Input::Request(ticket) => self.waiting.push(*ticket),
+            Input::Release(ticket) => self.waiting.retain(|waiting| waiting != ticket),
+            _ => {}
+        }
+        for effect in effects {
+            if let Effect::Grant { ticket, .. } = effect {
+                self.waiting.retain(|waiting| waiting != ticket);
+            }
+        }
     }
+}
 
+impl Broken {
     fn tamper_with(&self, effect: &mut Sent, me: PeerId) {
         let Effect::Send { message, .. } = effect else { return };
         match (self.fault, message) {
@@ -167,58 +142,15 @@ fn unsay(effects: &mut Vec<Sent>, kind: fn(&News) -> bool) {
     effects.retain(|effect| !matches!(effect, Effect::Send { message: Message::Tell { news, .. }, .. } if kind(news)));
 }
 
-impl Protocol for Sabotaged {
-    type Message = Message;
-    type Timer = Never;
-
-    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Request(ticket), cx);
-    }
-
-    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Release(ticket), cx);
-    }
-
-    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Message { from, message }, cx);
-    }
-}
-
-impl Observe for Sabotaged {
-    const KINDS: &'static [&'static str] = FairKLate::KINDS;
-    const HAS_COORDINATOR: bool = FairKLate::HAS_COORDINATOR;
-    const NEVER_IDLE: bool = FairKLate::NEVER_IDLE;
-
-    fn kind(message: &Message) -> usize {
-        FairKLate::kind(message)
-    }
-
-    fn tokens_in_all(&self) -> Option<usize> {
-        self.inner.tokens_in_all()
-    }
-
-    fn tokens(&self) -> usize {
-        self.inner.tokens()
-    }
-
-    fn tokens_in(message: &Message) -> usize {
-        FairKLate::tokens_in(message)
-    }
-
-    fn is_coordinator(&self) -> bool {
-        self.inner.is_coordinator()
-    }
-
-    fn carries_coordinator(message: &Message) -> bool {
-        FairKLate::carries_coordinator(message)
-    }
-}
-
 /// More than any world here has.
 const MOST_STATES: usize = 30_000_000;
 
 fn play(fault: Fault, peers: u64, limits: Limits, term: u32) -> Result<Explored, Box<Counterexample>> {
-    explore(&Sabotaged::world(fault, peers, limits, term), MOST_STATES)
+    let layout = Layout::printed(peers, limits.slots as u32);
+    let config = Config { term, ..Config::default() };
+    let sabotage = Broken { fault, waiting: Vec::new(), was_coordinator: false };
+    let peer = |id| Sabotaged { peer: FairKLate::new(id, &layout, config), sabotage: sabotage.clone() };
+    explore(&World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, peer(id)))), MOST_STATES)
 }
 
 #[test]

@@ -3,17 +3,20 @@
 
 mod late;
 mod sabotage;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../sabotaged/mod.rs"]
+mod sabotaged;
 mod second_opinion;
 
 use peerlock_base::PeerId;
 use peerlock_explore::{Counterexample, Limits, Violation, World, explore};
 use peerlock_mutex::FairK;
 use peerlock_mutex::fair_k::{Config, Layout};
-use sabotage::{Fault, Sabotaged};
+use sabotage::Fault;
 
 /// A shortest run of `peers` peers with this fault that breaks a promise.
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
-    let world = World::new(limits, Sabotaged::peers(peers, limits.slots as u32, fault));
+    let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, fault));
     match explore(&world, 1_000_000) {
         Ok(explored) => panic!("{fault:?} was not found among {peers} peers with {limits:?}: {explored:?}"),
         Err(counterexample) => counterexample,
@@ -23,7 +26,7 @@ fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
 #[test]
 fn the_wrapper_changes_nothing() {
     let limits = Limits { requests: 2, withdrawals: 1, ..Limits::new(2) };
-    let world = World::new(limits, Sabotaged::peers(3, 2, Fault::None));
+    let world = World::new(limits, sabotage::peers(3, 2, Fault::None));
     let wrapped = explore(&world, 1_000_000).unwrap_or_else(|counterexample| panic!("{counterexample}"));
 
     let layout = Layout::printed(3, 2);

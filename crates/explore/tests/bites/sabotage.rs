@@ -2,7 +2,9 @@
 
 use peerlock_base::{PeerId, Ticket};
 use peerlock_mutex::fair_k::{Claim, Config, FairK, Layout, Message};
-use peerlock_mutex::{Cx, Effect, Grant, Input, Never, Observe, Protocol, step};
+use peerlock_mutex::{Effect, Grant, Input, Never, Observe};
+
+use crate::sabotaged::{Sabotage, Sabotaged, Step};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,74 +39,40 @@ pub enum Fault {
     SlotMixedUp,
 }
 
-/// A healthy peer and what is done to it.
+/// Its fault, and who is inside at the peer, so that a withdrawal can be told from a leaving.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Sabotaged {
-    inner: FairK,
+pub struct Broken {
     fault: Fault,
-    /// Who is inside here, so that a withdrawal can be told from a leaving.
     inside: Vec<Ticket>,
 }
 
+pub type BrokenFairK = Sabotaged<FairK, Broken>;
+
 type Effects = Vec<Effect<Message, Never>>;
 
-impl Sabotaged {
-    /// The paper's layout with this fault in every peer.
-    pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (PeerId, Self)> {
-        let layout = Layout::printed(peers, slots);
-        let peer = move |id| Self { inner: FairK::new(id, &layout, Config::REPAIRED), fault, inside: Vec::new() };
-        (0..peers).map(PeerId::new).map(move |id| (id, peer(id)))
-    }
+/// The paper's layout with this fault in every peer.
+pub fn peers(peers: u64, slots: u32, fault: Fault) -> impl Iterator<Item = (PeerId, BrokenFairK)> {
+    let layout = Layout::printed(peers, slots);
+    let sabotage = Broken { fault, inside: Vec::new() };
+    let peer = move |id| Sabotaged { peer: FairK::new(id, &layout, Config::REPAIRED), sabotage: sabotage.clone() };
+    (0..peers).map(PeerId::new).map(move |id| (id, peer(id)))
+}
 
-    fn healthy(&mut self, input: Input<Message, Never>, cx: &mut Cx<'_, Self>) -> Effects {
-        let (me, now, mut effects) = (cx.me(), cx.now(), Vec::new());
-        step(&mut self.inner, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
-        effects
-    }
-
-    fn run(&mut self, input: Input<Message, Never>, cx: &mut Cx<'_, Self>) {
-        if self.fault == Fault::WithdrawalIgnored
-            && matches!(input, Input::Release(ticket) if !self.inside.contains(&ticket))
-        {
-            return;
-        }
-        let before = self.inner.clone();
-        let mut effects = self.healthy(self.tamper_with_input(input.clone()), cx);
-        self.tamper(&before, &input, &mut effects, cx.me());
-        for effect in effects {
-            match effect {
-                Effect::Send { to, message } => cx.send(to, message),
-                Effect::Grant { ticket, grant } => {
-                    self.inside.push(ticket);
-                    cx.grant(ticket, grant);
-                }
-                Effect::Lost { ticket } => cx.lost(ticket),
-                Effect::Refused { ticket } => cx.refuse(ticket),
-                Effect::Route { .. } | Effect::Forward { .. } => cx.strange("a message to be routed"),
-                Effect::Wish(wish) => cx.wish(wish),
-                Effect::Strange { why } => cx.strange(why),
-                Effect::SetTimer { timer, .. } | Effect::CancelTimer { timer } => match timer {},
-            }
-        }
-        if let Input::Release(left) = input {
-            self.inside.retain(|&ticket| ticket != left);
-        }
-    }
-
-    fn tamper_with_input(&self, input: Input<Message, Never>) -> Input<Message, Never> {
+impl Sabotage<FairK> for Broken {
+    fn goes_in(&mut self, peer: &FairK, input: &mut Input<Message, Never>) -> bool {
         match (self.fault, input) {
-            (Fault::ReversalToWrongPeer, Input::Message { from, message: Message::Request(_) })
-                if self.inner.parent().is_some() =>
+            (Fault::WithdrawalIgnored, Input::Release(ticket)) => self.inside.contains(ticket),
+            (Fault::ReversalToWrongPeer, Input::Message { message: Message::Request(claim), .. })
+                if peer.parent().is_some() =>
             {
-                let wrong = Claim { peer: PeerId::new(0), ticket: Ticket::NONE };
-                Input::Message { from, message: Message::Request(wrong) }
+                *claim = Claim { peer: PeerId::new(0), ticket: Ticket::NONE };
+                true
             }
-            (_, input) => input,
+            _ => true,
         }
     }
 
-    /// Changes what the healthy peer wanted done, or the peer itself.
-    fn tamper(&mut self, before: &FairK, input: &Input<Message, Never>, effects: &mut Effects, me: PeerId) {
+    fn comes_out(&mut self, Step { before, input, peer, effects, me, .. }: Step<'_, FairK>) {
         let message = match input {
             Input::Message { message, .. } => Some(message),
             _ => None,
@@ -129,22 +97,22 @@ impl Sabotaged {
                     && is_child(message)
                     && !effects.iter().any(|effect| is_send(effect, is_token))
                 {
-                    self.inner = before.clone();
+                    *peer = before.clone();
                     *effects = vec![Effect::Send { to: *from, message: message.clone() }];
                 }
             }
             Fault::NextForgotten => {
                 if matches!(message, Some(Message::Request(_))) && effects.is_empty() {
-                    self.inner = before.clone();
+                    *peer = before.clone();
                 }
             }
             Fault::CoordinatorKept => {
                 if assigns && !effects.iter().any(|effect| is_send(effect, is_token)) {
-                    self.inner = before.clone();
+                    *peer = before.clone();
                 }
             }
             Fault::ReversalToWrongPeer => {
-                for effect in effects {
+                for effect in effects.iter_mut() {
                     if let (Effect::Send { message: sent @ Message::Request(_), .. }, Some(message)) = (effect, message)
                     {
                         *sent = message.clone();
@@ -160,6 +128,13 @@ impl Sabotaged {
             }
             Fault::FencingNotAdvanced => tokens(effects).for_each(|token| token.fencing -= 1),
             Fault::SlotMixedUp => tokens(effects).for_each(|token| token.slot ^= 1),
+        }
+        self.inside.extend(effects.iter().filter_map(|effect| match effect {
+            Effect::Grant { ticket, .. } => Some(*ticket),
+            _ => None,
+        }));
+        if let Input::Release(left) = input {
+            self.inside.retain(|ticket| ticket != left);
         }
     }
 }
@@ -216,55 +191,5 @@ fn send_child_astray(effects: &mut Effects, me: PeerId) {
         {
             (*to, *tail) = (wrong.peer, wrong.ticket);
         }
-    }
-}
-
-impl Protocol for Sabotaged {
-    type Message = Message;
-    type Timer = Never;
-
-    fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Request(ticket), cx);
-    }
-
-    fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Release(ticket), cx);
-    }
-
-    fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        self.run(Input::Message { from, message }, cx);
-    }
-}
-
-impl Observe for Sabotaged {
-    const KINDS: &'static [&'static str] = FairK::KINDS;
-    const HAS_COORDINATOR: bool = FairK::HAS_COORDINATOR;
-
-    fn kind(message: &Message) -> usize {
-        FairK::kind(message)
-    }
-
-    fn tokens_in_all(&self) -> Option<usize> {
-        self.inner.tokens_in_all()
-    }
-
-    fn tokens(&self) -> usize {
-        self.inner.tokens()
-    }
-
-    fn tokens_in(message: &Message) -> usize {
-        FairK::tokens_in(message)
-    }
-
-    fn is_coordinator(&self) -> bool {
-        self.inner.is_coordinator()
-    }
-
-    fn carries_coordinator(message: &Message) -> bool {
-        FairK::carries_coordinator(message)
-    }
-
-    fn parent(&self) -> Option<PeerId> {
-        self.inner.parent()
     }
 }

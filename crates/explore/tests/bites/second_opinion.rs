@@ -4,15 +4,15 @@ use peerlock_explore::{Action, Limits, World, explore};
 use peerlock_mutex::Never;
 use stateright::{Checker, Model, Property};
 
-use crate::sabotage::{Fault, Sabotaged};
+use crate::sabotage::{self, BrokenFairK, Fault};
 
 const PROMISES: &str = "safe in every state, and all are served at the end";
 
-struct Second(World<Sabotaged>);
+struct Second(World<BrokenFairK>);
 
 #[derive(Clone, PartialEq, Hash)]
 struct State {
-    world: World<Sabotaged>,
+    world: World<BrokenFairK>,
     broken: bool,
 }
 
@@ -59,7 +59,7 @@ fn the_same_states_are_counted() {
         (5, Limits::new(3)),
     ];
     for (peers, limits) in table {
-        let world = World::new(limits, Sabotaged::peers(peers, limits.slots as u32, Fault::None));
+        let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, Fault::None));
         let ours = explore(&world, 1_000_000).unwrap_or_else(|counterexample| panic!("{counterexample}"));
 
         let theirs = Second(world).checker().spawn_bfs().join();
@@ -79,7 +79,7 @@ fn the_shortest_counterexample_is_as_short() {
         (Fault::NextForgotten, 3, limits(1)),
     ];
     for (fault, peers, limits) in table {
-        let world = World::new(limits, Sabotaged::peers(peers, limits.slots as u32, fault));
+        let world = World::new(limits, sabotage::peers(peers, limits.slots as u32, fault));
         let ours = explore(&world, 1_000_000).unwrap_err();
 
         let theirs = Second(world).checker().spawn_bfs().join();

@@ -3,124 +3,97 @@
 //! Time stands still, so that no lease ends; what leases do is shown in `peerlock-mutex`. Timers for asking again and
 //! for pings run out at any moment, within a budget.
 
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../case/mod.rs"]
+mod case;
 #[path = "../on_routes/mod.rs"]
 mod on_routes;
 
-use on_routes::Case;
+use case::{Voting, is_two_inside};
 use peerlock_base::Span;
-use peerlock_explore::{Counterexample, Violation, World, explore_with_hope};
+use peerlock_explore::{Counterexample, World};
 use peerlock_mutex::NonE2e;
 use peerlock_mutex::non_e2e::Config;
 use peerlock_peer::fixed::OnRoutes;
 
+/// More than any case of the tests has.
+const MOST_STATES: usize = 12_000_000;
+
 /// Renewals and the ends of leases do not come here; everything else may.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), ..Config::REPAIRED };
 
-fn world(case: &Case, config: Config) -> World<OnRoutes<NonE2e>> {
-    case.world(|id, replicas| NonE2e::new(id, replicas, config))
+fn world(text: &str, config: Config) -> (Voting, World<OnRoutes<NonE2e>>) {
+    let case = on_routes::case(text);
+    let world = on_routes::world(&case, |id, replicas| NonE2e::new(id, replicas, config));
+    (case, world)
 }
 
 /// No order of events breaks our form. Requests in hops' queues that were overtaken may need a time-out.
-fn holds(case: Case) {
-    let case = case.reserve(1);
-    case.holds(&world(&case, REPAIRED));
+fn holds(text: &str) {
+    let (case, world) = world(text, REPAIRED);
+    case::holds(text, case.explore(&world, MOST_STATES));
 }
 
-fn breaks(case: Case, config: Config) -> Box<Counterexample> {
-    let case = case.reserve(1);
-    case.breaks(&world(&case, config))
+fn breaks(text: &str, config: Config) -> Box<Counterexample> {
+    let (case, world) = world(text, config);
+    case::breaks(text, case.explore(&world, MOST_STATES))
 }
 
-/// All ways to a single replica lead through peer 1.
-fn to_one_replica(client: u64, replica: u64) -> Vec<u64> {
-    vec![client, 1, replica]
-}
-
-/// All ways to two replicas lead through peer 2.
-fn to_two_replicas(client: u64, replica: u64) -> Vec<u64> {
-    vec![client, 2, replica]
-}
-
-/// Client 1 stands at the door of the replica and is the hop of client 2, which is the hop of client 3.
-fn in_a_line(client: u64, replica: u64) -> Vec<u64> {
-    (replica..=client).rev().collect()
-}
-
-/// Replica 1 is the hop to replica 0.
-fn by_the_other_replica(client: u64, replica: u64) -> Vec<u64> {
-    if replica == 0 { vec![client, 1, 0] } else { vec![client, replica] }
-}
-
-/// What takes too long for every day: `PEERLOCK_CASE=three-at-two-replicas cargo test -p peerlock-explore --test
-/// non_e2e one_case -- --nocapture`.
+/// What takes too long for every day:
+/// - `replicas=2 votes=2 hops=1 clients=3`
+/// - `replicas=2 votes=2 clients=3 by-the-other`, and with `clients=2 timeouts=1`
+/// - `replicas=2 votes=2 hops=1 clients=2 timeouts=1 longest-timer-ms=1000`
+/// - `replicas=1 votes=1 clients=3 in-a-line timeouts=1`
+/// - `replicas=1 votes=1 hops=1 clients=2 timeouts=2 losses=1 reserve=2`
 #[test]
 fn one_case() {
-    let case = match std::env::var("PEERLOCK_CASE").as_deref() {
-        Err(_) => Case::new(1, 1, 1, 2, to_one_replica),
-        Ok("three-at-two-replicas") => Case::new(2, 2, 1, 3, to_two_replicas),
-        Ok("three-and-a-replica-as-hop") => Case::new(2, 2, 0, 3, by_the_other_replica),
-        Ok("a-retry-at-two-replicas") => Case::new(2, 2, 0, 2, by_the_other_replica).with(|limits| limits.timeouts = 1),
-        Ok("a-split-vote") => {
-            let case = Case::new(2, 2, 1, 2, to_two_replicas);
-            case.with(|limits| (limits.timeouts, limits.longest_timer) = (1, Span::from_secs(1)))
-        }
-        Ok("a-retry-in-a-line") => Case::new(1, 1, 0, 3, in_a_line).with(|limits| limits.timeouts = 1),
-        Ok("a-loss-and-two-retries") => {
-            Case::new(1, 1, 1, 2, to_one_replica).with(|limits| (limits.timeouts, limits.losses) = (2, 1)).reserve(2)
-        }
-        Ok(other) => panic!("there is no case {other}"),
-    };
-    let explored = explore_with_hope(&world(&case, REPAIRED), 10_000_000, case.reserve.max(1));
-    println!("{:?}", explored.unwrap_or_else(|found| panic!("{found}")));
+    holds(&case::typed("replicas=1 votes=1 hops=1 clients=2"));
 }
 
 #[test]
 fn three_clients_behind_one_hop() {
-    holds(Case::new(1, 1, 1, 3, to_one_replica));
+    holds("replicas=1 votes=1 hops=1 clients=3");
 }
 
 #[test]
 fn three_clients_that_are_each_others_hops() {
-    holds(Case::new(1, 1, 0, 3, in_a_line));
+    holds("replicas=1 votes=1 clients=3 in-a-line");
 }
 
 #[test]
 fn two_clients_two_replicas_and_a_hop() {
-    holds(Case::new(2, 2, 1, 2, to_two_replicas));
+    holds("replicas=2 votes=2 hops=1 clients=2");
 }
 
 #[test]
 fn a_loss_and_a_message_that_comes_twice_and_a_withdrawal() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica);
-    holds(case.with(|limits| (limits.duplications, limits.losses, limits.withdrawals) = (1, 1, 1)));
+    holds("replicas=1 votes=1 hops=1 clients=2 duplications=1 losses=1 withdrawals=1");
 }
 
 /// A replica or the hop loses its memory; fewer than 2m − n resets are safe.
 #[test]
 fn a_reset_and_a_loss() {
-    holds(Case::new(2, 2, 1, 2, to_two_replicas).with(|limits| (limits.resets, limits.losses) = (1, 1)));
+    holds("replicas=2 votes=2 hops=1 clients=2 resets=1 losses=1");
 }
 
 /// As many as 2m − n are not: the ping of a hop brings the next request to a replica that has forgotten the first.
 #[test]
 fn too_many_resets_let_two_in() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica).with(|limits| (limits.resets, limits.timeouts) = (1, 2));
-    let found = breaks(case, REPAIRED);
+    let case = "replicas=1 votes=1 hops=1 clients=2 resets=1 timeouts=2";
 
-    assert_eq!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }, "{found}");
+    is_two_inside(&breaks(case, REPAIRED));
 }
 
 /// From every state with enough time-outs left all can be served.
 #[test]
 fn asking_again_and_pings_find_everybody() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica);
-    holds(case.with(|limits| (limits.timeouts, limits.withdrawals) = (1, 1)));
+    holds("replicas=1 votes=1 hops=1 clients=2 timeouts=1 withdrawals=1");
 }
 
 /// "Answers of hops are hearsay": the hop is asked twice by client 3, and names it as holder.
 #[test]
 fn a_hop_is_taken_for_the_replica() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica).with(|limits| limits.duplications = 1);
+    let case = "replicas=1 votes=1 hops=1 clients=2 duplications=1";
     let found = breaks(case, Config { hearsay: false, ..REPAIRED });
 
     assert_eq!(
@@ -148,7 +121,7 @@ under way: 1 → 0  REQUEST(R0, 1@3)…
 /// A finished client is left in a queue, and gets a vote for ever.
 #[test]
 fn a_vote_for_a_ghost() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica).with(|limits| (limits.withdrawals, limits.timeouts) = (1, 1));
+    let case = "replicas=1 votes=1 hops=1 clients=2 withdrawals=1 timeouts=1";
     let found = breaks(case, Config { answers_ghosts: false, ..REPAIRED });
 
     assert_eq!(
@@ -170,9 +143,7 @@ whatever happens, not all will be served, and these still wait: 3 with ticket 1"
 /// Each is queued behind the other, and what they yield comes back.
 #[test]
 fn a_split_vote() {
-    let case = Case::new(2, 2, 1, 2, to_two_replicas).with(|limits| {
-        (limits.timeouts, limits.longest_timer) = (3, Span::from_secs(1));
-    });
+    let case = "replicas=2 votes=2 hops=1 clients=2 timeouts=3 longest-timer-ms=1000";
     let found = breaks(case, Config { surfaces: false, asks_again: false, ..REPAIRED });
 
     assert_eq!(
@@ -193,8 +164,7 @@ whatever happens, not all will be served, and these still wait: 3 with ticket 1,
 /// A late RELEASE hits the next request of the same client.
 #[test]
 fn a_late_release_hits_the_next_request() {
-    let case = Case::new(1, 1, 1, 2, to_one_replica).with(|limits| limits.requests = 2);
-    let found = breaks(case, Config { epochs: false, ..REPAIRED });
+    let case = "replicas=1 votes=1 hops=1 clients=2 requests=2";
 
-    assert_eq!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }, "{found}");
+    is_two_inside(&breaks(case, Config { epochs: false, ..REPAIRED }));
 }

@@ -6,40 +6,25 @@
 use peerlock_explore::{Counterexample, Violation, explore, seek};
 use peerlock_mutex::sigma::{Config, Sigma};
 
+use crate::case::is_two_inside;
 use crate::stage::Stage;
-use crate::{Case, MOST_STATES};
+use crate::{MOST_STATES, case, world};
 
 const NOT_APART: Config = Config { requests_apart: false, ..Config::REPAIRED };
 const NOT_NUMBERED: Config = Config { numbered_grants: false, ..Config::REPAIRED };
 
-/// Three replicas, two votes, clients 3 and 4.
-fn case() -> Case {
-    Case::new(3, 2, 2)
-}
-
-/// The shortest run from a stage on.
-fn found(case: Case, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Counterexample> {
-    let mut stage = Stage::new(case.world(config));
+/// Three replicas, two votes, clients 3, 4 …: the shortest run from a stage on.
+fn found(text: &str, config: Config, set: fn(&mut Stage<Sigma>)) -> Box<Counterexample> {
+    let mut stage = Stage::new(world(&case(&format!("replicas=3 votes=2 {text}")), config));
     set(&mut stage);
-    match explore(&stage.world, MOST_STATES) {
-        Ok(explored) => panic!("{}--- from here on nothing was found: {explored:?}", stage.trace),
-        Err(found) => {
-            println!("{}--- from here on: {} steps\n{found}\n", stage.trace, found.steps);
-            found
-        }
-    }
-}
-
-fn is_two_inside(found: &Counterexample) {
-    assert!(matches!(found.violation, Violation::TooManyInside { inside: 2, slots: 1 }), "{found}");
+    stage.breaks(explore(&stage.world, MOST_STATES))
 }
 
 /// The shortest run from the start to two inside, whatever else breaks; without the messages that are left.
-fn lets_two_in(case: Case, config: Config) -> String {
-    let found =
-        seek(&case.world(config), MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
-    let found = found.expect_err("two inside");
-    println!("{case}, {} steps:\n{found}\n", found.steps);
+fn lets_two_in(text: &str, config: Config) -> String {
+    let world = world(&case(&format!("replicas=3 votes=2 clients=2 {text}")), config);
+    let found = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
+    let found = crate::case::breaks(text, found);
     found.trace.to_string().lines().filter(|line| !line.starts_with("under way")).collect::<Vec<_>>().join("\n")
 }
 
@@ -48,7 +33,7 @@ fn lets_two_in(case: Case, config: Config) -> String {
 #[test]
 fn as_printed_two_get_in_without_a_fault() {
     assert_eq!(
-        lets_two_in(case().with(|limits| limits.requests = 2), Config::PRINTED),
+        lets_two_in("requests=2", Config::PRINTED),
         "\
 3: request
 4: request
@@ -74,7 +59,7 @@ fn as_printed_two_get_in_without_a_fault() {
 /// "`Request()` never clears `resp[]`": old votes bring a client in, under its old fencing number.
 #[test]
 fn resp_is_not_cleared() {
-    let found = found(case().with(|limits| limits.requests = 2), NOT_APART, |_| {});
+    let found = found("clients=2 requests=2", NOT_APART, |_| {});
 
     assert_eq!(
         found.to_string(),
@@ -103,9 +88,8 @@ under way: 3 → 2  RELEASE(R2, 1@3)
 /// "A late grant of an earlier request is counted": both that 3#2 has are for 3, and R0's was given back.
 #[test]
 fn a_late_grant_is_counted() {
-    let case = case().with(|limits| (limits.requests, limits.withdrawals) = (2, 1));
     assert_eq!(
-        lets_two_in(case, NOT_APART),
+        lets_two_in("requests=2 withdrawals=1", NOT_APART),
         "\
 3: request
 3: withdraw
@@ -128,8 +112,7 @@ fn a_late_grant_is_counted() {
 /// "RELEASE … carries only the id." The first request of each was lost, so that nothing else of it is left.
 #[test]
 fn a_late_release_hits_the_next_request() {
-    let case = case().with(|limits| (limits.requests, limits.withdrawals, limits.losses) = (2, 2, 9));
-    let found = found(case, NOT_APART, |stage| {
+    let found = found("clients=2 requests=2 withdrawals=2 losses=9", NOT_APART, |stage| {
         for client in [3, 4] {
             stage.request(client);
             (0..3).for_each(|replica| stage.lose(client, replica, "request"));
@@ -160,9 +143,8 @@ fn yields(stage: &mut Stage<Sigma>, later: u64) {
 /// client yields, once after.
 #[test]
 fn a_vote_that_was_yielded_is_counted_again() {
-    let case = case().with(|limits| (limits.duplications, limits.timeouts) = (1, 1));
     assert_eq!(
-        lets_two_in(case, NOT_NUMBERED),
+        lets_two_in("duplications=1 timeouts=1", NOT_NUMBERED),
         "\
 3: request
 3: timer Wake(t1)
@@ -189,10 +171,7 @@ fn a_vote_that_was_yielded_is_counted_again() {
 /// "… and YIELD carries only the id": the second copy of a YIELD hits the next grant, and the vote goes to client 4.
 #[test]
 fn a_late_yield_hits_the_next_grant() {
-    let case = Case::new(3, 2, 3).with(|limits| {
-        (limits.duplications, limits.timeouts, limits.withdrawals) = (1, 1, 1);
-    });
-    let found = found(case, NOT_NUMBERED, |stage| {
+    let found = found("clients=3 duplications=1 timeouts=1 withdrawals=1", NOT_NUMBERED, |stage| {
         stage.request(3);
         stage.request(5);
         yields(stage, 5);

@@ -1,7 +1,7 @@
 //! A run up to a certain point, from where every way on is tried: for what is too far from the start to search.
 
 use peerlock_base::{PeerId, Ticket};
-use peerlock_explore::{Action, Explorable, Letter, Trace, World};
+use peerlock_explore::{Action, Counterexample, Explorable, Explored, Letter, Trace, World};
 use peerlock_mutex::Effect;
 
 /// A world, and what has happened in it.
@@ -77,6 +77,28 @@ impl<P: Explorable> Stage<P> {
             self.world.actions(&mut actions);
             let due = |action: &&Action<P::Timer>| matches!(action, Action::Fire(at, _) if *at as u64 == peer);
             actions.iter().filter(due).for_each(|action| self.step(action));
+        }
+    }
+
+    /// No order of events from here on breaks anything.
+    pub fn holds(&self, outcome: Result<Explored, Box<Counterexample>>) -> Explored {
+        match outcome {
+            Ok(explored) => {
+                println!("{}--- from here on: {explored:?}", self.trace);
+                explored
+            }
+            Err(found) => panic!("{}--- from here on: {} steps\n{found}\n", self.trace, found.steps),
+        }
+    }
+
+    /// The shortest run from here on.
+    pub fn breaks(&self, outcome: Result<Explored, Box<Counterexample>>) -> Box<Counterexample> {
+        match outcome {
+            Ok(explored) => panic!("{}--- from here on nothing was found: {explored:?}", self.trace),
+            Err(found) => {
+                println!("{}--- from here on: {} steps\n{found}\n", self.trace, found.steps);
+                found
+            }
         }
     }
 

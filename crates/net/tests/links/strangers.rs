@@ -25,14 +25,10 @@ async fn another_secret_is_refused_both_ways(transport: Transport) {
 }
 
 #[tokio_test]
-async fn another_secret_is_refused_both_ways_by_tcp() {
-    another_secret_is_refused_both_ways(Transport::Tcp).await;
-}
-
-#[cfg(feature = "quic")]
-#[tokio_test]
-async fn another_secret_is_refused_both_ways_by_quic() {
-    another_secret_is_refused_both_ways(Transport::Quic).await;
+async fn another_secret_is_refused_both_ways_by_every_transport() {
+    for &transport in Transport::ALL {
+        another_secret_is_refused_both_ways(transport).await;
+    }
 }
 
 /// Good frames without the proof, and with one under another secret.

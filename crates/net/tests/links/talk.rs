@@ -51,14 +51,10 @@ async fn greet_and_listen(net: &mut Net, addresses: &[Address]) -> BTreeMap<Peer
 }
 
 #[tokio_test]
-async fn three_peers_talk_in_order_by_tcp() {
-    three_peers_talk_in_order(Transport::Tcp).await;
-}
-
-#[cfg(feature = "quic")]
-#[tokio_test]
-async fn three_peers_talk_in_order_by_quic() {
-    three_peers_talk_in_order(Transport::Quic).await;
+async fn three_peers_talk_in_order_by_every_transport() {
+    for &transport in Transport::ALL {
+        three_peers_talk_in_order(transport).await;
+    }
 }
 
 /// Each is told to keep the other, at once and by all transports: there is one link, and it never flaps.
@@ -109,14 +105,10 @@ async fn goodbye_comes_after_everything_else(transport: Transport) {
 }
 
 #[tokio_test]
-async fn goodbye_comes_after_everything_else_by_tcp() {
-    goodbye_comes_after_everything_else(Transport::Tcp).await;
-}
-
-#[cfg(feature = "quic")]
-#[tokio_test]
-async fn goodbye_comes_after_everything_else_by_quic() {
-    goodbye_comes_after_everything_else(Transport::Quic).await;
+async fn goodbye_comes_after_everything_else_by_every_transport() {
+    for &transport in Transport::ALL {
+        goodbye_comes_after_everything_else(transport).await;
+    }
 }
 
 #[tokio_test]

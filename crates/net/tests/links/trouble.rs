@@ -32,14 +32,10 @@ async fn a_silent_peer_is_down(transport: Transport) {
 }
 
 #[tokio_test]
-async fn a_silent_peer_is_down_by_tcp() {
-    a_silent_peer_is_down(Transport::Tcp).await;
-}
-
-#[cfg(feature = "quic")]
-#[tokio_test]
-async fn a_silent_peer_is_down_by_quic() {
-    a_silent_peer_is_down(Transport::Quic).await;
+async fn a_silent_peer_is_down_by_every_transport() {
+    for &transport in Transport::ALL {
+        a_silent_peer_is_down(transport).await;
+    }
 }
 
 #[tokio_test]
@@ -139,14 +135,10 @@ async fn what_is_no_frame_ends_the_link(transport: Transport) {
 }
 
 #[tokio_test]
-async fn what_is_no_frame_ends_the_link_by_tcp() {
-    what_is_no_frame_ends_the_link(Transport::Tcp).await;
-}
-
-#[cfg(feature = "quic")]
-#[tokio_test]
-async fn what_is_no_frame_ends_the_link_by_quic() {
-    what_is_no_frame_ends_the_link(Transport::Quic).await;
+async fn what_is_no_frame_ends_the_link_by_every_transport() {
+    for &transport in Transport::ALL {
+        what_is_no_frame_ends_the_link(transport).await;
+    }
 }
 
 /// The same peer on a second connection: refused while the first is good, taken if it has lost the first or restarted.

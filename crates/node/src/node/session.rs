@@ -375,7 +375,6 @@ impl Node {
                     wait: Wait::Forever,
                     label: note.clone(),
                     pid: None,
-                    session: crate::SessionId(0),
                     request: None,
                 };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);

@@ -6,8 +6,7 @@ use std::fmt;
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
 use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, SessionId, TicketId, Ttl,
-    Wait, Wanted,
+    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, TicketId, Ttl, Wait, Wanted,
 };
 use peerlock_register::Register;
 
@@ -166,7 +165,7 @@ impl Whole {
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
-            return (self.wish(resource, ticket, Span::from_secs(5), Wait::Forever, true), None);
+            return (self.wish(resource, Span::from_secs(5), Wait::Forever, true), None);
         }
         let ttl = Span::from_millis([1000, 3000, 8000][rng.below(3) as usize]);
         let wait = match rng.below(10) {
@@ -177,10 +176,10 @@ impl Whole {
         let detached = rng.chance(0.15).then(|| ticket.get().to_string());
         let kept = detached.is_none() && rng.chance(0.7);
         let renews = (!kept && rng.chance(0.7)).then_some(ttl / 3);
-        (Wanted { detached, ..self.wish(resource, ticket, ttl, wait, kept) }, renews)
+        (Wanted { detached, ..self.wish(resource, ttl, wait, kept) }, renews)
     }
 
-    fn wish(&self, resource: usize, ticket: Ticket, ttl: Span, wait: Wait, kept: bool) -> Wanted {
+    fn wish(&self, resource: usize, ttl: Span, wait: Wait, kept: bool) -> Wanted {
         Wanted {
             name: name_of(resource),
             slots: self.slots,
@@ -191,7 +190,6 @@ impl Whole {
             wait,
             label: String::new(),
             pid: None,
-            session: SessionId(ticket.get()),
             request: None,
         }
     }
