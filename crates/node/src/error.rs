@@ -70,7 +70,9 @@ pub enum Error {
     /// or none that knows of them.
     #[error(
         "no majority of the hosts that keep the cluster's register can be reached for {since:?}: {}. Bring one of them \
-         back, or wait until it is", in_words(.missing, "nobody who knows it was met"))]
+         back, or wait until it is; if they are gone for good, `peerlock recover` on one that is left goes on without them",
+        in_words(.missing, "nobody who knows it was met")
+    )]
     NoMajority {
         /// Whom we have asked and not heard of.
         missing: Vec<Missing>,
@@ -119,6 +121,22 @@ pub enum Error {
         /// The id of this cluster.
         ours: String,
         /// The id of the other one.
+        theirs: String,
+    },
+    /// The peer there speaks a language that this one does not. Nothing has changed here.
+    #[error(
+        "the peer {peer} at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
+         older of the two. Programs that follow each other understand each other, so go there one release at a time"
+    )]
+    OtherVersion {
+        /// Who that is.
+        #[serde(with = "json")]
+        peer: PeerId,
+        /// Where it was reached.
+        address: String,
+        /// The versions that this program understands.
+        ours: String,
+        /// The versions that the other one understands.
         theirs: String,
     },
     /// The lease ended before it was renewed; or there never was such a grant.
@@ -251,6 +269,7 @@ impl Error {
             Self::NoMajority { .. }
             | Self::Recovering { .. }
             | Self::OtherCluster { .. }
+            | Self::OtherVersion { .. }
             | Self::NoPeer { .. }
             | Self::Stopped
             | Self::NoAgent { .. }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_base::Span;
+use peerlock_register::Versions;
 
 use super::super::*;
 use crate::{ClusterId, NetEvent, Origin, SessionId, Ttl, Wait, Wanted, Write};
@@ -38,6 +39,8 @@ pub(super) struct World {
     pub(super) hung_up: BTreeSet<(u64, u64)>,
     pub(super) frozen: BTreeSet<u64>,
     pub(super) queue: VecDeque<(u64, Input)>,
+    /// The program that is started from now on.
+    pub(super) versions: Versions,
 }
 
 pub(super) fn address(number: u64) -> String {
@@ -57,6 +60,7 @@ impl World {
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             queue: VecDeque::new(),
+            versions: Versions::OURS,
         }
     }
 
@@ -91,7 +95,8 @@ impl World {
             session: Ttl::from_millis(15_000).unwrap(),
             origin,
         };
-        let node = Node::new(PeerId::new(number), vec![address(number)], birth, Config::default());
+        let config = Config { versions: self.versions, ..Config::default() };
+        let node = Node::new(PeerId::new(number), vec![address(number)], birth, config);
         machine.node = Some(node.expect("a whole file"));
         let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
         self.queue.push_back((number, Input::Start { join: addresses }));
