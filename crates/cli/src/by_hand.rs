@@ -193,15 +193,19 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
          - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
          - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
          - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others now.\n\
-         - The cluster has another id from now on ({}). Old voters that come back are refused.\n",
+         - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
+         they had kept.\n",
         folder.display(),
         recovered.cluster
     );
     if !options.yes && !agreed(&risk)? {
-        return Err(Error::Usage("nothing was changed. Give --yes, or answer with yes".into()));
+        return Err(Error::Usage("nothing was changed. Answer with yes on a terminal, or give --yes".into()));
     }
     store::replace(&folder, recovered.file, recovered.cluster).map_err(StartError::from)?;
-    print("Recovered. Start the agent of this folder; the others follow when they meet it.\n")?;
+    print(
+        "Recovered. Start the agent of this folder. Agents of the old cluster end when they meet it, and belong to it when \
+           they are started again.\n",
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,5 @@
 use peerlock_base::Span;
+use peerlock_register::Versions;
 
 /// How patient a peer is. Every default is our choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,9 @@ pub struct Config {
     pub awake: Span,
     /// How many clients may wait or hold a slot here. 100,000.
     pub most_clients: usize,
+    /// The versions of peerlock's messages and entries that this program understands. Others in tests, which play the
+    /// next program.
+    pub versions: Versions,
     /// How patient the register is.
     pub register: peerlock_register::Config,
 }
@@ -24,6 +28,7 @@ impl Default for Config {
             leave_patience: Span::from_secs(5),
             awake: Span::ZERO,
             most_clients: 100_000,
+            versions: Versions::OURS,
             register: peerlock_register::Config::default(),
         }
     }

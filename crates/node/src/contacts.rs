@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_register::ClusterId;
+use peerlock_register::{ClusterId, Versions};
 
 use crate::link::{Frame, Heard, Link};
 use crate::relay::is_due;
-use crate::wire::{decode, encode};
+use crate::wire::{Malformed, decode, encode};
 use crate::{Effect, Notice};
 
 /// What we know of one host: its address, its link, and what it has said of itself.
@@ -34,8 +34,11 @@ pub struct Contact {
     pub expects: bool,
     /// Who should found one, as it thinks.
     pub founder: Option<PeerId>,
-    /// It belongs to another cluster: nothing that it says on this connection is heard.
+    /// It belongs to another cluster, or has no version in common with us: nothing that it says on this connection is
+    /// heard.
     is_foreign: bool,
+    /// The version that is spoken on this connection, from both hellos on.
+    version: u16,
     link: Link,
 }
 
@@ -72,6 +75,8 @@ pub enum News {
     Said(PeerId, Vec<u8>),
     /// A host belongs to another cluster.
     Foreign(PeerId, ClusterId),
+    /// A host's program understands these versions, none of which is ours.
+    Incompatible(PeerId, Versions),
     /// Something is not as it should be: what was strange or malformed was dropped.
     Notice(Notice),
 }
@@ -84,6 +89,8 @@ const ACK_EVERY: u64 = 64;
 /// Every host that we have met or heard of, by number.
 pub struct Contacts {
     process: u64,
+    /// What this program understands.
+    versions: Versions,
     /// How many links there have been.
     links: u32,
     hosts: BTreeMap<PeerId, Contact>,
@@ -91,14 +98,16 @@ pub struct Contacts {
     pub out: Vec<Effect>,
 }
 
-fn send(to: PeerId, epoch: u64, frame: &Frame) -> Effect {
-    Effect::Send { to, epoch, bytes: encode(frame) }
-}
-
 impl Contacts {
     /// Of a process that knows nobody.
-    pub fn new(process: u64) -> Self {
-        Self { process, links: 0, hosts: BTreeMap::new(), out: Vec::new() }
+    pub fn new(process: u64, versions: Versions) -> Self {
+        Self { process, versions, links: 0, hosts: BTreeMap::new(), out: Vec::new() }
+    }
+
+    /// Has a frame sent on a connection.
+    fn post(&mut self, to: PeerId, epoch: u64, frame: &Frame) {
+        let version = self.hosts.get(&to).map_or(self.versions.min, |contact| contact.version);
+        self.out.push(Effect::Send { to, epoch, bytes: encode(frame, version, self.versions) });
     }
 
     /// Everybody who is kept in mind.
@@ -134,6 +143,7 @@ impl Contacts {
             expects: false,
             founder: None,
             is_foreign: false,
+            version: self.versions.min,
             link: Link::new(self.process, self.links),
         })
     }
@@ -145,7 +155,7 @@ impl Contacts {
         contact.relayed = None;
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
-        self.out.push(send(host, epoch, &hello));
+        self.post(host, epoch, &hello);
     }
 
     /// A connection has ended. False if it was not the last that began.
@@ -165,7 +175,7 @@ impl Contacts {
         if contact.epoch.is_none() {
             (contact.relayed, contact.is_foreign) = (Some(epoch), false);
             let hello = contact.link.up(ours);
-            self.out.push(send(host, epoch, &hello));
+            self.post(host, epoch, &hello);
         }
     }
 
@@ -193,12 +203,13 @@ impl Contacts {
     pub fn on_bytes(&mut self, host: PeerId, epoch: u64, bytes: &[u8], ours: Option<ClusterId>, news: &mut Vec<News>) {
         let is_heard = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
         let Some(contact) = self.hosts.get_mut(&host).filter(is_heard) else { return };
-        let frame = match decode(bytes) {
-            Ok(frame) => frame,
+        let (frame, version) = match decode(bytes, self.versions) {
+            Ok(read) => read,
+            Err(Malformed::Version(theirs)) => return self.hang_up(host, News::Incompatible(host, theirs), news),
             Err(malformed) => return news.push(News::Notice(Notice::Malformed(malformed))),
         };
         if let Frame::Hello { cluster, .. } = frame {
-            contact.cluster = cluster;
+            (contact.cluster, contact.version) = (cluster, version);
             if let (Some(theirs), Some(ours)) = (cluster, ours)
                 && theirs != ours
             {
@@ -227,7 +238,7 @@ impl Contacts {
                 self.out.push(Effect::HangUp(host));
             }
         }
-        self.out.extend(again.iter().map(|frame| send(host, epoch, frame)));
+        again.iter().for_each(|frame| self.post(host, epoch, frame));
         if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() >= ACK_EVERY) {
             self.ack(host);
         }
@@ -235,12 +246,16 @@ impl Contacts {
 
     /// A host belongs to another cluster: nothing is heard of it on this connection any more.
     pub fn refuse(&mut self, host: PeerId, theirs: ClusterId, news: &mut Vec<News>) {
+        self.hang_up(host, News::Foreign(host, theirs), news);
+    }
+
+    fn hang_up(&mut self, host: PeerId, why: News, news: &mut Vec<News>) {
         if let Some(contact) = self.hosts.get_mut(&host) {
             contact.is_foreign = true;
             contact.link.down();
         }
         self.out.push(Effect::HangUp(host));
-        news.push(News::Foreign(host, theirs));
+        news.push(why);
     }
 
     /// Sends what must arrive, now or when the host is met. False if the host is not connected.
@@ -256,7 +271,7 @@ impl Contacts {
             contact.missed = now;
         }
         match (contact.link.send(body), way) {
-            (Ok(Some(frame)), Some(epoch)) => self.out.push(send(to, epoch, &frame)),
+            (Ok(Some(frame)), Some(epoch)) => self.post(to, epoch, &frame),
             (Ok(_), _) => {}
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
@@ -281,7 +296,7 @@ impl Contacts {
         let Some(contact) = self.hosts.get(&to) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), way) {
-            self.out.push(send(to, epoch, &frame));
+            self.post(to, epoch, &frame);
         }
     }
 
@@ -299,7 +314,7 @@ impl Contacts {
     fn ack(&mut self, host: PeerId) {
         let Some(contact) = self.hosts.get_mut(&host) else { return };
         if let (Some(frame), Some(epoch)) = (contact.link.ack(), contact.way()) {
-            self.out.push(send(host, epoch, &frame));
+            self.post(host, epoch, &frame);
         }
     }
 

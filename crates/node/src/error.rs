@@ -127,6 +127,22 @@ pub enum Error {
         /// The id of the other one.
         theirs: String,
     },
+    /// The peer there speaks a language that this one does not. Nothing has changed here.
+    #[error(
+        "the peer {peer} at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
+         older of the two. Programs that follow each other understand each other, so go there one release at a time"
+    )]
+    OtherVersion {
+        /// Who that is.
+        #[serde(with = "json")]
+        peer: PeerId,
+        /// Where it was reached.
+        address: String,
+        /// The versions that this program understands.
+        ours: String,
+        /// The versions that the other one understands.
+        theirs: String,
+    },
     /// The lease ended before it was renewed; or there never was such a grant.
     #[error("this grant does not stand any more: its lease has ended, or it was released")]
     Lost,
@@ -295,6 +311,7 @@ impl Error {
             Self::NoMajority { .. }
             | Self::Recovering { .. }
             | Self::OtherCluster { .. }
+            | Self::OtherVersion { .. }
             | Self::NoPeer { .. }
             | Self::Stopped
             | Self::NoAgent { .. }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use peerlock_base::{PeerId, Span, Time};
+use peerlock_register::Versions;
 
 use crate::contacts::{Contact, Contacts};
 
@@ -21,10 +22,10 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Of a process of this host that knows nobody.
-    pub fn new(me: PeerId, addresses: Vec<String>, process: u64) -> Self {
+    /// Of a process of this host that knows nobody, and understands these versions.
+    pub fn new(me: PeerId, addresses: Vec<String>, process: u64, versions: Versions) -> Self {
         let dialled = addresses.iter().cloned().collect();
-        Self { me, addresses, dialled, contacts: Contacts::new(process) }
+        Self { me, addresses, dialled, contacts: Contacts::new(process, versions) }
     }
 
     /// Our host, by which everybody knows us.
@@ -110,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_address_is_dialled_once_and_there_is_an_end_to_it() {
-        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7);
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
         assert!(!membership.dial("me"));
         assert!(membership.dial("a") && !membership.dial("a"));
         let dialled = (0..5000).filter(|number| membership.dial(&number.to_string())).count();

@@ -18,7 +18,7 @@ use std::time::Duration;
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_mutex::{Grant, custody};
 use peerlock_register::leases::patience;
-use peerlock_register::{ClusterId, Refusal, View};
+use peerlock_register::{ClusterId, Refusal, Versions, View};
 
 use self::part::Part;
 use self::revoke::Revocation;
@@ -69,7 +69,7 @@ enum Alarm {
 
 /// What bytes between two nodes say, for a trace.
 pub fn describe(bytes: &[u8]) -> String {
-    match decode(bytes) {
+    match decode(bytes, Versions { min: 1, max: u16::MAX }).map(|(frame, _)| frame) {
         Ok(Frame::Data { number, has, body }) => match decode_body(&body) {
             Ok(Body::Part { resource, message }) => format!("data {number}, has {has}: {resource} {message}"),
             body => format!("data {number}, has {has}: {body:?}"),
@@ -160,7 +160,7 @@ impl Node {
     /// # Errors
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
-        let standing = Standing::new(host, &addresses, &mut birth, config.register)?;
+        let standing = Standing::new(host, &addresses, &mut birth, config)?;
         let clients = Clients::after(birth.rng.bits() >> 33);
         Ok(Self {
             config,
@@ -170,7 +170,7 @@ impl Node {
             clients,
             parts: BTreeMap::new(),
             survey: Survey::default(),
-            membership: Membership::new(host, addresses, birth.process),
+            membership: Membership::new(host, addresses, birth.process, config.versions),
             relay: Relay::new(),
             standing,
             view: None,

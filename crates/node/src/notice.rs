@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use peerlock_base::{PeerId, roughly};
-use peerlock_register::{ClusterId, Refusal};
+use peerlock_register::{ClusterId, Refusal, Versions};
 
 use crate::wire::Malformed;
 use crate::{Error, Missing};
@@ -57,6 +57,18 @@ pub enum Notice {
         /// The cluster that it belongs to.
         theirs: ClusterId,
     },
+    /// The program of a host and ours have no version in common. Nothing that it says is heard. Said once for each that we
+    /// meet.
+    OtherVersion {
+        /// The other one.
+        host: PeerId,
+        /// Where it was reached.
+        address: String,
+        /// The versions that this program understands.
+        ours: Versions,
+        /// The versions that its program does.
+        theirs: Versions,
+    },
     /// The cluster was recovered without us, and is another one since.
     Recovered {
         /// A host that belongs to it.
@@ -98,10 +110,14 @@ impl fmt::Display for Notice {
                 let (ours, theirs) = (ours.to_string(), theirs.to_string());
                 Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
             }
+            Self::OtherVersion { host, address, ours, theirs } => {
+                let (ours, theirs) = (ours.to_string(), theirs.to_string());
+                Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
+            }
             Self::Recovered { host, ours, theirs } => write!(
                 f,
                 "this cluster was recovered after the loss of its majority, and is {theirs} since, as {host} says; this \
-                 peer is still of {ours}. Stop it, remove `register` and `cluster` from its data folder, and join again"
+                 peer is still of {ours}. It belongs to the new one when it is started again"
             ),
             Self::Refused(why) => write!(f, "the cluster does not let this process in: {why}"),
             Self::Letter(why) => write!(f, "a letter about the register is dropped: {why}"),

@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_register::wire::Malformed;
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, Register, SessionId, Versions, file,
+    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, Register, SessionId, file,
 };
 
 use crate::clients::TicketId;
 use crate::lease::Bound;
-use crate::{Birth, Damage, Name, Origin};
+use crate::{self as node, Birth, Damage, Name, Origin};
 
 /// At most this many own addresses are told to the register.
 const MOST_ADDRESSES: usize = 16;
@@ -112,17 +112,17 @@ pub struct Standing {
 
 impl Standing {
     /// Of a process that is born so.
-    pub fn new(host: PeerId, addresses: &[String], birth: &mut Birth, config: Config) -> Result<Self, Damage> {
+    pub fn new(host: PeerId, addresses: &[String], birth: &mut Birth, config: node::Config) -> Result<Self, Damage> {
         let addresses = addresses.iter().filter_map(|address| Label::new(address.clone()).ok());
         let info = Info {
             name: label_of(&birth.name),
             addresses: addresses.take(MOST_ADDRESSES).collect(),
-            versions: Versions::OURS,
+            versions: config.versions,
             keeps: birth.keeps,
         };
         // Where no cluster is known this is replaced before anybody sees it.
         let identity = Identity { cluster: ClusterId::new(0), host, info, ttl: birth.session };
-        let rng = Rng::new(birth.rng.bits());
+        let (rng, config) = (Rng::new(birth.rng.bits()), config.register);
         let mut standing = Self {
             identity,
             config,

@@ -1,18 +1,25 @@
 //! What peers say to each other, as bytes.
 //!
-//! One version byte, then a [`Frame`] in postcard's format; in the frame, if it carries anything, a [`Body`].
+//! ```text
+//!   hello    0 │ the versions that its sender understands │ Frame::Hello │ what later versions may add
+//!   others   the version of this connection │ Frame │ in it, if it carries anything, a Body
+//! ```
+//!
+//! All in postcard's format. A hello is of no version: what it begins with stays as it is for good, so that any two programs
+//! understand each other's, and who knows less does not look at the rest. On a connection the newest version is spoken
+//! that both understand; where there is none, both say so and hang up.
 
 use peerlock_base::{Key, PeerId, Ticket};
 use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
-use peerlock_register::ClusterId;
+use peerlock_register::{ClusterId, Versions};
 use serde::{Deserialize, Serialize};
 
 use crate::connections::Packet;
 use crate::link::Frame;
 
-/// Goes up when old peers cannot understand what new ones say.
-const VERSION: u8 = 4;
+/// In the place of a version: a hello.
+const HELLO: u16 = 0;
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,24 +152,35 @@ pub struct Client {
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// Of another version than ours, or empty.
-    Version(Option<u8>),
+    /// Of a program that understands these versions, none of which is ours.
+    Version(Versions),
     /// Not of our format.
     Format,
 }
 
-/// A frame as bytes.
-pub fn encode(frame: &Frame) -> Vec<u8> {
-    to_bytes(frame, vec![VERSION])
+/// A frame as bytes, on a connection of this version; a hello is the same on all, and says which ones we understand.
+pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
+    match frame {
+        Frame::Hello { .. } => to_bytes(&(HELLO, ours, frame), Vec::new()),
+        Frame::Data { .. } | Frame::Ack { .. } | Frame::Loose { .. } => to_bytes(&(version, frame), Vec::new()),
+    }
 }
 
-/// The frame that bytes are.
-pub fn decode(bytes: &[u8]) -> Result<Frame, Malformed> {
-    let (&version, rest) = bytes.split_first().ok_or(Malformed::Version(None))?;
-    if version != VERSION {
-        return Err(Malformed::Version(Some(version)));
+/// The frame that bytes are, and which version it is of; a hello is of the one that is to be spoken on its connection.
+pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
+    let (version, rest) = part(bytes)?;
+    if version == HELLO {
+        let (theirs, rest) = part::<Versions>(rest)?;
+        let version = ours.common(theirs).ok_or(Malformed::Version(theirs))?;
+        return match part(rest)? {
+            (hello @ Frame::Hello { .. }, _added) => Ok((hello, version)),
+            _ => Err(Malformed::Format),
+        };
     }
-    whole(rest)
+    if !ours.has(version) {
+        return Err(Malformed::Version(Versions { min: version, max: version }));
+    }
+    Ok((whole(rest)?, version))
 }
 
 /// A message as the contents of a frame.
@@ -181,10 +199,14 @@ pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
 
 /// Nothing may be left over.
 fn whole<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((value, [])) => Ok(value),
-        Ok(_) | Err(_) => Err(Malformed::Format),
+    match part(bytes)? {
+        (value, []) => Ok(value),
+        _ => Err(Malformed::Format),
     }
+}
+
+fn part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Malformed> {
+    postcard::take_from_bytes(bytes).map_err(|_| Malformed::Format)
 }
 
 #[cfg(test)]
@@ -194,6 +216,7 @@ mod tests {
 
     use super::*;
     use crate::connections::Part;
+    use crate::link::Life;
 
     #[test]
     fn a_message_comes_back_as_it_was() {
@@ -204,19 +227,38 @@ mod tests {
         let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
         for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
-            let Ok(Frame::Data { body: bytes, .. }) = decode(&encode(&frame)) else { panic!("{frame:?}") };
+            let back = decode(&encode(&frame, 1, Versions::OURS), Versions::OURS);
+            let Ok((Frame::Data { body: bytes, .. }, 1)) = back else { panic!("{frame:?}") };
             assert_eq!(decode_body(&bytes), Ok(body));
         }
     }
 
     #[test]
     fn other_versions_leftovers_and_nothing_at_all_are_malformed() {
-        let mut bytes = encode(&Frame::Ack { has: 7 });
+        let ours = Versions::OURS;
+        let mut bytes = encode(&Frame::Ack { has: 7 }, 1, ours);
         bytes.push(0);
-        assert_eq!(decode(&bytes), Err(Malformed::Format));
-        bytes[0] = VERSION + 1;
-        assert_eq!(decode(&bytes), Err(Malformed::Version(Some(VERSION + 1))));
-        assert_eq!(decode(&[]), Err(Malformed::Version(None)));
+        assert_eq!(decode(&bytes, ours), Err(Malformed::Format));
+        bytes[0] = 2;
+        assert_eq!(decode(&bytes, ours), Err(Malformed::Version(Versions { min: 2, max: 2 })));
+        assert_eq!(decode(&[], ours), Err(Malformed::Format));
+    }
+
+    /// The bytes of a hello as they were in the first version: a program that changes them is understood by nobody.
+    #[test]
+    fn a_hello_is_understood_by_every_version_and_may_grow() {
+        let life = Life { process: 7, part: 1 };
+        let hello = Frame::Hello { life, has: None, cluster: Some(ClusterId::new(9)) };
+        let next = Versions { min: 1, max: 2 };
+        let mut bytes = encode(&hello, 1, next);
+        assert_eq!(bytes, [0, 1, 2, 0, 7, 1, 0, 1, 9]);
+        bytes.extend([1, 2, 3]);
+        assert_eq!(decode(&bytes, Versions::OURS), Ok((hello.clone(), 1)));
+        assert_eq!(decode(&bytes, next), Ok((hello.clone(), 2)));
+        let last = Versions { min: 3, max: 4 };
+        assert_eq!(decode(&encode(&hello, 3, last), next), Err(Malformed::Version(last)));
+        let data = encode(&Frame::Data { number: 1, has: 0, body: Vec::new() }, 1, next);
+        assert_eq!(decode(&[&[0, 1, 1], &data[1..]].concat(), next), Err(Malformed::Format), "no hello");
     }
 
     #[test]
@@ -227,9 +269,9 @@ mod tests {
             let mut bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
             _ = decode_body(&bytes);
             if let Some(first) = bytes.first_mut() {
-                *first = VERSION;
+                *first %= 2;
             }
-            _ = decode(&bytes);
+            _ = decode(&bytes, Versions::OURS);
         }
     }
 }

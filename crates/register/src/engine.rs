@@ -364,11 +364,11 @@ impl Engine {
         self.raw.mut_store().compact(index, state, conf.to_raft());
     }
 
-    /// Whether it is time for a snapshot of what is applied up to here.
-    pub fn wants_snapshot(&self, applied: u64) -> bool {
+    /// Whether it is time for a snapshot of what is applied up to here, instead of one that may be too old.
+    pub fn wants_snapshot(&self, applied: u64, is_old: bool) -> bool {
         let log = self.raw.store();
         let is_long = applied >= log.snapshot_index() + self.config.compact_after;
-        self.writing.is_none() && (is_long || log.wants_newer())
+        self.writing.is_none() && (is_long || is_old || log.wants_newer())
     }
 
     fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>) {

@@ -117,6 +117,8 @@ pub struct Member {
     leader: Option<Lead>,
     /// Whether that is our own voter, as it was when we last looked.
     leads: bool,
+    /// The version in which questions are put: the oldest that we know, until a newer one was heard.
+    version: u16,
     contacts: Vec<PeerId>,
     /// The voters, as they were when somebody last named them.
     voters: Vec<PeerId>,
@@ -144,6 +146,7 @@ impl Member {
         #[cfg(feature = "sabotage")]
         let client = client.sabotaged(config.sabotage);
         Self {
+            version: identity.info.versions.min,
             identity,
             config,
             client,
@@ -317,9 +320,15 @@ impl Member {
                 let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
                 self.send(from, self.identity.info.versions.min, Letter::Answer { number: 0, answer });
             }
+            // It may understand ours: by the version of what we write back it hears which that is.
+            Err(Malformed::Version(theirs, ours)) if theirs < ours.min => {
+                let answer = Answer::Elsewhere { leader: None, voters: Vec::new() };
+                self.send(from, ours.min, Letter::Answer { number: 0, answer });
+            }
             Err(_) | Ok(_) => {}
         }
         let (letter, version) = read?;
+        self.version = self.version.max(version);
         if self.contacts.contains(&from) || self.voters.contains(&from) {
             self.heard.insert(from, now);
         }
@@ -400,7 +409,7 @@ impl Member {
             }
         };
         if let Some(to) = to {
-            self.send(to, self.identity.info.versions.min, Letter::Ask { number, question });
+            self.send(to, self.version, Letter::Ask { number, question });
         }
     }
 

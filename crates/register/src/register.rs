@@ -77,6 +77,8 @@ pub struct Register {
     engine: Engine,
     state: State,
     applied: u64,
+    /// The version of the snapshot in the file.
+    snapshot_version: u16,
     writer: Writer,
     writes: u64,
     /// Never counted anew: a round of one term is none of another.
@@ -132,6 +134,7 @@ impl Register {
             Some(snapshot) => State::decode(&snapshot.state, versions).map_err(damage)?,
             None => State::blank(header.cluster, versions),
         };
+        let snapshot_version = state.version();
         let (writer, bytes) = Writer::begin(header, &record);
         let log = Log::new(record, versions).map_err(damage)?;
         let mut register = Self {
@@ -141,6 +144,7 @@ impl Register {
             engine: Engine::new(header.voter, log, config, versions, rng, now),
             state,
             applied: snapshot.map_or(0, |snapshot| snapshot.index),
+            snapshot_version,
             writer,
             writes: 0,
             rounds: 0,
@@ -229,7 +233,9 @@ impl Register {
         self.settle(now);
         self.lead_tick(now);
         self.settle(now);
-        if self.engine.wants_snapshot(self.applied) {
+        // A file of the version before would not be understood by the program after this one.
+        let is_old = self.snapshot_version < self.state.version();
+        if self.engine.wants_snapshot(self.applied, is_old) {
             self.compact(now);
         }
     }
@@ -374,7 +380,10 @@ impl Register {
 
     fn restore(&mut self, snapshot: &Snapshot) {
         match State::decode(&snapshot.state, self.versions) {
-            Ok(state) => (self.state, self.applied) = (state, snapshot.index),
+            Ok(state) => {
+                (self.snapshot_version, self.applied) = (state.version(), snapshot.index);
+                self.state = state;
+            }
             // It was decoded when it came.
             Err(_) => self.halted = Some("the leader's snapshot cannot be read".to_owned()),
         }
@@ -383,6 +392,7 @@ impl Register {
     /// Our own state instead of the entries, in a new file.
     fn compact(&mut self, now: Time) {
         self.engine.compact(self.applied, self.state.encode(), self.state.conf());
+        self.snapshot_version = self.state.version();
         let record = self.engine.begin_whole(now);
         let header = Header { file: self.writer.header().file + 1, ..self.writer.header() };
         let (writer, bytes) = Writer::begin(header, &record);

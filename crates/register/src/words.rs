@@ -203,6 +203,12 @@ impl Versions {
     pub const fn has(self, version: u16) -> bool {
         self.min <= version && version <= self.max
     }
+
+    /// The newest version that both understand.
+    pub fn common(self, other: Self) -> Option<u16> {
+        let newest = self.max.min(other.max);
+        (newest >= self.min.max(other.min)).then_some(newest)
+    }
 }
 
 impl fmt::Display for Versions {
@@ -231,6 +237,21 @@ mod tests {
         for (millis, good) in [(0, false), (99, false), (100, true), (Ttl::MOST, true), (Ttl::MOST + 1, false)] {
             let bytes = postcard::to_allocvec(&millis).unwrap();
             assert_eq!(postcard::from_bytes::<Ttl>(&bytes).is_ok(), good, "{millis}");
+        }
+    }
+
+    #[test]
+    fn two_programs_speak_the_newest_version_that_both_understand() {
+        let of = |min, max| Versions { min, max };
+        for (a, b, common) in [
+            (of(1, 1), of(1, 1), Some(1)),
+            (of(1, 1), of(1, 2), Some(1)),
+            (of(1, 2), of(2, 3), Some(2)),
+            (of(1, 3), of(2, 2), Some(2)),
+            (of(1, 1), of(2, 2), None),
+            (of(1, 2), of(3, 4), None),
+        ] {
+            assert_eq!((a.common(b), b.common(a)), (common, common), "{a} and {b}");
         }
     }
 }

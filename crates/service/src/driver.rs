@@ -332,7 +332,9 @@ impl<T: Transport> Driver<T> {
             Effect::NotJoined => {
                 let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
                 let tried = self.join.iter().map(|address| (address.clone(), why(address))).collect();
-                self.report(Err(Error::NoPeer { tried }));
+                let refused = |error: &Error| matches!(error, Error::OtherCluster { .. } | Error::OtherVersion { .. });
+                let error = self.node.trouble().filter(refused).unwrap_or(Error::NoPeer { tried });
+                self.report(Err(error));
                 self.left = true;
             }
             Effect::Answer { call, answer } => self.on_answer(call, answer),
@@ -358,10 +360,18 @@ impl<T: Transport> Driver<T> {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 _ = self.events.send(Happening { at, event });
             }
-            Effect::Notice(notice @ (Notice::SessionLost { .. } | Notice::OtherCluster { .. } | Notice::Halted(_))) => {
-                tracing::error!("{notice}");
+            Effect::Notice(
+                notice @ (Notice::SessionLost { .. }
+                | Notice::OtherCluster { .. }
+                | Notice::OtherVersion { .. }
+                | Notice::Halted(_)),
+            ) => tracing::error!("{notice}"),
+            Effect::Notice(notice) => {
+                tracing::warn!("{notice}");
+                if let Notice::Recovered { theirs, .. } = notice {
+                    self.store.follow(theirs);
+                }
             }
-            Effect::Notice(notice) => tracing::warn!("{notice}"),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
             Effect::Left => self.left = true,
         }

@@ -13,9 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use peerlock_node::{ClusterId, Write};
+use peerlock_node::{ClusterId, Damage, Write};
 use peerlock_register::disk::{Disk as _, DiskThread, FileDisk};
+use peerlock_register::{Versions, inspect};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// The number of the write that removes a voter's file because its cluster has gone on without it; a voter's own count
+/// from 1.
+const FOLLOWS: u64 = u64::MAX;
 
 /// Where a peer keeps what the next process of its host has to know.
 pub struct Store {
@@ -43,6 +48,10 @@ pub(crate) enum Stored {
 enum Line {
     Belongs(ClusterId),
     Members(Vec<String>),
+    /// The cluster was recovered, and is this one since …
+    Follows(ClusterId),
+    /// … and the voter's file of what it was before is gone.
+    Gone,
 }
 
 /// What the processes before have left in a folder.
@@ -76,6 +85,27 @@ pub enum Unusable {
         /// The file.
         path: PathBuf,
     },
+    /// The voter's file.
+    #[error("{path}: {source}")]
+    Register {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Damage,
+    },
+    /// The two files are not of the same cluster: one of them was put there by hand.
+    #[error(
+        "{path} belongs to the cluster {register}, and `cluster` beside it says {cluster}: it was copied, or is an old one. \
+         Move it away, and this host comes back as a new voter of {cluster}"
+    )]
+    Clusters {
+        /// The voter's file.
+        path: PathBuf,
+        /// The cluster of the voter's file.
+        register: ClusterId,
+        /// The cluster that the folder belongs to.
+        cluster: ClusterId,
+    },
 }
 
 impl Store {
@@ -99,15 +129,23 @@ impl Store {
         let mut known = read(&path)?;
         let mut disk = FileDisk::new(&register);
         known.register = disk.load().map_err(io(&register))?;
+        if let Some(bytes) = &known.register {
+            let id = cluster_of(&register, bytes, known.cluster)?;
+            if known.cluster != Some(id) {
+                // A process has ended between the two files, when it founded the cluster or recovered it.
+                write(&path, id, &known.members).map_err(io(&path))?;
+                known.cluster = Some(id);
+            }
+        }
         let (done, stored) = unbounded_channel();
-        let written = done.clone();
-        let register = DiskThread::start(
-            disk,
-            move |number| _ = written.send(Stored::Written(number)),
-            peerlock_register::disk::Failure::end_process,
-        );
-        let register = register.map_err(io(folder))?;
         let (cluster, lines) = mpsc::channel();
+        let (written, removed) = (done.clone(), cluster.clone());
+        let done_with = move |number| match number {
+            FOLLOWS => _ = removed.send(Line::Gone),
+            number => _ = written.send(Stored::Written(number)),
+        };
+        let register = DiskThread::start(disk, done_with, peerlock_register::disk::Failure::end_process);
+        let register = register.map_err(io(folder))?;
         let (id, members) = (known.cluster, known.members.clone());
         let keep = move || keep(&path, id, members, &lines, &done);
         thread::Builder::new().name("cluster".into()).spawn(keep).map_err(io(folder))?;
@@ -134,6 +172,16 @@ impl Store {
         }
     }
 
+    /// The cluster was recovered after the loss of its majority, and is this one since. A process of the old one ends, so
+    /// that its session is used no more; when it starts again it is a member of the new one, without its voter's file.
+    pub(crate) fn follow(&self, id: ClusterId) {
+        if let Place::Folder { register, cluster } = &self.place {
+            _ = cluster.send(Line::Follows(id));
+            // Behind whatever is being written.
+            register.write(FOLLOWS, Write::Remove);
+        }
+    }
+
     /// The next that is done. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Stored> {
         self.stored.recv().await
@@ -153,8 +201,17 @@ fn keep(
     lines: &mpsc::Receiver<Line>,
     done: &UnboundedSender<Stored>,
 ) {
+    let mut follows = None;
     while let Ok(line) = lines.recv() {
         let is_new = match line {
+            Line::Follows(cluster) => {
+                follows = Some(cluster);
+                continue;
+            }
+            Line::Gone => {
+                id = follows.or(id);
+                true
+            }
             Line::Belongs(cluster) => {
                 id = Some(cluster);
                 true
@@ -167,6 +224,13 @@ fn keep(
         // Addresses before the id is known are not worth a file.
         let Some(id) = id else { continue };
         match write(path, id, &members) {
+            Ok(()) if follows == Some(id) => {
+                eprintln!(
+                    "peerlock: the cluster was recovered after the loss of its majority, and is {id} since: this process ends, and \
+                     belongs to that when it is started again"
+                );
+                std::process::exit(75) // EX_TEMPFAIL
+            }
             Ok(()) if is_new => _ = done.send(Stored::Belongs),
             Ok(()) => {}
             Err(error) if is_new => {
@@ -214,6 +278,22 @@ fn read(path: &Path) -> Result<Known, Unusable> {
     Ok(Known { cluster: Some(cluster), members: lines.map(str::to_owned).collect(), register: None })
 }
 
+/// The cluster of a voter's file, which must be whole, and of the cluster that its folder belongs to, or follow it.
+fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<ClusterId, Unusable> {
+    let path = path.to_owned();
+    let (register, torn) = match inspect(bytes, Versions::OURS) {
+        Ok(inspected) => inspected,
+        Err(source) => return Err(Unusable::Register { path, source }),
+    };
+    if let Some(cluster) = cluster.filter(|cluster| *cluster != register && !register.follows(*cluster)) {
+        return Err(Unusable::Clusters { path, register, cluster });
+    }
+    if torn > 0 {
+        tracing::warn!(path = %path.display(), bytes = torn, "a record that was being written when the machine stopped is cut off");
+    }
+    Ok(register)
+}
+
 /// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens in
 /// between is found out at the next start.
 ///
@@ -230,6 +310,9 @@ pub fn replace(folder: &Path, register: Vec<u8>, id: ClusterId) -> Result<(), Un
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 mod tests {
+    use peerlock_register::VoterId;
+    use peerlock_register::file::{Header, Record, Writer};
+
     use super::*;
 
     #[tokio::test]
@@ -242,15 +325,56 @@ mod tests {
         store.belongs(ClusterId::new(7));
         assert_eq!(store.next().await, Some(Stored::Belongs));
         store.members(vec!["10.0.0.1:7400".into(), "10.0.0.2:7400".into()]);
-        store.write(1, Write::Replace(vec![1, 2, 3]));
+        let file = voters_file(ClusterId::new(7));
+        store.write(1, Write::Replace(file.clone()));
         assert_eq!(store.next().await, Some(Stored::Written(1)));
         store.belongs(ClusterId::new(7)); // Behind the addresses.
         assert_eq!(store.next().await, Some(Stored::Belongs));
         let (_, known) = Store::folder(&folder).unwrap();
         let members = vec!["10.0.0.1:7400".to_owned(), "10.0.0.2:7400".to_owned()];
-        assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, register: Some(vec![1, 2, 3]) });
+        assert_eq!(known, Known { cluster: Some(ClusterId::new(7)), members, register: Some(file) });
         fs::write(folder.join("cluster"), "not an id\n").unwrap();
         assert!(matches!(Store::folder(&folder), Err(Unusable::Cluster { .. })));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A voter's file with nothing in it yet.
+    fn voters_file(cluster: ClusterId) -> Vec<u8> {
+        let header = Header { cluster, voter: VoterId::new(1), file: 1 };
+        Writer::begin(header, &Record::default()).1
+    }
+
+    /// Whoever has a voter's file must know its cluster when it loses its vote: else it would begin another one.
+    #[test]
+    fn a_voters_file_says_which_cluster_the_folder_belongs_to() {
+        let folder = std::env::temp_dir().join(format!("peerlock-store-clusters-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (old, other) = (ClusterId::new(7), ClusterId::new(8 << 64));
+        let line = |id: ClusterId| format!("{id}\n10.0.0.1:7400\n");
+        for (says, register, knows) in [
+            (None, old, Some(format!("{old}\n"))), // Founded, and crashed before the second file.
+            (Some(line(old)), old.recovered(), Some(line(old.recovered()))), // Recovered, and crashed then.
+            (Some(line(old)), old, Some(line(old))),
+            (Some(line(old.recovered())), old, None),
+            (Some(line(other)), old, None),
+        ] {
+            _ = fs::remove_file(folder.join("cluster"));
+            says.iter().for_each(|says| fs::write(folder.join("cluster"), says).unwrap());
+            fs::write(folder.join("register"), voters_file(register)).unwrap();
+            match (Store::folder(&folder), &knows) {
+                (Ok((_, known)), Some(line)) => {
+                    assert_eq!(known.cluster, Some(register), "{says:?}");
+                    assert_eq!(fs::read_to_string(folder.join("cluster")).unwrap(), *line);
+                }
+                (Err(Unusable::Clusters { .. }), None) => {
+                    assert_eq!(fs::read_to_string(folder.join("cluster")).ok(), says, "nothing has changed");
+                }
+                (opened, _) => panic!("{says:?}, {register}: {:?}", opened.map(|(_, known)| known)),
+            }
+        }
+        fs::write(folder.join("register"), [7; 100]).unwrap();
+        let refused = Store::folder(&folder).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.starts_with(&folder.join("register").display().to_string()), "{refused}");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

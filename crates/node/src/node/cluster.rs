@@ -1,7 +1,7 @@
 //! The other hosts: meeting them, belonging to one cluster with them, leaving it.
 
 use peerlock_base::{PeerId, Span};
-use peerlock_register::ClusterId;
+use peerlock_register::{ClusterId, Versions};
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::contacts::News;
@@ -68,6 +68,7 @@ impl Node {
             News::Lost { bodies, goes_on } => self.on_messages_lost(&bodies, goes_on),
             News::Said(from, bytes) => self.on_body(from, &bytes),
             News::Foreign(host, theirs) => self.on_foreign(host, theirs),
+            News::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
             News::Notice(notice) => self.notice(notice),
         }
     }
@@ -146,6 +147,17 @@ impl Node {
                 true => Notice::Recovered { host, ours, theirs },
                 false => Notice::OtherCluster { host, address, ours, theirs },
             });
+        }
+    }
+
+    fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {
+        let (ours, contact) = (self.config.versions, self.membership.contacts.get(host));
+        let address = contact.map(|contact| contact.address.clone()).unwrap_or_default();
+        let other = Notice::OtherVersion { host, address: address.clone(), ours, theirs };
+        let (here, there) = (ours.to_string(), theirs.to_string());
+        let error = Error::OtherVersion { peer: host, address, ours: here, theirs: there };
+        if self.troubles.other.replace(error.clone()) != Some(error) {
+            self.notice(other);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_base::Span;
+use peerlock_register::Versions;
 
 use super::super::*;
 use crate::{ClusterId, NetEvent, Origin, Ttl, Wait, Wanted, Write};
@@ -40,6 +41,8 @@ pub(super) struct World {
     /// What becomes of what one of them sends, if that is not what it means.
     pub(super) spoils: Option<(u64, Spoil)>,
     pub(super) queue: VecDeque<(u64, Input)>,
+    /// The program that is started from now on.
+    pub(super) versions: Versions,
 }
 
 /// Changes bytes on their way.
@@ -63,6 +66,7 @@ impl World {
             frozen: BTreeSet::new(),
             spoils: None,
             queue: VecDeque::new(),
+            versions: Versions::OURS,
         }
     }
 
@@ -97,7 +101,8 @@ impl World {
             session: Ttl::from_millis(15_000).unwrap(),
             origin,
         };
-        let node = Node::new(PeerId::new(number), vec![address(number)], birth, Config::default());
+        let config = Config { versions: self.versions, ..Config::default() };
+        let node = Node::new(PeerId::new(number), vec![address(number)], birth, config);
         machine.node = Some(node.expect("a whole file"));
         let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
         self.queue.push_back((number, Input::Start { join: addresses }));

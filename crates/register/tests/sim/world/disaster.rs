@@ -21,7 +21,11 @@ impl World {
     }
 
     pub(super) fn cut_off(&mut self) {
-        let votes = |host: &usize| self.hosts[*host].member.as_ref().is_some_and(|it| it.register().is_some());
+        // One that has been told to learn, and has not yet, is nothing to go on with.
+        let votes = |host: &usize| {
+            let file = self.hosts[*host].disk.clone().load().expect("a fake disk can be read");
+            file.is_some_and(|file| recover(&file, self.versions(*host)).is_ok())
+        };
         let voters: Vec<usize> = (0..self.hosts.len()).filter(votes).collect();
         if voters.len() > 1 {
             let survivor = voters[self.trouble.below(voters.len() as u64) as usize];

@@ -1,0 +1,87 @@
+//! Programs of several versions in one cluster. There is one so far; these play the next.
+
+use peerlock_base::Span;
+use peerlock_register::{Refusal, Versions};
+
+use super::world::{World, wanted};
+use super::*;
+use crate::Origin;
+
+const NEXT: Versions = Versions { min: 1, max: 2 };
+/// Of the release after that.
+const LATER: Versions = Versions { min: 2, max: 3 };
+
+/// Everybody gets a slot in turn; the last fencing number.
+fn in_turn(world: &mut World, mut last: Option<u64>) -> Option<u64> {
+    for number in 1..=3 {
+        let ticket = world.acquire(number, wanted("r"));
+        world.run(Span::from_secs(1));
+        let fencing = world.fencing(number, ticket);
+        assert!(fencing > last, "{number}: {fencing:?} after {last:?}, {:?}", world.node(number).trouble());
+        last = fencing;
+        world.input(number, Input::Release { call: None, ticket });
+    }
+    last
+}
+
+fn is_refused(effect: &Effect) -> bool {
+    matches!(effect, Effect::Notice(Notice::Refused(Refusal::Version(_))))
+}
+
+#[test]
+fn hosts_are_upgraded_one_after_another_while_the_others_go_on() {
+    let mut world = World::of(3);
+    let mut last = in_turn(&mut world, None);
+    for versions in [NEXT, LATER] {
+        world.versions = versions;
+        for number in 1..=3 {
+            world.kill(number);
+            world.restart(number);
+            // The session of the process before has to end first.
+            world.run(Span::from_secs(40));
+            last = in_turn(&mut world, last);
+        }
+    }
+    assert!((1..=3).all(|number| !world.heard(number).iter().any(is_refused)));
+    // Everybody understands version 3, so that the register is of it. Who was left behind is told.
+    world.versions = NEXT;
+    world.start(4, Origin::Seeks { expect: None }, &[1]);
+    world.run(Span::from_secs(5));
+    assert!(world.heard(4).iter().any(is_refused) && !world.heard(4).contains(&Effect::Joined));
+}
+
+#[test]
+fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
+    let mut world = World::of(1);
+    world.versions = LATER;
+    world.start(2, Origin::Seeks { expect: None }, &[1]);
+    (0..3).for_each(|_| world.run(Span::from_secs(5)));
+    for (number, ours, theirs) in [(1, "1", "2 to 3"), (2, "2 to 3", "1")] {
+        let sentence = |effect: &Effect| match effect {
+            Effect::Notice(notice @ Notice::OtherVersion { .. }) => Some(notice.to_string()),
+            _ => None,
+        };
+        let said: Vec<String> = world.heard(number).iter().filter_map(sentence).collect();
+        let words =
+            format!("speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the older");
+        assert!(said.len() == 1 && said[0].contains(&words), "once, and not again at every try: {said:?}");
+    }
+    assert!(world.heard(2).contains(&Effect::NotJoined));
+    assert!(matches!(world.node(2).trouble(), Some(Error::OtherVersion { .. })));
+    let ticket = world.acquire(1, wanted("r"));
+    assert!(world.fencing(1, ticket).is_some(), "the first goes on as before");
+}
+
+/// In the register's own words, where the messages would still be understood.
+#[test]
+fn who_does_not_understand_the_registers_version_is_not_let_in() {
+    let mut world = World::new();
+    world.versions = NEXT;
+    world.start(1, Origin::Founds(world::CLUSTER), &[]);
+    world.run(Span::from_secs(2));
+    world.versions = Versions::OURS;
+    world.start(2, Origin::Seeks { expect: None }, &[1]);
+    world.run(Span::from_secs(5));
+    assert!(world.heard(2).iter().any(is_refused), "{:?}", world.heard(2));
+    assert!(!world.heard(2).contains(&Effect::Joined));
+}
