@@ -145,6 +145,6 @@ fn look_into(path: &Path, is_running: bool) -> Folder {
         known: store::known(path).map_err(|error| error.to_string()),
         register,
         unwritable: access(path, AccessFlags::W_OK | AccessFlags::X_OK).err().map(io::Error::from),
-        free: statvfs(path).ok().map(|disk| disk.blocks_available() as u64 * disk.fragment_size() as u64),
+        free: statvfs(path).ok().map(|disk| disk.blocks_available() * disk.fragment_size()),
     }
 }
