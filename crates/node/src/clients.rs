@@ -17,10 +17,6 @@ use crate::{Error, Name};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(pub u64);
 
-/// A client's connection to this peer; what it has ends with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
-
 /// How long a client is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -54,9 +50,7 @@ pub struct Wanted {
     pub wait: Wait,
     /// What others see of the client.
     pub label: String,
-    /// Whose request it is.
-    pub session: SessionId,
-    /// The same request of the same session for the same resource is asked for once.
+    /// The same request for the same resource is asked for once.
     pub request: Option<String>,
 }
 
@@ -158,7 +152,7 @@ struct Crowd {
 pub struct Clients {
     tickets: BTreeMap<TicketId, Entry>,
     claims: BTreeMap<Ticket, TicketId>,
-    requests: BTreeMap<(SessionId, Key, String), TicketId>,
+    requests: BTreeMap<(Key, String), TicketId>,
     /// Every resource that was ever asked for here.
     crowds: BTreeMap<Key, Crowd>,
     last_claim: u64,
@@ -203,9 +197,9 @@ impl Clients {
         self.tickets.keys().copied().collect()
     }
 
-    /// The same request of the same session, if it was made before and something is left of it.
+    /// The same request, if it was made before and something is left of it.
     pub fn same(&self, wanted: &Wanted) -> Option<TicketId> {
-        let request = (wanted.session, wanted.name.key(), wanted.request.clone()?);
+        let request = (wanted.name.key(), wanted.request.clone()?);
         self.requests.get(&request).copied()
     }
 
@@ -214,7 +208,7 @@ impl Clients {
         self.last_ticket += 1;
         let (ticket, resource) = (TicketId(self.last_ticket), wanted.name.key());
         if let Some(request) = wanted.request.clone() {
-            let before = self.requests.insert((wanted.session, resource, request), ticket);
+            let before = self.requests.insert((resource, request), ticket);
             assert!(before.is_none(), "the same request is one ticket: who asks again is told which");
         }
         let crowd = self.crowds.entry(resource).or_insert_with(|| Crowd {
@@ -375,19 +369,13 @@ impl Clients {
         let entry = self.tickets.remove(&ticket)?;
         assert!(entry.claim.is_none(), "the protocol still knows {ticket:?}");
         if let Some(request) = entry.wanted.request.clone() {
-            self.requests.remove(&(entry.wanted.session, entry.resource, request));
+            self.requests.remove(&(entry.resource, request));
         }
         if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
             crowd.waiting.remove(&ticket);
             crowd.holding.remove(&ticket);
         }
         Some(entry)
-    }
-
-    /// What ends with a session.
-    pub fn of_session(&self, session: SessionId) -> Vec<TicketId> {
-        let ends = |entry: &Entry| entry.wanted.session == session && !(entry.is_detached() && entry.is_held());
-        self.tickets.iter().filter(|(_, entry)| ends(entry)).map(|(id, _)| *id).collect()
     }
 
     /// Every resource that was asked for here: its name, how many of its clients are inside and how many wait.
@@ -459,7 +447,6 @@ mod tests {
             kept: false,
             wait: Wait::Forever,
             label: String::new(),
-            session: SessionId(1),
             request: Some("7".into()),
             detached: None,
         }
@@ -500,14 +487,14 @@ mod tests {
         let (stays, _) = clients.admit(Wanted { detached: Some("one".into()), ..wanted("r") }, at(0));
         let (ends, first) = clients.admit(Wanted { request: None, ..wanted("r") }, at(0));
         assert!(!first);
-        assert_eq!(clients.of_session(SessionId(1)), [stays, ends]);
+        assert_eq!(clients.attached().collect::<Vec<_>>(), [stays, ends]);
         clients.claim(stays);
         clients.enter(stays, Grant { slot: 0, fencing: 9 });
         assert!(clients.has("r".parse::<Name>().unwrap().key(), 9));
         clients.grant(stays, Grant { slot: 0, fencing: 9 }, at(1), None);
         clients.unclaim(stays);
         clients.check(None, |_| true);
-        assert_eq!(clients.of_session(SessionId(1)), [ends]);
+        assert_eq!(clients.attached().collect::<Vec<_>>(), [ends]);
         assert_eq!(clients.unclaimed(), [ends]);
         assert_eq!(clients.extend(Bound { until: at(90), grace: Span::from_secs(1) }), []);
     }

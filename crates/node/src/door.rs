@@ -7,7 +7,7 @@ use peerlock_mutex::Grant;
 use peerlock_register::ClusterId;
 use peerlock_register::disk::Write;
 
-use crate::clients::{SessionId, TicketId, Wanted};
+use crate::clients::{TicketId, Wanted};
 use crate::{ClusterView, Error, Event, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// Everything that can happen to a node.
@@ -52,8 +52,6 @@ pub enum Input {
         /// As it was told by [`Answer::Ticket`], or by [`Effect::Returned`].
         ticket: TicketId,
     },
-    /// A client has gone, with all that it has; but for what is detached.
-    EndSession(SessionId),
     /// Somebody wants to see a resource in the whole cluster.
     Show {
         /// Whom to answer with [`Answer::Shown`].

@@ -124,9 +124,6 @@ pub enum Error {
     /// The lease ended before it was renewed; or there never was such a grant.
     #[error("this grant does not stand any more: its lease has ended, or it was released")]
     Lost,
-    /// The client's session has ended.
-    #[error("the session has ended")]
-    SessionEnded,
     /// Too many clients wait at this peer.
     #[error("{limit} clients wait or hold a slot at this peer, and no more fit: try again later, or at another peer")]
     Busy {
@@ -246,7 +243,7 @@ impl Error {
             Self::SlotsMismatch { .. } => Class::SlotsMismatch,
             Self::NoSuchResource { .. } => Class::NoSuchResource,
             Self::NotAcquired { .. } => Class::NotAcquired,
-            Self::Lost | Self::SessionLost { .. } | Self::Revoked { .. } | Self::SessionEnded => Class::Lost,
+            Self::Lost | Self::SessionLost { .. } | Self::Revoked { .. } => Class::Lost,
             Self::Busy { .. } => Class::Busy,
             Self::NoMajority { .. }
             | Self::Recovering { .. }

@@ -64,7 +64,7 @@ mod view;
 mod wire;
 
 pub use birth::{Birth, Origin};
-pub use clients::{SessionId, TicketId, Wait, Wanted};
+pub use clients::{TicketId, Wait, Wanted};
 pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};

@@ -186,9 +186,6 @@ impl Node {
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
-            Input::EndSession(session) => {
-                self.clients.of_session(session).into_iter().for_each(|ticket| self.end(ticket, Error::SessionEnded));
-            }
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
             Input::List { call, after } => self.list(call, after),

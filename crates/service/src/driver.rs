@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, SessionId, TicketId, Wanted};
+use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId, Wanted};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
@@ -47,9 +47,6 @@ pub enum Command {
     },
     Detach {
         ticket: TicketId,
-    },
-    EndSession {
-        session: SessionId,
     },
     /// Which ticket a detached grant has.
     Find {
@@ -389,7 +386,6 @@ impl<T: Transport> Driver<T> {
                     seat.detached = true;
                 }
             }
-            Command::EndSession { session } => self.step(Input::EndSession(session)),
             Command::Find { note, reply } => _ = reply.send(self.find(&note)),
             Command::Cluster { reply } => {
                 let call = self.call(Call::Cluster(reply));

@@ -24,4 +24,4 @@ pub use peerlock_node::{
     TokenView, Voter, WaiterView, json,
 };
 pub use request::Request;
-pub use service::{Acquire, Builder, Service, Session};
+pub use service::{Acquire, Builder, Service};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use peerlock_node::{SessionId, Wait, Wanted, check_slots, json};
+use peerlock_node::{Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
@@ -114,8 +114,8 @@ impl Request {
         Self { label: Some(label.into()), ..self }
     }
 
-    /// A number or name for this request: asked for again for the same resource in the same session while it waits or
-    /// is inside, it is the same.
+    /// A number or name for this request: asked for again for the same resource while it waits or is inside, it is the
+    /// same.
     pub fn request_id(self, id: impl Into<String>) -> Self {
         Self { request_id: Some(id.into()), ..self }
     }
@@ -127,7 +127,7 @@ impl Request {
     }
 
     /// The same for the engine, if it makes sense.
-    pub(crate) fn wanted(self, session: SessionId, keeping: Keeping) -> Result<Wanted, Error> {
+    pub(crate) fn wanted(self, keeping: Keeping) -> Result<Wanted, Error> {
         let name: Name = self.name.parse()?;
         self.slots.map(check_slots).transpose()?;
         let (ttl, grace) = self.lease();
@@ -150,7 +150,7 @@ impl Request {
             return bad("a slot that outlives its peer can stand for 30 days at most: renew it");
         }
         let kept = keeping == Keeping::Peer;
-        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, detached, wait, label, session, request })
+        Ok(Wanted { name, slots, ttl: span(ttl), grace: span(grace), kept, detached, wait, label, request })
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
             (r().label("x".repeat(1025)), false),
             (r().request_id("x".repeat(1025)), false),
         ] {
-            let wanted = request.clone().wanted(SessionId(1), Keeping::Peer);
+            let wanted = request.clone().wanted(Keeping::Peer);
             assert_eq!(wanted.is_ok(), good, "{request:?}");
             assert!(good || wanted.unwrap_err().class() == Class::BadRequest, "{request:?}");
         }

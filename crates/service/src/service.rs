@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peerlock_base::{PeerId, Rng};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Birth, Class, ClusterId, Name, Node, Origin, SessionId, TicketId, Ttl};
+use peerlock_node::{Birth, Class, ClusterId, Name, Node, Origin, TicketId, Ttl};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -57,8 +57,8 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
-    /// Numbers of waiters and sessions.
-    numbers: AtomicU64,
+    /// How many have waited.
+    waiters: AtomicU64,
 }
 
 /// How a peer is started.
@@ -184,9 +184,8 @@ impl Builder {
             false => is_started.await,
         }
         .unwrap_or(Err(Error::Stopped))?;
-        // Session 1 is that of the process itself.
-        let (clock, numbers) = (self.clock, AtomicU64::new(2));
-        Ok(Service { shared: Arc::new(Shared { me, commands, events, clock, numbers }) })
+        let (clock, waiters) = (self.clock, AtomicU64::new(0));
+        Ok(Service { shared: Arc::new(Shared { me, commands, events, clock, waiters }) })
     }
 }
 
@@ -213,13 +212,13 @@ impl Service {
         self.shared.clock.now()
     }
 
-    /// Asks for a slot, for the process itself. Dropping the future at any point withdraws, or gives back what was
+    /// Asks for a slot. Dropping the future at any point withdraws, or gives back what was
     /// granted meanwhile. This peer renews the lease.
     ///
     /// # Errors
     /// (When awaited.) Whatever they say, nothing is held and nothing waited for.
     pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), SessionId(1), Keeping::Peer)
+        self.ask(request.into(), Keeping::Peer)
     }
 
     /// As [`acquire`](Self::acquire), but the client renews the lease with [`renew`](Self::renew), and not this peer:
@@ -228,7 +227,7 @@ impl Service {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn hold(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), SessionId(1), Keeping::Client)
+        self.ask(request.into(), Keeping::Client)
     }
 
     /// As [`hold`](Self::hold), but the grant is in the register before it is told, and outlives this peer: once it is
@@ -238,15 +237,15 @@ impl Service {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn acquire_detached(&self, request: impl Into<Request>) -> Acquire {
-        self.ask(request.into(), SessionId(1), Keeping::Register)
+        self.ask(request.into(), Keeping::Register)
     }
 
-    fn ask(&self, request: Request, session: SessionId, keeping: Keeping) -> Acquire {
-        let waiter = self.shared.number();
+    fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
+        let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
-        match request.wanted(session, keeping) {
+        match request.wanted(keeping) {
             Ok(wanted) => {
                 let waiter = Waiter { number: waiter, reply, progress };
                 _ = commands.send(Command::Acquire { wanted, waiter });
@@ -254,11 +253,6 @@ impl Service {
             Err(error) => _ = reply.send(Err(error)),
         }
         Acquire { waiter, answer, progress: progressed, commands, done: false }
-    }
-
-    /// A session for one client: when it ends, so does all that the client waits for or holds.
-    pub fn session(&self) -> Session {
-        Session { id: SessionId(self.shared.number()), service: self.clone() }
     }
 
     /// Renews the lease of a grant by its name: until when it stands then.
@@ -416,36 +410,6 @@ impl Service {
         let (reply, answer) = oneshot::channel();
         _ = self.shared.commands.send(command(reply));
         answer.await.map_err(|_| Error::Stopped)
-    }
-}
-
-impl Shared {
-    fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// One client of a peer, for as long as it is there. Dropping it withdraws what it waits for and releases what it
-/// holds.
-#[derive(Debug)]
-pub struct Session {
-    id: SessionId,
-    service: Service,
-}
-
-impl Session {
-    /// As [`Service::acquire`], for this client.
-    ///
-    /// # Errors
-    /// As [`Service::acquire`].
-    pub fn acquire(&self, request: impl Into<Request>) -> Acquire {
-        self.service.ask(request.into(), self.id, Keeping::Peer)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        _ = self.service.shared.commands.send(Command::EndSession { session: self.id });
     }
 }
 

@@ -364,7 +364,6 @@ impl Node {
                     detached: Some(note.clone()),
                     wait: Wait::Forever,
                     label: note.clone(),
-                    session: crate::SessionId(0),
                     request: None,
                 };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);

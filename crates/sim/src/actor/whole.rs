@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Node, Notice, Origin, SessionId, TicketId, Ttl, Wait, Wanted,
-};
+use peerlock_node::{self as node, Answer, Birth, ClusterId, Error, Node, Notice, Origin, TicketId, Ttl, Wait, Wanted};
 
 use self::links::{BEAT, Connections, Part};
 use super::{Actor, Cx, Effect, Input};
@@ -134,7 +132,7 @@ impl Whole {
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
-            return (self.wish(resource, ticket, Span::from_secs(5), Wait::Forever, true), None);
+            return (self.wish(resource, Span::from_secs(5), Wait::Forever, true), None);
         }
         let ttl = Span::from_millis([1000, 3000, 8000][rng.below(3) as usize]);
         let wait = match rng.below(10) {
@@ -145,10 +143,10 @@ impl Whole {
         let detached = rng.chance(0.15).then(|| ticket.get().to_string());
         let kept = detached.is_none() && rng.chance(0.7);
         let renews = (!kept && rng.chance(0.7)).then_some(ttl / 3);
-        (Wanted { detached, ..self.wish(resource, ticket, ttl, wait, kept) }, renews)
+        (Wanted { detached, ..self.wish(resource, ttl, wait, kept) }, renews)
     }
 
-    fn wish(&self, resource: usize, ticket: Ticket, ttl: Span, wait: Wait, kept: bool) -> Wanted {
+    fn wish(&self, resource: usize, ttl: Span, wait: Wait, kept: bool) -> Wanted {
         Wanted {
             name: format!("r{resource}").parse().expect("a name"),
             slots: Some(self.slots),
@@ -158,7 +156,6 @@ impl Whole {
             detached: None,
             wait,
             label: String::new(),
-            session: SessionId(ticket.get()),
             request: None,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use peerlock_base::Span;
 
 use super::super::*;
-use crate::{ClusterId, NetEvent, Origin, SessionId, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, NetEvent, Origin, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
@@ -313,7 +313,6 @@ pub(super) fn wanted(name: &str) -> Wanted {
         detached: None,
         wait: Wait::Forever,
         label: String::new(),
-        session: SessionId(1),
         request: None,
     }
 }
