@@ -9,33 +9,25 @@ mod case;
 #[path = "../on_routes/mod.rs"]
 mod on_routes;
 
-use case::{Voting, is_stuck, is_two_inside};
+use case::{Outcome, is_stuck, is_two_inside};
 use peerlock_base::Span;
-use peerlock_explore::{Counterexample, Violation, World};
+use peerlock_explore::{Counterexample, Violation};
 use peerlock_mutex::e2e::{Config, E2e};
-use peerlock_peer::fixed::OnRoutes;
-
-/// More than any case of the tests has.
-const MOST_STATES: usize = 12_000_000;
 
 /// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), backups: 0, ..Config::REPAIRED };
 
-fn world(text: &str, config: Config) -> (Voting, World<OnRoutes<E2e>>) {
-    let case = on_routes::case(&format!("reserve=0 {text}"));
-    let world = on_routes::world(&case, |id, replicas| E2e::new(id, replicas, config));
-    (case, world)
+fn explored(text: &str, config: Config) -> Outcome {
+    on_routes::explore(&format!("reserve=0 {text}"), |id, replicas| E2e::new(id, replicas, config))
 }
 
 fn holds(text: &str) {
-    let (case, world) = world(text, REPAIRED);
-    case::holds(text, case.explore(&world, MOST_STATES));
+    case::holds(text, explored(text, REPAIRED));
 }
 
 /// The shortest run that breaks something without one of the repairs. With it, nothing breaks there.
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
-    let (case, world) = world(text, config);
-    case::breaks(text, case.explore(&world, MOST_STATES))
+    case::breaks(text, explored(text, config))
 }
 
 /// What takes too long for every day:

@@ -9,34 +9,26 @@ mod case;
 #[path = "../on_routes/mod.rs"]
 mod on_routes;
 
-use case::{Voting, is_two_inside};
+use case::{Outcome, is_two_inside};
 use peerlock_base::Span;
-use peerlock_explore::{Counterexample, World};
+use peerlock_explore::Counterexample;
 use peerlock_mutex::NonE2e;
 use peerlock_mutex::non_e2e::Config;
-use peerlock_peer::fixed::OnRoutes;
-
-/// More than any case of the tests has.
-const MOST_STATES: usize = 12_000_000;
 
 /// Renewals and the ends of leases do not come here; everything else may.
 const REPAIRED: Config = Config { lease: Span::from_secs(1000), ..Config::REPAIRED };
 
-fn world(text: &str, config: Config) -> (Voting, World<OnRoutes<NonE2e>>) {
-    let case = on_routes::case(text);
-    let world = on_routes::world(&case, |id, replicas| NonE2e::new(id, replicas, config));
-    (case, world)
+fn explored(text: &str, config: Config) -> Outcome {
+    on_routes::explore(text, |id, replicas| NonE2e::new(id, replicas, config))
 }
 
 /// No order of events breaks our form. Requests in hops' queues that were overtaken may need a time-out.
 fn holds(text: &str) {
-    let (case, world) = world(text, REPAIRED);
-    case::holds(text, case.explore(&world, MOST_STATES));
+    case::holds(text, explored(text, REPAIRED));
 }
 
 fn breaks(text: &str, config: Config) -> Box<Counterexample> {
-    let (case, world) = world(text, config);
-    case::breaks(text, case.explore(&world, MOST_STATES))
+    case::breaks(text, explored(text, config))
 }
 
 /// What takes too long for every day:

@@ -7,15 +7,22 @@ use peerlock_explore::{Explorable, Limits, World};
 use peerlock_mutex::{Protocol, Replicas};
 use peerlock_peer::fixed::{OnRoutes, Routes};
 
-use crate::case::Voting;
+use crate::case::{Outcome, Voting};
+
+/// More than any case of the tests has.
+const MOST_STATES: usize = 12_000_000;
 
 /// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
-pub fn case(text: &str) -> Voting {
-    Voting::read(text, Limits { longest_timer: Span::from_secs(100), ..Limits::new(1) })
+pub fn explore<P: Protocol>(text: &str, peer: impl Fn(PeerId, &Replicas) -> P) -> Outcome
+where
+    OnRoutes<P>: Explorable,
+{
+    let case = Voting::read(text, Limits { longest_timer: Span::from_secs(100), ..Limits::new(1) });
+    case.explore(&world(&case, peer), MOST_STATES)
 }
 
 /// Messages take the way that the case says: straight, or by its first hop, unless it says something else.
-pub fn world<P: Protocol>(case: &Voting, peer: impl Fn(PeerId, &Replicas) -> P) -> World<OnRoutes<P>>
+fn world<P: Protocol>(case: &Voting, peer: impl Fn(PeerId, &Replicas) -> P) -> World<OnRoutes<P>>
 where
     OnRoutes<P>: Explorable,
 {
