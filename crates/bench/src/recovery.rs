@@ -213,8 +213,6 @@ impl fmt::Display for Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_median_is_in_the_middle() {
         for (sorted, median) in
