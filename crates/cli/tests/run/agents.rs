@@ -109,7 +109,7 @@ fn who_holds_who_waits_and_who_is_there_can_be_seen() {
         String::from_utf8(output.stdout).unwrap()
     };
     let shown = text("show r");
-    assert!(shown.starts_with("r: 1 of 1 slots held, 1 waiting\n"), "{shown}");
+    assert!(shown.starts_with("r: 1 of 1 slots held, 1 waiting; generation 1\n"), "{shown}");
     assert!(shown.contains("slot 0") && shown.contains("wait 1"), "{shown}");
     assert_eq!(text("ls").lines().count(), 2);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text("ls --json")).unwrap()[0]["waiting_here"], 1);
