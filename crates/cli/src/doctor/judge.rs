@@ -138,7 +138,8 @@ fn session(Running { about, .. }: &Running) -> Vec<Finding> {
         }
     }];
     if health.sessions_lost > 0 {
-        let what = format!("{} were lost since the agent began, and what was held under them", health.sessions_lost);
+        let what =
+            format!("lost {} times since the agent began, with all that was held under it", health.sessions_lost);
         let todo = "The log says when and why: no majority, a frozen process, or a machine that slept.";
         findings.push(advice(Level::Warn, "session", what, todo));
     }

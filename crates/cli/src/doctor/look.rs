@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use peerlock::store::{self, Known};
-use peerlock::{ClusterView, Endpoint, Error as Refusal, ResourceView, StartError, places};
+use peerlock::{Class, ClusterView, Endpoint, Error as Refusal, ResourceView, StartError, places};
 use peerlock_http::AgentView;
 use peerlock_http::client::Agent;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use crate::client::AgentArgs;
 use crate::folder::{self, Occupant};
 use crate::{Error, Result, start};
 
-/// An agent that has not answered for this long is frozen. Longer than it waits itself for a voter that does not answer.
+/// How long the register has to answer, and twice as long the agent: longer than that it is frozen.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Of so many resources that do not move is asked what they wait for: each may take two seconds.
 const MOST_ASKED: usize = 20;
@@ -97,13 +97,18 @@ pub async fn look(agent: &AgentArgs) -> Result<Facts> {
 
 async fn ask(agent: &Agent, endpoint: &Endpoint) -> Seen {
     let endpoint = endpoint.to_string();
+    // What the register has to answer may take longer than an agent does: it loses its majority before its session.
+    let late = || Refusal::Refused {
+        class: Class::Unavailable,
+        message: format!("the voters have not answered for {} s", PATIENCE.as_secs()),
+    };
     let asked = async {
         let about = agent.about().await?;
-        let (cluster, resources) = tokio::join!(agent.cluster(), agent.resources());
-        Ok((about, cluster?, resources))
+        let (cluster, resources) = tokio::join!(agent.cluster(), timeout(PATIENCE, agent.resources()));
+        Ok((about, cluster?, resources.unwrap_or_else(|_| Err(late()))))
     };
-    match timeout(PATIENCE, asked).await {
-        Err(_) => Seen::Mute { endpoint, why: format!("it has not answered for {} s", PATIENCE.as_secs()) },
+    match timeout(PATIENCE * 2, asked).await {
+        Err(_) => Seen::Mute { endpoint, why: format!("it has not answered for {} s", 2 * PATIENCE.as_secs()) },
         Ok(Err(Refusal::NoAgent { why, .. })) => {
             Seen::Absent { why: Some(format!("nobody answers at {endpoint}: {why}")) }
         }

@@ -70,7 +70,7 @@ fn each_trouble_is_found_and_is_the_only_one() {
     let cases: [(Change, &str); 8] = [
         (|about, _, _| about["program"]["commit"] = json!("old"), "warn agent version "),
         (|about, _, _| about["health"]["leaves"] = json!(true), "warn agent version "),
-        (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session 2 were lost"),
+        (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session lost 2 times"),
         (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine has slept for 2 h 0 min"),
         (
             |about, _, _| about["program"]["addresses"] = json!(["127.0.0.1:7400"]),
