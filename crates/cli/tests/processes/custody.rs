@@ -1,5 +1,5 @@
 //! Nothing is lost with an agent, and nothing is given twice: agents that are killed, frozen and started again, with the
-//! data folders that they had. `ROUNDS=100` repeats each story so often; by default it is told twice.
+//! data folders that they had. `ROUNDS=100` repeats each story so often; by default they are told twice.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn a_detached_grant_outlives_its_agent() {
     let mut agent = world.agent(&[]).await;
     let hour = || Request::new(NAME).ttl(Duration::from_secs(3600)).try_only();
     let first = agent.talk.acquire(&hour()).await.unwrap();
-    for _ in 0..rounds() {
+    for _ in 0..rounds(2) {
         agent.process.signal(Signal::SIGKILL);
         agent = world.restart(agent).await;
         let refused = until("an answer", async || match agent.talk.acquire(&hour()).await {
@@ -44,7 +44,7 @@ async fn the_first_agent_starts_again() {
     let mut agents = world.cluster(2).await;
     let mut clients = vec![world.client(&agents[1], ON_AND_ON, true)];
     world.more(20).await;
-    for _ in 0..rounds() {
+    for _ in 0..rounds(2) {
         let mut first = agents.remove(0);
         first.process.signal(Signal::SIGTERM);
         first.process.ends().await;
@@ -157,7 +157,7 @@ async fn five_agents_that_are_killed_at_once_go_on_where_they_were() {
     let mut world = World::new(3, Duration::from_secs(60), A_MOMENT);
     world.session = Some(SESSION);
     let mut agents = world.cluster(5).await;
-    for _ in 0..rounds() {
+    for _ in 0..rounds(2) {
         let clients: Vec<_> = (0..10).map(|n| world.client(&agents[n % 5], ON_AND_ON, true)).collect();
         world.more(50).await;
         agents.iter().for_each(|agent| agent.process.signal(Signal::SIGKILL));

@@ -25,8 +25,8 @@ async fn next_entry(session: Duration) {
     world.session = Some(session);
     let mut agents = world.cluster(5).await;
     let (mut all, mut of_others) = (Vec::new(), Vec::new());
-    for round in 0..rounds() {
-        let index = round % agents.len();
+    for _ in 0..rounds(2) {
+        let index = world.rng.below(agents.len() as u64) as usize;
         world.stay = NEVER;
         let mut holder = world.client(&agents[index], 1, true);
         until("one inside", async || (world.tally().of(holder.number) > 0).then_some(())).await;

@@ -75,7 +75,7 @@ async fn a_new_name_has_one_holder_at_two_sites() {
     let (second, _) = agent(&mut world, &mut relay, &[address]).await;
     let sites = [first, second];
     meet(&sites, 2).await;
-    let (mut holders, names) = ([0; 3], 50 * rounds());
+    let (mut holders, names) = ([0; 3], 50 * rounds(2));
     for first in (0..names).step_by(AT_ONCE) {
         let late: Vec<_> = (0..AT_ONCE).map(|_| Duration::from_millis(world.rng.below(60))).collect();
         let each = late.into_iter().enumerate().map(|(n, late)| both(&sites, format!("name {}", first + n), late));

@@ -376,9 +376,9 @@ impl World {
     }
 }
 
-/// How often a story is told: `ROUNDS=100`, or twice.
-pub fn rounds() -> usize {
-    std::env::var("ROUNDS").map_or(2, |rounds| rounds.parse().expect("ROUNDS is a number"))
+/// How often a story is told: `ROUNDS=100`, or so often.
+pub fn rounds(usually: usize) -> usize {
+    std::env::var("ROUNDS").map_or(usually, |rounds| rounds.parse().expect("ROUNDS is a number"))
 }
 
 /// Waits until each of these clients has come in some more.
