@@ -8,14 +8,14 @@
 //!   │◄────────────────────────────┤        there are never two
 //!   │ open(n)                     │
 //!   ├────────────────────────────►│ up     n is a reading of its clock: of two connections the later has the larger
-//!   │                  accept(n)  │
+//!   │               accept(n, m)  │        and so is m, which tells this process from the next that gets the same open
 //!   │◄────────────────────────────┤
 //!   │ up                          │
-//!   │ data(n, 1), data(n, 2) ✂    │
+//!   │ data(n, m, 1), data(n, m, 2) ✂
 //!   ├────────────────────────────►│
-//!   │ data(n, 3)                  │
+//!   │ data(n, m, 3)               │
 //!   ├────────────────────────────►│ down   2 was lost: the connection breaks, here at once …
-//!   │                   close(n)  │
+//!   │                close(n, m)  │
 //!   │◄────────────────────────────┤        … and there when this arrives, or nothing was heard for a while
 //! ```
 
@@ -34,8 +34,11 @@ const LOST: &str = "something was lost on its way";
 /// A message of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packet {
-    /// The number of the connection.
+    /// The number of the connection, by who has opened it.
     pub number: u64,
+    /// Its number by who has accepted it; 0 if that is not known. What opens a connection may come late, to another
+    /// process than the one that accepted it first, and from that one on it is another connection.
+    pub answer: u64,
     /// What it is about.
     pub part: Part,
 }
@@ -72,6 +75,7 @@ pub enum Change {
 #[derive(Clone, Copy, Debug)]
 struct End {
     number: u64,
+    answer: u64,
     /// The number by which the node knows it, once it is up.
     epoch: Option<u64>,
     sent: u64,
@@ -124,10 +128,10 @@ impl Connections {
         } else if me < peer {
             // A clock does not go back, also when its peer restarts.
             self.last = now.as_nanos().max(self.last + 1);
-            self.ends.insert(peer, End { number: self.last, epoch: None, sent: 0, received: 0, heard: now });
-            self.packets.push((peer, Packet { number: self.last, part: Part::Open }));
+            self.ends.insert(peer, End { number: self.last, answer: 0, epoch: None, sent: 0, received: 0, heard: now });
+            self.packets.push((peer, Packet { number: self.last, answer: 0, part: Part::Open }));
         } else {
-            self.packets.push((peer, Packet { number: 0, part: Part::Knock }));
+            self.packets.push((peer, Packet { number: 0, answer: 0, part: Part::Knock }));
         }
     }
 
@@ -135,14 +139,15 @@ impl Connections {
     pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>) {
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
             end.sent += 1;
-            self.packets.push((peer, Packet { number: end.number, part: Part::Data(end.sent, bytes) }));
+            let &mut End { number, answer, sent, .. } = end;
+            self.packets.push((peer, Packet { number, answer, part: Part::Data(sent, bytes) }));
         }
     }
 
     /// Ends the connection to a peer, for another to begin.
     pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
-        let Some(End { number, epoch, .. }) = self.ends.remove(&peer) else { return };
-        self.packets.push((peer, Packet { number, part: Part::Close }));
+        let Some(End { number, answer, epoch, .. }) = self.ends.remove(&peer) else { return };
+        self.packets.push((peer, Packet { number, answer, part: Part::Close }));
         self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
@@ -153,7 +158,7 @@ impl Connections {
         silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
         for (&peer, end) in &self.ends {
             let part = if end.epoch.is_some() { Part::Beat(end.sent) } else { Part::Open };
-            self.packets.push((peer, Packet { number: end.number, part }));
+            self.packets.push((peer, Packet { number: end.number, answer: end.answer, part }));
         }
         for peer in self.wanted.clone() {
             self.connect(peer, me, now);
@@ -161,23 +166,34 @@ impl Connections {
     }
 
     /// A message of a connection arrived.
-    pub fn on_packet(&mut self, peer: PeerId, Packet { number, part }: Packet, me: PeerId, now: Time) {
-        let known = self.ends.get(&peer).map(|end| end.number);
+    pub fn on_packet(&mut self, peer: PeerId, packet: Packet, me: PeerId, now: Time) {
+        let Packet { number, answer, part } = packet;
+        if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.number == number && end.answer == 0) {
+            end.answer = answer;
+        }
+        let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
         match part {
             Part::Knock => self.connect(peer, me, now),
-            Part::Open if known > Some(number) => {} // An old one.
+            Part::Open if known.is_some_and(|(last, _)| last > number) => {} // An old one.
             Part::Open => {
-                if known != Some(number) {
+                if known.is_none_or(|(last, _)| last != number) {
                     self.hang_up(peer, "the other side begins anew");
-                    self.ends.insert(peer, End { number, epoch: None, sent: 0, received: 0, heard: now });
+                    let answer = now.as_nanos().max(1);
+                    self.ends.insert(peer, End { number, answer, epoch: None, sent: 0, received: 0, heard: now });
                 }
                 self.up(peer, now);
-                self.packets.push((peer, Packet { number, part: Part::Accept }));
+                let answer = self.ends.get(&peer).map_or(0, |end| end.answer);
+                self.packets.push((peer, Packet { number, answer, part: Part::Accept }));
             }
-            Part::Close if known == Some(number) => self.hang_up(peer, "the other side has closed it"),
+            Part::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
             Part::Close => {}
-            // Of a connection that is over here.
-            _ if known != Some(number) => self.packets.push((peer, Packet { number, part: Part::Close })),
+            // Of a connection that is over here, or never was: another process has accepted what we have opened.
+            _ if known != Some((number, answer)) => {
+                self.packets.push((peer, Packet { number, answer, part: Part::Close }));
+                if known.is_some_and(|(last, _)| last == number) {
+                    self.hang_up(peer, "there is another process");
+                }
+            }
             Part::Accept => self.up(peer, now),
             Part::Data(at, bytes) => {
                 if let Some(epoch) = self.take(peer, at, now) {
@@ -215,5 +231,64 @@ impl Connections {
         let is_next = number == end.received + 1;
         end.received += u64::from(is_next);
         end.epoch.filter(|_| is_next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time::from_nanos(1);
+
+    fn peer(number: u64) -> PeerId {
+        PeerId::new(number)
+    }
+
+    /// Carries everything that 1 and 2 have for each other.
+    fn carry(one: &mut Connections, two: &mut Connections, now: Time) {
+        while !one.packets.is_empty() || !two.packets.is_empty() {
+            let (to_two, to_one) = (std::mem::take(&mut one.packets), std::mem::take(&mut two.packets));
+            to_two.into_iter().for_each(|(_, packet)| two.on_packet(peer(1), packet, peer(2), now));
+            to_one.into_iter().for_each(|(_, packet)| one.on_packet(peer(2), packet, peer(1), now));
+        }
+    }
+
+    #[test]
+    fn what_one_sends_the_other_hears_and_what_is_missing_breaks_it() {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        two.connect(peer(1), peer(2), NOW);
+        carry(&mut one, &mut two, NOW);
+        assert_eq!((&one.changes, &two.changes), (&vec![Change::Up(peer(2), 1)], &vec![Change::Up(peer(1), 1)]));
+        one.send(peer(2), 1, vec![7]);
+        carry(&mut one, &mut two, NOW);
+        assert_eq!(two.changes.pop(), Some(Change::Message(peer(1), 1, vec![7])));
+        one.send(peer(2), 1, vec![8]);
+        one.packets.clear();
+        one.send(peer(2), 1, vec![9]);
+        carry(&mut one, &mut two, NOW);
+        assert_eq!(two.changes.pop(), Some(Change::Down(peer(1), 1, LOST)));
+        assert!(matches!(one.changes.pop(), Some(Change::Down(..))));
+    }
+
+    /// Once the next process took over where the first had been, and what it said first was taken for a repetition.
+    #[test]
+    fn an_open_that_comes_to_another_process_does_not_go_on_with_its_connection() {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        one.connect(peer(2), peer(1), NOW);
+        let (_, open) = one.packets[0].clone();
+        carry(&mut one, &mut two, NOW);
+        two.send(peer(1), 1, vec![1]);
+        carry(&mut one, &mut two, NOW);
+        let later = NOW + BEAT;
+        let mut next = Connections::default();
+        next.on_packet(peer(1), open, peer(2), later);
+        next.send(peer(1), 1, vec![1]);
+        carry(&mut one, &mut next, later);
+        assert!(
+            matches!(one.changes.last(), Some(Change::Down(_, 1, "there is another process"))),
+            "{:?}",
+            one.changes
+        );
+        assert!(matches!(next.changes.last(), Some(Change::Down(..))));
     }
 }

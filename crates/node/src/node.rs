@@ -76,7 +76,7 @@ pub fn describe(bytes: &[u8]) -> String {
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
             Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
-            Ok(Body::Relay { from, to, packet: Packet { number, part: Piece::Data(at, bytes) } }) => {
+            Ok(Body::Relay { from, to, packet: Packet { number, part: Piece::Data(at, bytes), .. } }) => {
                 format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
             }
             body => format!("{body:?}"),

@@ -223,7 +223,7 @@ mod tests {
         let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
         let message = custody::Message { generation: 3, body: custody::Body::Tell(news) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
-        let packet = Packet { number: 9, part: Part::Data(1, vec![3]) };
+        let packet = Packet { number: 9, answer: 8, part: Part::Data(1, vec![3]) };
         let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
         for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
