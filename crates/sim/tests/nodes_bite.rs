@@ -40,25 +40,25 @@ const STUCK: &[&str] = &["never served", "who was to be served", "who has waited
 /// A node finds it itself.
 const ASSERTED: &[&str] = &["has panicked"];
 
-/// Each mistake with a seed that shows it and what is seen. A change of the code may change what a seed stands for: then
+/// Each mistake with a seed that shows it and what is seen. (Counting a session from the answer is too rare here, one run in
+/// thousands; the register's own simulation shows it in every tenth.) A change of the code may change what a seed stands for: then
 /// the first one that shows it is looked for, and printed.
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 13] = [
-        (Mistake::Node(Sabotage::Resend), 4, STUCK),
+    let table: [(Mistake, u64, &[&str]); 12] = [
+        (Mistake::Node(Sabotage::Resend), 3, STUCK),
         (Mistake::Node(Sabotage::Ack), 5, STUCK),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
         (Mistake::Node(Sabotage::Release), 0, STUCK),
-        (Mistake::Node(Sabotage::BeyondSession), 5, TWO),
-        (Mistake::Node(Sabotage::DetachedUntold), 48, TWO),
+        (Mistake::Node(Sabotage::BeyondSession), 1, TWO),
+        (Mistake::Node(Sabotage::DetachedUntold), 89, TWO),
         (Mistake::Node(Sabotage::KeepsParts), 1, ASSERTED),
-        (Mistake::Register(InRegister::ReplacesSession), 3, TWO),
-        (Mistake::Register(InRegister::AckBeforeDisk), 7, TWO),
-        (Mistake::Register(InRegister::TellsOnce), 156, STUCK),
-        (Mistake::Register(InRegister::EndsAtOnce), 3, TWO),
-        (Mistake::Register(InRegister::CountsFromAnswer), 1113, TWO),
-        (Mistake::Register(InRegister::NoLatch), 20, TWO),
+        (Mistake::Register(InRegister::ReplacesSession), 7, TWO),
+        (Mistake::Register(InRegister::AckBeforeDisk), 77, TWO),
+        (Mistake::Register(InRegister::TellsOnce), 51, STUCK),
+        (Mistake::Register(InRegister::EndsAtOnce), 7, TWO),
+        (Mistake::Register(InRegister::NoLatch), 556, TWO),
     ];
     let mut unseen = Vec::new();
     for (mistake, named, words) in table {
