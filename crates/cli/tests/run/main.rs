@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod agents;
+mod cluster;
 mod codes;
 mod common;
 mod detached;
