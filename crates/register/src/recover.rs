@@ -49,10 +49,10 @@ pub fn inspect(bytes: &[u8], versions: Versions) -> Result<(ClusterId, usize), D
     let file::Contents { header, record, torn } = file::read(bytes)?;
     let state = record.snapshot.map(|snapshot| State::decode(&snapshot.state, versions)).transpose();
     let commands = record.entries.iter().filter(|it| it.kind == EntryKind::Commands && !it.data.is_empty());
-    let entries = commands.map(|entry| decode_batch(&entry.data, versions).map(|_| ())).collect::<Result<(), _>>();
-    match state.and(entries) {
-        Ok(_) => Ok((header.cluster, torn)),
-        Err(why) => Err(damage(why, versions)),
+    let entries = commands.map(|entry| decode_batch(&entry.data, versions));
+    match state.err().or_else(|| entries.filter_map(Result::err).next()) {
+        None => Ok((header.cluster, torn)),
+        Some(why) => Err(damage(why, versions)),
     }
 }
 
