@@ -1,8 +1,8 @@
-//! What the register costs: writes on a real file beside bare ones of the same disk, and messages until a process has
-//! its session.
+//! What the register costs: writes on a real file beside bare ones of the same disk, and the time and the messages
+//! until a process has its session.
 //!
 //! ```sh
-//! cargo run --release -p peerlock-register --example cost [FOLDER]
+//! cargo run -p peerlock-register --example cost [FOLDER]      # the profile for development is optimized, too
 //! ```
 
 use std::cmp::Reverse;
@@ -37,10 +37,13 @@ fn main() -> io::Result<()> {
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
     };
-    let (bare, single, many) = (median(|it| it[0]), median(|it| it[1] / it[0]), median(|it| it[2] / it[0]));
-    println!("128 bytes appended and synced: {bare:.0} per second");
-    println!("commands, one after another:   {single:.2} as many");
-    println!("commands, 64 at a time:        {many:.1} as many");
+    println!("128 bytes appended and synced: {:.0} per second", median(|it| it[0]));
+    let (single, many) = (median(|it| it[1] / it[0]), median(|it| it[2] / it[0]));
+    println!("commands, one after another:   {:.0} per second, {single:.2} times the bare ones", median(|it| it[1]));
+    println!("commands, 64 at a time:        {:.0} per second, {many:.1} times the bare ones", median(|it| it[2]));
+    let mut alone = (0..9).map(|_| found(&folder)).collect::<io::Result<Vec<f64>>>()?;
+    alone.sort_by(f64::total_cmp);
+    println!("from founding to a session:    {:.1} ms, and up to 50 ms for the round", alone[alone.len() / 2]);
     fs::remove_dir_all(&folder)?;
     println!("messages in a row until a new process may use its session: {:.1}", opening());
     Ok(())
@@ -91,6 +94,31 @@ fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
     settle(&mut register, &mut disk, now)?;
     assert_eq!(register.state().sessions().keys().next_back(), last.as_ref(), "all of them are done");
     Ok(commands as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// How many milliseconds of writing there are between the founding of a cluster and its first session, beside the time
+/// until the next tick, which is not waited for here.
+fn found(folder: &Path) -> io::Result<f64> {
+    let mut disk = FileDisk::new(folder.join("founded"));
+    let identity = Identity { cluster: CLUSTER, host: PeerId::new(1), info: info(), ttl: ttl() };
+    let begun = Instant::now();
+    let mut now = Time::ZERO;
+    let mut member = Member::found(identity, Config::default(), Rng::new(1), now);
+    while member.client().stands(now).is_none() {
+        member.wake(now);
+        let mut doings = member.doings();
+        while !doings.is_empty() {
+            for doing in doings {
+                if let Doing::Write { number, write } = doing {
+                    disk.write(&write)?;
+                    member.on_written(number, now);
+                }
+            }
+            doings = member.doings();
+        }
+        now = now + Span::from_millis(50);
+    }
+    Ok(begun.elapsed().as_secs_f64() * 1000.0)
 }
 
 fn settle(register: &mut Register, disk: &mut FileDisk, now: Time) -> io::Result<()> {

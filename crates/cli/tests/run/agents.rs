@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Folder, Running, eventually};
+use crate::common::{Folder, Running, eventually, is_gone};
 
 #[test]
 fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early() {
@@ -174,6 +174,7 @@ fn an_agent_that_a_command_starts_is_on_its_own() {
     assert_eq!(nix::unistd::getsid(Some(agent)).unwrap(), agent);
     // Killed, its socket is still there: the next command starts another one.
     nix::sys::signal::kill(agent, Signal::SIGKILL).unwrap();
+    eventually("its end", || is_gone(&agent.to_string()).then_some(()));
     folder.run("r", "true").ends_with(0);
     assert_ne!(folder.started(), Some(agent));
 }

@@ -3,6 +3,7 @@
 
 mod agents;
 mod by_hand;
+mod cluster;
 mod codes;
 mod common;
 mod detached;

@@ -1,0 +1,364 @@
+//! A cluster as its operator meets it: who votes, what is left when voters are lost, and files that are not as they were
+//! written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::common::{Folder, Running, eventually};
+
+/// Short enough for a test to wait for its end.
+const SESSION: &str = "--session 3s";
+
+/// Agents of one cluster: the first has founded it.
+struct Cluster {
+    folders: Vec<Folder>,
+    agents: Vec<Running>,
+    addresses: Vec<String>,
+}
+
+impl Cluster {
+    fn new(hosts: usize) -> Self {
+        let mut cluster = Self { folders: Vec::new(), agents: Vec::new(), addresses: Vec::new() };
+        for _ in 0..hosts {
+            let folder = Folder::new();
+            let (agent, address) = folder.agent(&cluster.options());
+            cluster.folders.push(folder);
+            cluster.agents.push(agent);
+            cluster.addresses.push(address);
+        }
+        cluster
+    }
+
+    /// How another agent joins.
+    fn options(&self) -> String {
+        match (self.folders.first(), self.addresses.first()) {
+            (Some(first), Some(address)) => {
+                format!("{SESSION} --secret-file {} --join {address}", first.path("data/secret").display())
+            }
+            _ => SESSION.to_owned(),
+        }
+    }
+
+    /// The hosts that vote, as one of them sees it.
+    fn voters(&self, at: usize) -> Vec<String> {
+        let output = self.folders[at].peerlock("voters --json").output().unwrap();
+        let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let votes = |peer: &&Value| peer["voter"] == "votes" || peer["voter"] == "leads";
+        let peers = seen["peers"].as_array().into_iter().flatten();
+        peers.filter(votes).map(|peer| peer["address"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn until_voters(&self, expected: &[usize]) {
+        let mut expected: Vec<&String> = expected.iter().map(|host| &self.addresses[*host]).collect();
+        expected.sort();
+        eventually("who votes", || {
+            let mut voters = self.voters(0);
+            voters.sort();
+            voters.iter().eq(expected.iter().copied()).then_some(())
+        });
+    }
+
+    fn kill(&mut self, host: usize) {
+        self.agents[host].send(Signal::SIGKILL);
+        self.agents[host].ends();
+    }
+
+    fn stop(&mut self, host: usize) {
+        self.agents[host].send(Signal::SIGTERM);
+        self.agents[host].ends_with(0);
+    }
+
+    /// The agent of a host that has one no more, where it was before.
+    fn start(&mut self, host: usize) {
+        let secret = self.folders[0].path("data/secret").display().to_string();
+        let (agent, _) = agent_at(&self.folders[host], &self.addresses[host], &secret);
+        self.agents[host] = agent;
+    }
+}
+
+fn agent_at(folder: &Folder, address: &str, secret: &str) -> (Running, String) {
+    let http = folder.socket();
+    let options = format!("agent {SESSION} --listen {address} --secret-file {secret} --http unix:{}", http.display());
+    let agent = Running::start(&mut folder.peerlock(&options));
+    agent.line(|line| line.contains(" ready").then_some(()));
+    (agent, address.to_owned())
+}
+
+/// What a command says when it ends with this code.
+fn refused(command: &mut Command, expected: i32) -> String {
+    let (code, out, said) = Running::start(command).ends();
+    assert_eq!(code, expected, "{out}\n{said}");
+    said
+}
+
+/// An agent that does not start, and what it says.
+fn does_not_start(folder: &Folder, options: &str, expected: i32) -> String {
+    let http = folder.socket();
+    let said = refused(
+        &mut folder.peerlock(&format!("agent --listen 127.0.0.1:0 --http unix:{} {options}", http.display())),
+        expected,
+    );
+    let last = said.lines().next_back().unwrap_or_default();
+    last.strip_prefix("peerlock: ")
+        .unwrap_or_else(|| panic!("the last that it says is its sentence: {said}"))
+        .to_owned()
+}
+
+/// The fencing number that a command gets.
+fn token(folder: &Folder, name: &str) -> u64 {
+    let said = folder.run(&format!("-w 30s {name}"), "echo $PEERLOCK_TOKEN").ends_with(0);
+    said.trim().parse().unwrap()
+}
+
+#[test]
+fn who_votes_can_be_seen_and_chosen() {
+    let cluster = Cluster::new(3);
+    cluster.until_voters(&[0, 1, 2]);
+    let text = cluster.folders[2].peerlock("voters").output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("cluster ") && cluster.addresses.iter().all(|it| text.contains(it)), "{text}");
+    assert_eq!(text.matches("leads").count(), 1, "{text}");
+    let voters = |arguments: &str| cluster.folders[1].peerlock(&format!("voters {arguments}"));
+    // All hosts are called the same here: only a number or an address says which.
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let said = refused(&mut voters(&format!("--set {}", name.trim())), 64);
+    assert!(said.contains("several hosts are called"), "{said}");
+    let said = refused(&mut voters("--set nobody"), 64);
+    assert!(said.contains("no member is called nobody") && said.contains("peerlock peers"), "{said}");
+    refused(&mut voters(&format!("--set {}", cluster.addresses[1])), 0);
+    cluster.until_voters(&[1]);
+    token(&cluster.folders[2], "r");
+    refused(&mut voters("--auto"), 0);
+    cluster.until_voters(&[0, 1, 2]);
+    token(&cluster.folders[0], "r");
+}
+
+#[test]
+fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
+    let mut cluster = Cluster::new(3);
+    cluster.until_voters(&[0, 1, 2]);
+    let before = token(&cluster.folders[1], "r");
+    cluster.kill(1);
+    cluster.kill(2);
+    let said = eventually("nothing is granted", || {
+        let (code, _, said) = cluster.folders[0].run("--try r", "true").ends();
+        (code == 69).then_some(said)
+    });
+    assert!(said.contains("no majority") && said.contains("peerlock recover"), "{said}");
+
+    let recover = |arguments: &str| cluster.folders[0].peerlock(&format!("recover {arguments}"));
+    assert!(refused(&mut recover("--yes"), 69).contains("runs already"));
+    cluster.agents[0].send(Signal::SIGTERM);
+    cluster.agents[0].ends_with(0);
+    let files = || ["cluster", "register"].map(|name| fs::read(cluster.folders[0].path("data").join(name)).unwrap());
+    let was = files();
+    let said = refused(&mut recover(""), 64);
+    for words in ["is lost", "highest term", "another id", "nothing was changed", "--yes"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(files() == was, "nobody has said yes");
+    refused(&mut recover("--yes"), 0);
+    assert!(files() != was);
+    cluster.start(0);
+    let after = token(&cluster.folders[0], "r");
+    assert!(after > before, "{after} after {before}");
+
+    // One that comes back with its old file ends when it hears of this, and is a member when it starts again.
+    let secret = cluster.folders[0].path("data/secret").display().to_string();
+    let old = cluster.folders[1].path("data");
+    assert!(old.join("register").exists());
+    let options = format!("agent {SESSION} --listen {} --secret-file {secret}", cluster.addresses[1]);
+    let said = refused(&mut cluster.folders[1].peerlock(&options), 75);
+    assert!(said.lines().last().is_some_and(|line| line.contains("the cluster was recovered")), "{said}");
+    assert!(!old.join("register").exists(), "it says what nobody has confirmed any more");
+    cluster.start(1);
+    assert!(token(&cluster.folders[1], "r") > after);
+    let id = |host: usize| fs::read_to_string(cluster.folders[host].path("data/cluster")).unwrap()[..32].to_owned();
+    assert_eq!(id(0), id(1));
+}
+
+/// Where a file's records begin; the first has the state when this file was begun.
+const HEADER: usize = 64;
+
+#[test]
+fn a_damaged_register_is_refused_and_comes_back_as_a_new_voter() {
+    let mut cluster = Cluster::new(3);
+    cluster.until_voters(&[0, 1, 2]);
+    let before = token(&cluster.folders[1], "r");
+    cluster.stop(2);
+    let register = cluster.folders[2].path("data/register");
+    let whole = fs::read(&register).unwrap();
+    let mut damaged = whole.clone();
+    damaged[HEADER + 40] ^= 1;
+    fs::write(&register, &damaged).unwrap();
+    let said = does_not_start(&cluster.folders[2], "", 66);
+    let path = register.display().to_string();
+    for words in [path.as_str(), "record 1 at byte 64", "does not match its sum", "Move the file away"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(fs::read(&register).unwrap() == damaged, "nothing has changed");
+    // A command says the same, since it cannot start the agent either.
+    let (code, _, said) = cluster.folders[2].run("--try r", "true").ends();
+    assert_eq!(code, 66, "{said}");
+    assert!(said.contains("record 1 at byte 64"), "{said}");
+    fs::rename(&register, cluster.folders[2].path("moved")).unwrap();
+    cluster.start(2);
+    assert!(token(&cluster.folders[2], "r") > before);
+    cluster.until_voters(&[0, 1, 2]);
+    eventually("its new file", || register.exists().then_some(()));
+}
+
+#[test]
+fn a_record_that_a_crash_has_torn_is_cut_off_and_nothing_else_is_lost() {
+    let mut cluster = Cluster::new(1);
+    let before = token(&cluster.folders[0], "r");
+    cluster.kill(0);
+    let register = cluster.folders[0].path("data/register");
+    let mut file = fs::read(&register).unwrap();
+    file.extend([0; 100]); // What was never written is zeros.
+    fs::write(&register, &file).unwrap();
+    cluster.start(0);
+    cluster.agents[0].line(|line| (line.contains("is cut off") && line.contains("bytes=100")).then_some(()));
+    assert!(token(&cluster.folders[0], "r") > before);
+}
+
+#[test]
+fn what_a_newer_program_has_written_is_refused() {
+    let mut cluster = Cluster::new(1);
+    cluster.stop(0);
+    let register = cluster.folders[0].path("data/register");
+    let mut file = fs::read(&register).unwrap();
+    file[8] = 2; // The format, and the sum of the header, which is the beginning of a SHA-256.
+    let sum = peerlock_base::Key::of(&file[..HEADER - 16]).get().to_le_bytes();
+    file[HEADER - 16..HEADER].copy_from_slice(&sum);
+    fs::write(&register, &file).unwrap();
+    let said = does_not_start(&cluster.folders[0], "", 66);
+    assert!(
+        said.contains("is of format 2") && said.contains("newer program") && said.contains("Start that one"),
+        "{said}"
+    );
+    assert!(fs::read(&register).unwrap() == file, "nothing has changed");
+}
+
+#[test]
+fn a_folder_that_does_not_say_its_cluster_founds_no_other() {
+    let mut cluster = Cluster::new(1);
+    let path = cluster.folders[0].path("data/cluster");
+    // Its voter's file is there first, and is enough to begin with.
+    let was = eventually("the file", || fs::read_to_string(&path).ok());
+    cluster.stop(0);
+    fs::write(&path, "not an id\n").unwrap();
+    let said = does_not_start(&cluster.folders[0], "", 66);
+    assert!(said.contains(&path.display().to_string()) && said.contains("copy the first line"), "{said}");
+    // The voter's file knows it, too.
+    fs::remove_file(&path).unwrap();
+    cluster.start(0);
+    assert_eq!(fs::read_to_string(&path).unwrap()[..32], was[..32]);
+}
+
+#[test]
+fn who_joins_on_an_empty_folder_needs_the_secret() {
+    let folder = Folder::new();
+    let said = does_not_start(&folder, "--join 127.0.0.1:1", 66);
+    let path = folder.path("data/secret");
+    assert!(said.contains(&path.display().to_string()) && said.contains("copy the file `secret`"), "{said}");
+    assert!(!path.exists() && !folder.path("data/cluster").exists(), "nothing was made up");
+}
+
+/// The same unit file is for all machines, the first one included.
+#[test]
+fn an_own_address_to_join_is_passed_over() {
+    let folder = Folder::new();
+    folder.secret("of the first machine");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let http = folder.socket();
+    let options = format!("agent --listen {free} --join {free} --http unix:{}", http.display());
+    let agent = Running::start(&mut folder.peerlock(&options));
+    agent.line(|line| line.contains(" ready").then_some(()));
+    folder.run("--try r", "true").ends_with(0);
+}
+
+#[test]
+fn two_clusters_refuse_each_other_and_name_both() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (_first, address) = one.agent("");
+    let secret = one.path("data/secret").display().to_string();
+    let (mut alone, _) = two.agent(&format!("--secret-file {secret}"));
+    two.run("r", "true").ends_with(0);
+    alone.send(Signal::SIGTERM);
+    alone.ends_with(0);
+    // It goes back to its own, whatever it is to join.
+    let (second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
+    let id = |folder: &Folder| fs::read_to_string(folder.path("data/cluster")).unwrap()[..32].to_owned();
+    let (first_id, second_id) = (id(&one), id(&two));
+    assert_ne!(first_id, second_id);
+    second.line(|line| (line.contains(&first_id) && line.contains(&second_id) && line.contains("ERROR")).then_some(()));
+    two.run("--try r", "true").ends_with(0);
+}
+
+/// A file system of this many kilobytes, gone when it is dropped.
+struct Small(PathBuf);
+
+impl Small {
+    /// None if this machine does not let us have one. CI must.
+    fn new(path: &Path, kilobytes: usize) -> Option<Self> {
+        fs::create_dir_all(path).unwrap();
+        let size = format!("size={kilobytes}k,mode=700");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(path).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(path.to_owned())),
+            failed => {
+                let is_ci = std::env::var_os("PEERLOCK_CI").is_some() && nix::unistd::geteuid().is_root();
+                assert!(!is_ci, "a tmpfs cannot be mounted: {failed:?}");
+                eprintln!("skipped, for it needs root and a tmpfs: {failed:?}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _gone = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+/// Nothing is granted that could not be kept, and what was granted is kept.
+#[test]
+fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
+    let folder = Folder::new();
+    let Some(small) = Small::new(&folder.path("data"), 1024) else { return };
+    let (mut agent, _) = folder.agent(SESSION);
+    folder.run("r", "true").ends_with(0);
+    // To the last block.
+    let mut filling = fs::File::create(small.0.join("filling")).unwrap();
+    let full = std::io::copy(&mut std::io::repeat(7), &mut filling).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let mut granted = Vec::new();
+    let failed = (0..500).find_map(|number| {
+        let (code, _, said) = Running::start(&mut folder.peerlock(&format!("acquire --ttl 1h r{number}"))).ends();
+        granted.extend((code == 0).then_some(number));
+        (code != 0).then_some((code, said))
+    });
+    let (code, said) = failed.expect("a disk that is full");
+    // Its agent has gone, before it asked or after; then another one could not be started either.
+    assert!([69, 73, 74].contains(&code), "{code}: {said}");
+    let (code, _, said) = agent.ends();
+    assert_eq!(code, 74, "{said}");
+    let sentence = said.lines().next_back().unwrap_or_default();
+    assert!(sentence.contains("could not be written") && sentence.contains("Make room"), "{said}");
+
+    drop(filling);
+    fs::remove_file(small.0.join("filling")).unwrap();
+    let (_agent, _) = folder.agent(SESSION);
+    folder.run("-w 30s r", "true").ends_with(0);
+    for number in granted {
+        let (code, _, said) = folder.run(&format!("--try r{number}"), "true").ends();
+        assert_eq!(code, 75, "r{number} was granted for an hour: {said}");
+    }
+    folder.run("-w 30s another", "true").ends_with(0);
+}

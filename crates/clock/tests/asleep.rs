@@ -1,0 +1,36 @@
+//! The machine's own clock counts the time in which it sleeps.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::process::Command;
+use std::time::Duration;
+
+use peerlock_clock::Moment;
+
+const ASLEEP: Duration = Duration::from_secs(100_000);
+/// Set where the test runs itself.
+const ASKED: &str = "PEERLOCK_TEST_WHAT_TIME";
+
+/// In a time namespace of its own a process sees the clock of a machine that has slept: `CLOCK_BOOTTIME` is ahead, and
+/// `CLOCK_MONOTONIC` is not. A test cannot put the machine to sleep, and without that both show the same.
+#[test]
+fn a_machine_that_has_slept_is_that_much_later() {
+    if std::env::var_os(ASKED).is_some() {
+        println!("now={}", Moment::now().nanos());
+        return;
+    }
+    let before = Moment::now();
+    let asleep = ASLEEP.as_secs().to_string();
+    let mut there = Command::new("unshare");
+    there.args(["--time", "--fork", "--boottime", &asleep]).arg(std::env::current_exe().unwrap()).arg("--nocapture");
+    let output = match there.env(ASKED, "1").output() {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
+        failed => {
+            let is_ci = std::env::var_os("PEERLOCK_CI").is_some() && std::fs::metadata("/proc/self/ns/time").is_ok();
+            assert!(!is_ci, "{failed:?}");
+            eprintln!("skipped, for it needs root, `unshare` and time namespaces: {failed:?}");
+            return;
+        }
+    };
+    let now = output.lines().find_map(|line| line.split("now=").nth(1)?.trim().parse().ok()).unwrap();
+    assert!(Moment::from_nanos(now) >= before + ASLEEP, "the sleep is not counted: {output}");
+}
