@@ -106,19 +106,20 @@ async fn go(options: &Options) -> Result<ExitCode> {
     if let Some(cluster) = known.cluster {
         tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
     }
-    let kind = Kind {
+    let prepared = options.peer.prepare(Kind {
         identity: Some(identity),
         any_port: options.idle.is_some(),
         folder: Some((store, known)),
         expect: options.expect,
         session: options.session,
-    };
-    // First of all, because it is the part that another agent can be in the way of.
+    })?;
+    // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
+    // by itself, because whoever has started it takes it for running when it answers there.
     let listeners = options.listeners().await?;
     let here = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        here = options.peer.start_as(kind) => here?,
+        here = prepared.start() => here?,
     };
     tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
     let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();

@@ -58,6 +58,13 @@ pub struct Kind {
     pub session: Option<Duration>,
 }
 
+/// A peer that can start.
+pub struct Prepared {
+    builder: PeerBuilder,
+    secret: PathBuf,
+    is_first: bool,
+}
+
 /// A peer that has started.
 pub struct LocalPeer {
     pub peer: Peer,
@@ -82,11 +89,11 @@ impl PeerArgs {
 
     /// Starts a peer that keeps nothing.
     pub async fn start(&self) -> Result<LocalPeer> {
-        self.start_as(Kind { any_port: true, ..Kind::default() }).await
+        self.prepare(Kind { any_port: true, ..Kind::default() })?.start().await
     }
 
-    /// Starts the peer.
-    pub async fn start_as(&self, kind: Kind) -> Result<LocalPeer> {
+    /// Reads and makes what the peer needs, so that only the network can still be in its way.
+    pub fn prepare(&self, kind: Kind) -> Result<Prepared> {
         let knows = kind.folder.as_ref().is_some_and(|(_, known)| known.cluster.is_some() || known.register.is_some());
         let (path, secret) = self.secret(&self.data_dir()?, knows)?;
         let builder = Peer::builder().listen(self.address(kind.any_port)?).secret(secret);
@@ -99,7 +106,7 @@ impl PeerArgs {
         };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
         let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
-        Ok(LocalPeer { peer: builder.start().await?, secret: path, is_first: self.join.is_empty() })
+        Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
     }
 
     /// A secret that was named must be there, and so must that of a cluster that is joined; our own is made.
@@ -127,6 +134,14 @@ impl PeerArgs {
             },
             Ok(_) | Err(_) => Ok(address),
         }
+    }
+}
+
+impl Prepared {
+    /// Starts the peer.
+    pub async fn start(self) -> Result<LocalPeer> {
+        let Self { builder, secret, is_first } = self;
+        Ok(LocalPeer { peer: builder.start().await?, secret, is_first })
     }
 }
 
