@@ -251,7 +251,7 @@ impl Watch {
 
     /// A process sees who there is. Its own session is among them, unless it is over.
     pub fn on_view(&self, at: PeerId, asked_as: Option<SessionId>, view: &View) -> Result<(), Violation> {
-        let stands = |session| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
+        let stands = |session: &SessionId| view.sessions.iter().any(|(it, host, _)| (it, *host) == (session, at));
         let is_there = |session: &SessionId| stands(session) || self.ended.contains(session);
         match asked_as.filter(|session| !is_there(session)) {
             Some(session) => Err(Violation::Unseen(at, session.to_string())),

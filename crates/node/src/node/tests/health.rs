@@ -53,7 +53,7 @@ fn without_a_majority_it_says_who_is_missing_and_what_waits() {
     let trouble = trouble.unwrap();
     assert!(trouble.contains("no connection to the voters host1 for 20 s, host2 for 20 s"), "{trouble}");
     let stall = resource(&world, 3).stall.unwrap();
-    assert_eq!((names(&stall), stall.why, stall.since), (vec!["host1", "host2"], trouble, since));
+    assert_eq!((names(&stall), &stall.why, stall.since), (vec!["host1", "host2"], &trouble, since));
 }
 
 /// A generation is opened while somebody who took part is dead, and its session not over yet.
