@@ -420,10 +420,15 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     let ttl = Ttl::from_millis(15_000).unwrap();
     let open = |nonce| Command::Open { host: HOST, nonce, ttl, info: info(newer), voter: None, replaces: None };
     upgraded.ask(Question::Do(open(1)));
-    upgraded.ticks(4);
-    assert_eq!(upgraded.register.state().version(), 2);
+    while upgraded.register.state().version() < 2 {
+        upgraded.ticks(1);
+    }
     upgraded.ask(Question::Do(open(2)));
     let file = upgraded.file.clone().unwrap();
+    // With the next tick nothing of the old version is left, for the program after this one.
+    upgraded.ticks(1);
+    let later = Versions { min: 2, max: 3 };
+    assert!(inspect(&file, later).is_err() && inspect(upgraded.file.as_ref().unwrap(), later).is_ok());
     let old = Register::restart(Config::default(), Versions::OURS, &file, Rng::new(1), Time::ZERO);
     let mut old = Voter::of(old.expect("all of it is whole"));
     assert!(matches!(inspect(&file, Versions::OURS), Err(Damage::Version { version: 2, .. })), "who asks before knows");
