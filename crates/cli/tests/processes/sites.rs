@@ -94,7 +94,7 @@ async fn a_new_name_has_one_holder_at_two_sites() {
 /// Who of the two gets it. Half of the names are asked for at once, the others at the second site a moment later.
 async fn both(sites: &[Agent; 2], name: String, late: Duration) -> Vec<Granted> {
     let request = Request::new(name).ttl(Duration::from_secs(3_600)).try_only();
-    let late = if late.as_millis() % 2 == 0 { Duration::ZERO } else { late };
+    let late = if late.as_millis().is_multiple_of(2) { Duration::ZERO } else { late };
     let second = async {
         sleep(late).await;
         sites[1].talk.acquire(&request).await
