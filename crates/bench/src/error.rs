@@ -19,7 +19,7 @@ pub enum Error {
         package: &'static str,
     },
     /// A server to compare with does not answer.
-    #[error("{against} was started and does not answer: {why}. Its last words: {words}")]
+    #[error("{against} was started and does not answer: {why}. Its last output: {words}")]
     Mute {
         /// The server that was asked for.
         against: Against,

@@ -107,7 +107,7 @@ fn resources(all: &[ResourceView]) -> String {
     table(["name", "slots", "held here", "waiting here"], all.iter().map(row).collect())
 }
 
-const PLACES: [&str; 7] = ["place", "token", "for", "ends in", "host", "pid", "who"];
+const PLACES: [&str; 7] = ["place", "fencing", "for", "ends in", "host", "pid", "who"];
 
 fn details(details: &ResourceDetails) -> String {
     let ResourceDetails { name, slots, queue, generation, .. } = details;
@@ -136,7 +136,7 @@ fn holder(slot: &SlotView) -> [String; PLACES.len()] {
     let client = Known::of(slot.client.as_ref());
     let ends = [client.ends.as_str(), if slot.detached { "detached" } else { "" }];
     let ends = ends.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ");
-    [place, client.token, client.age, ends, host, client.pid, client.label]
+    [place, client.fencing, client.age, ends, host, client.pid, client.label]
 }
 
 /// A client in words; `?` if its host has not told, and nothing where there is nothing to tell.
@@ -144,7 +144,7 @@ struct Known {
     label: String,
     pid: String,
     age: String,
-    token: String,
+    fencing: String,
     ends: String,
 }
 
@@ -155,7 +155,7 @@ impl Known {
             label: client.map_or_else(|| "?".to_owned(), |client| client.label.clone()),
             pid: told(&|client| client.pid.map(|pid| pid.to_string())),
             age: told(&|client| Some(roughly(client.age))),
-            token: told(&|client| client.fencing.map(|token| token.to_string())),
+            fencing: told(&|client| client.fencing.map(|fencing| fencing.to_string())),
             ends: told(&|client| client.ends.map(roughly)),
         }
     }
@@ -197,7 +197,7 @@ fn line(happening: &Happening) -> String {
         Event::Waiting { label, ahead: Some(ahead), .. } => format!("waits with {ahead} ahead: {label}"),
         Event::Waiting { label, ahead: None, .. } => format!("waits: {label}"),
         Event::Granted { label, slot, fencing, waited, .. } => {
-            format!("has slot {slot} with token {fencing} after {}: {label}", roughly(*waited))
+            format!("has slot {slot} with fencing number {fencing} after {}: {label}", roughly(*waited))
         }
         Event::Released { held, .. } => format!("released after {}", roughly(*held)),
         Event::Withdrawn { why, .. } => format!("waits no more: {why}"),

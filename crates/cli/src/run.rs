@@ -21,7 +21,7 @@ use crate::error::exit;
 use crate::here::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration};
 pub use label::of as label;
-use lease::Lease;
+use lease::LeaseTimes;
 pub use peerlock_base::roughly;
 use show::Show;
 
@@ -148,7 +148,7 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 
 /// Waits for the slot, and runs the command with it.
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
-    let lease = Lease::new(options.ttl, options.grace);
+    let lease = LeaseTimes::new(options.ttl, options.grace);
     let label = options.label.clone().unwrap_or_else(|| label(&options.command));
     let request = options.request.of(&options.name, lease.ttl, label).grace(lease.grace);
     let acquired = async {
@@ -181,7 +181,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
 
 /// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
 /// has less already.
-async fn keep(hold: &mut Hold, lease: &Lease, end: &watch::Sender<Moment>, show: &Show) -> Infallible {
+async fn keep(hold: &mut Hold, lease: &LeaseTimes, end: &watch::Sender<Moment>, show: &Show) -> Infallible {
     let stop = hold.keep(|asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
     if let Some(why @ peerlock::Error::Revoked { .. }) = hold.why_lost() {
         show.lost(why);
@@ -227,7 +227,7 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    fn job(&self, hold: &Hold, lease: &Lease, end: Moment) -> Job {
+    fn job(&self, hold: &Hold, lease: &LeaseTimes, end: Moment) -> Job {
         let (granted, deadline) = (hold.granted(), unix_seconds(end));
         let variable = |name: &str, value: String| (OsString::from(name), OsString::from(value));
         Job {

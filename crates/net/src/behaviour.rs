@@ -225,7 +225,7 @@ impl Handler {
                 }
             },
             Stage::Linked(running) => {
-                // If it panicked, its seat was given up as well.
+                // If it panicked, its guard was dropped as well.
                 let _ = ready!(Pin::new(&mut running.0).poll(cx));
                 Outcome::Ended(peer)
             }

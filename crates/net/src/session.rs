@@ -26,7 +26,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use crate::address::Transport;
 use crate::frame::{Decoder, Frame, Hello};
 use crate::proof::{Role, prove};
-use crate::table::{Newcomer, Seat, Table, Work};
+use crate::table::{LinkGuard, Newcomer, Table, Work};
 use crate::{Address, Config, Refusal, Secret, Why};
 
 /// How much is read at once.
@@ -54,7 +54,7 @@ pub(crate) struct Remote {
 
 /// A link at work.
 pub(crate) struct Session<S> {
-    seat: Seat,
+    guard: LinkGuard,
     incoming: Incoming<S>,
     writer: WriteHalf<S>,
     shared: Arc<Shared>,
@@ -93,11 +93,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             _ => return Err(Refusal::Broken),
         };
         let newcomer = Newcomer { peer, name: remote.name, hello, address: reachable(&hello, remote.address) };
-        let seat = if shared.table.decides(peer) {
+        let guard = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
-                Ok(seat) => {
-                    say(&mut writer, &Frame::Take(seat.number)).await?;
-                    seat
+                Ok(guard) => {
+                    say(&mut writer, &Frame::Take(guard.number)).await?;
+                    guard
                 }
                 Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
             }
@@ -108,21 +108,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 _ => return Err(Refusal::Broken),
             }
         };
-        Ok(Self { seat, incoming, writer, shared })
+        Ok(Self { guard, incoming, writer, shared })
     }
 
     /// Carries messages until the link is over.
     pub async fn run(self) {
-        let Self { seat, mut incoming, mut writer, shared } = self;
+        let Self { guard, mut incoming, mut writer, shared } = self;
         let pulse = Pulse::default();
         let why = tokio::select! {
             // What has come is read first, so that a goodbye is seen before the end of the connection.
             biased;
-            why = read(&seat, &mut incoming, &pulse) => why,
-            why = write(&seat, &mut writer, &shared.config) => why,
-            why = listen_for_silence(&seat, &pulse, &shared.config) => why,
+            why = read(&guard, &mut incoming, &pulse) => why,
+            why = write(&guard, &mut writer, &shared.config) => why,
+            why = listen_for_silence(&guard, &pulse, &shared.config) => why,
         };
-        seat.end(why);
+        guard.end(why);
     }
 }
 
@@ -169,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Incoming<S> {
     }
 }
 
-async fn read<S: AsyncRead + AsyncWrite + Unpin>(seat: &Seat, incoming: &mut Incoming<S>, pulse: &Pulse) -> Why {
+async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<S>, pulse: &Pulse) -> Why {
     loop {
         let frame = match incoming.next().await {
             Ok(frame) => frame,
@@ -178,7 +178,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(seat: &Seat, incoming: &mut Inc
         pulse.heard.store(true, Ordering::Relaxed);
         match frame {
             Frame::Data(mut bytes) => loop {
-                match seat.deliver(bytes) {
+                match guard.deliver(bytes) {
                     Ok(true) => break,
                     // Whoever ended it has said why.
                     Ok(false) => return Why::Lost,
@@ -186,7 +186,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(seat: &Seat, incoming: &mut Inc
                 }
                 // Our application lags. That is no silence of the peer's; and unread bytes slow it down.
                 pulse.lagging.store(true, Ordering::Relaxed);
-                seat.room().await;
+                guard.room().await;
                 pulse.lagging.store(false, Ordering::Relaxed);
             },
             Frame::Beat => {}
@@ -196,21 +196,21 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(seat: &Seat, incoming: &mut Inc
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(seat: &Seat, writer: &mut W, config: &Config) -> Why {
+async fn write<W: AsyncWrite + Unpin>(guard: &LinkGuard, writer: &mut W, config: &Config) -> Why {
     let mut beat = ticks(config);
     let mut quiet = true;
     let mut buffer = Vec::new();
     loop {
-        let written = match seat.work() {
+        let written = match guard.work() {
             Work::Messages(messages, cost) => {
                 quiet = false;
                 let count = messages.len();
                 let written = write_all(writer, messages, &mut buffer).await;
-                seat.written(count, cost);
+                guard.written(count, cost);
                 written
             }
             Work::Nothing => tokio::select! {
-                () = seat.worked() => continue,
+                () = guard.worked() => continue,
                 _ = beat.tick() => {
                     if !std::mem::replace(&mut quiet, true) {
                         continue;
@@ -258,7 +258,7 @@ where
 ///
 /// It counts ticks, not time: if this whole process was frozen, the tick after it comes together with what has piled up
 /// meanwhile, and nobody is suspected.
-async fn listen_for_silence(seat: &Seat, pulse: &Pulse, config: &Config) -> Why {
+async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
     let mut beat = ticks(config);
     let mut missed = 0;
     loop {
@@ -269,7 +269,7 @@ async fn listen_for_silence(seat: &Seat, pulse: &Pulse, config: &Config) -> Why 
         if missed > config.missed {
             return Why::Silent;
         }
-        if seat.is_over() {
+        if guard.is_over() {
             return Why::Lost;
         }
     }

@@ -104,7 +104,7 @@ pub(crate) enum Work {
 }
 
 /// A connection's place in the table. The link is down when it is dropped, whatever the reason.
-pub(crate) struct Seat {
+pub(crate) struct LinkGuard {
     table: Arc<Table>,
     peer: PeerId,
     epoch: Epoch,
@@ -154,7 +154,7 @@ impl Table {
     }
 
     /// The decider's choice: makes this connection the link with its peer, or says why not.
-    pub fn take(self: &Arc<Self>, newcomer: Newcomer) -> Result<Seat, Refusal> {
+    pub fn take(self: &Arc<Self>, newcomer: Newcomer) -> Result<LinkGuard, Refusal> {
         let mut state = self.lock();
         self.admissible(&state, newcomer.peer, newcomer.name)?;
         if let Some(link) = state.links.get(&newcomer.peer) {
@@ -166,11 +166,11 @@ impl Table {
             }
         }
         let number = state.last_epoch + 1;
-        Ok(self.seat(&mut state, newcomer, number))
+        Ok(self.guard(&mut state, newcomer, number))
     }
 
     /// Follows the other side's choice.
-    pub fn follow(self: &Arc<Self>, newcomer: Newcomer, number: u64) -> Result<Seat, Refusal> {
+    pub fn follow(self: &Arc<Self>, newcomer: Newcomer, number: u64) -> Result<LinkGuard, Refusal> {
         let mut state = self.lock();
         self.admissible(&state, newcomer.peer, newcomer.name)?;
         if let Some(link) = state.links.get(&newcomer.peer) {
@@ -180,7 +180,7 @@ impl Table {
                 return Err(Refusal::Duplicate);
             }
         }
-        Ok(self.seat(&mut state, newcomer, number))
+        Ok(self.guard(&mut state, newcomer, number))
     }
 
     fn admissible(&self, state: &State, peer: PeerId, name: libp2p::PeerId) -> Result<(), Refusal> {
@@ -201,7 +201,7 @@ impl Table {
         if state.changes > 4 * self.config.max_peers { Err(Refusal::Crowded) } else { Ok(()) }
     }
 
-    fn seat(self: &Arc<Self>, state: &mut State, newcomer: Newcomer, number: u64) -> Seat {
+    fn guard(self: &Arc<Self>, state: &mut State, newcomer: Newcomer, number: u64) -> LinkGuard {
         let peer = newcomer.peer;
         if let Some(link) = state.links.get(&peer) {
             let epoch = link.epoch;
@@ -224,7 +224,7 @@ impl Table {
         state.changes += 1;
         state.inbox.push_back(Event::Up { peer, epoch, address: newcomer.address });
         self.news.notify_one();
-        Seat { table: Arc::clone(self), peer, epoch, number, signals }
+        LinkGuard { table: Arc::clone(self), peer, epoch, number, signals }
     }
 
     /// Ends a link, unless it is over already.
@@ -357,7 +357,7 @@ impl State {
     }
 }
 
-impl Seat {
+impl LinkGuard {
     /// What to write next.
     pub fn work(&self) -> Work {
         let mut state = self.table.lock();
@@ -422,7 +422,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LinkGuard {
     fn drop(&mut self) {
         self.table.end(self.peer, self.epoch, Why::Lost);
     }
@@ -461,8 +461,8 @@ mod tests {
         Newcomer { hello, ..newcomer }
     }
 
-    fn refusal(seat: Result<Seat, Refusal>) -> Option<Refusal> {
-        seat.err()
+    fn refusal(guard: Result<LinkGuard, Refusal>) -> Option<Refusal> {
+        guard.err()
     }
 
     /// The events so far, without addresses: `+` up, `-` down, otherwise the message.
@@ -519,11 +519,11 @@ mod tests {
     fn a_second_key_with_the_same_number_is_refused() {
         let table = table(|_| ());
         let (first, second) = (newcomer(LARGER), newcomer(LARGER));
-        let seat = table.take(first).unwrap();
+        let guard = table.take(first).unwrap();
         assert_eq!(table.greet(LARGER, second.name), Err(Refusal::Collision));
         assert_eq!(refusal(table.take(second)), Some(Refusal::Collision));
         assert_eq!(table.greet(ME, second.name), Err(Refusal::Collision), "our own number");
-        drop(seat);
+        drop(guard);
         assert!(table.take(second).is_ok(), "once the first is gone, the number is free");
     }
 
@@ -531,12 +531,12 @@ mod tests {
     fn links_have_a_limit_and_leaving_takes_no_more() {
         let table = table(|config| config.max_peers = 1);
         let one = newcomer(LARGER);
-        let seat = table.take(one).unwrap();
+        let guard = table.take(one).unwrap();
         assert_eq!(refusal(table.follow(newcomer(SMALLER), 1)), Some(Refusal::Crowded));
         assert!(table.greet(LARGER, one.name).is_ok(), "a known peer may come back");
         table.leave();
-        assert!(matches!(seat.work(), Work::Leave));
-        drop(seat);
+        assert!(matches!(guard.work(), Work::Leave));
+        drop(guard);
         assert_eq!(refusal(table.take(one)), Some(Refusal::Leaving));
     }
 
@@ -571,13 +571,13 @@ mod tests {
     #[test]
     fn a_full_outbox_costs_the_link_and_what_is_being_written_counts() {
         let table = table(|config| (config.outbox, config.max_message) = (3 * (OVERHEAD + 10), 20));
-        let seat = table.take(newcomer(LARGER)).unwrap();
-        let send = |length| table.send(LARGER, seat.epoch, vec![0; length].into());
+        let guard = table.take(newcomer(LARGER)).unwrap();
+        let send = |length| table.send(LARGER, guard.epoch, vec![0; length].into());
         assert_eq!(send(21), Err(Unsent::TooLong));
         assert_eq!((send(10), send(10)), (Ok(()), Ok(())));
-        let Work::Messages(messages, cost) = seat.work() else { panic!("there are two") };
+        let Work::Messages(messages, cost) = guard.work() else { panic!("there are two") };
         assert_eq!((messages.len(), send(10)), (2, Ok(())));
-        seat.written(2, cost);
+        guard.written(2, cost);
         assert_eq!((send(10), send(10)), (Ok(()), Ok(())));
         assert_eq!((send(10), send(10)), (Err(Unsent::Slow), Err(Unsent::Down)));
         assert_eq!(events(&table), ["+1", "-1 Slow"]);

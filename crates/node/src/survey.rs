@@ -284,7 +284,7 @@ mod tests {
     use peerlock_register::{GrantView, Label, SessionId, Ttl};
 
     use super::*;
-    use crate::wire::Seat;
+    use crate::wire::TokenPlace;
 
     const COORDINATOR: PeerId = PeerId::new(1);
     const HOLDER: PeerId = PeerId::new(2);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn line() -> Line {
-        let seat = Seat { slot: 0, at: HOLDER, free: false, next: None };
+        let seat = TokenPlace { slot: 0, at: HOLDER, free: false, next: None };
         let waiting = vec![Claim { peer: COORDINATOR, ticket: Ticket::new(7) }];
         Line { generation: 3, slots: 2, waiting, seats: vec![seat] }
     }

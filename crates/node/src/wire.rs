@@ -114,12 +114,12 @@ pub struct Line {
     /// Everybody who waits, oldest first.
     pub waiting: Vec<Claim>,
     /// Where each token is.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<TokenPlace>,
 }
 
 /// A token as its coordinator sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct TokenPlace {
     /// The slot that it stands for.
     pub slot: u32,
     /// Where it is, or is going.

@@ -21,11 +21,11 @@ pub struct Grant {
 #[derive(Debug)]
 enum Keeper {
     Peer(PeerGrant),
-    Agent { lease: watch::Receiver<Lease>, release: oneshot::Sender<oneshot::Sender<Result<(), Error>>> },
+    Agent { lease: watch::Receiver<LeaseStatus>, release: oneshot::Sender<oneshot::Sender<Result<(), Error>>> },
 }
 
 #[derive(Clone, Debug)]
-struct Lease {
+struct LeaseStatus {
     deadline: Moment,
     /// When the holder must stop: the grace before that, or a third of what the lease stood when it was renewed if that
     /// is less, so that there is time for the next renewal.
@@ -34,7 +34,7 @@ struct Lease {
     lost: Option<Error>,
 }
 
-impl Lease {
+impl LeaseStatus {
     fn new(asked: Moment, stands: Duration, grace: Duration) -> Self {
         let deadline = asked + stands;
         Self { deadline, stop: deadline - grace.min(stands / 3), lost: None }
@@ -50,7 +50,7 @@ impl Grant {
     pub(crate) async fn kept(hold: Hold, grace: Duration) -> Result<Self, Error> {
         let granted = hold.granted().clone();
         let asked = Moment::now();
-        let (lease, seen) = watch::channel(Lease::new(asked, hold.renew().await?, grace));
+        let (lease, seen) = watch::channel(LeaseStatus::new(asked, hold.renew().await?, grace));
         let (release, released) = oneshot::channel();
         tokio::spawn(keep(hold, grace, lease, released));
         Ok(Self { granted, keeper: Keeper::Agent { lease: seen, release } })
@@ -138,7 +138,7 @@ impl Grant {
 async fn keep(
     mut hold: Hold,
     grace: Duration,
-    lease: watch::Sender<Lease>,
+    lease: watch::Sender<LeaseStatus>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
     let reply = tokio::select! {
@@ -160,7 +160,7 @@ async fn keep(
     }
 }
 
-async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Lease>) {
+async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<LeaseStatus>) {
     let too_late = async {
         loop {
             let last = lease.borrow().stop;
@@ -170,7 +170,7 @@ async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Leas
             }
         }
     };
-    let renewed = |asked, stands| _ = lease.send_replace(Lease::new(asked, stands, grace));
+    let renewed = |asked, stands| _ = lease.send_replace(LeaseStatus::new(asked, stands, grace));
     tokio::select! {
         biased;
         () = too_late => {}

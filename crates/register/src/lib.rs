@@ -53,5 +53,5 @@ pub use recover::{Recovered, inspect, recover};
 pub use register::{Effect, Register};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
-pub use state::{Conf, Detached, Party, Resource, Seat, Session, State, Undecodable};
+pub use state::{Conf, Detached, Party, Resource, Session, State, Undecodable, VoterSeat};
 pub use words::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};

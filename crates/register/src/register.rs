@@ -32,7 +32,7 @@ use crate::leases::Grants;
 use crate::log::Log;
 use crate::recover::damage;
 use crate::sabotage::Sabotage;
-use crate::state::{Seat, State, Undecodable};
+use crate::state::{State, Undecodable, VoterSeat};
 use crate::wire::{Answer, Letter};
 use crate::{ClusterId, Versions, VoterId};
 
@@ -368,7 +368,7 @@ impl Register {
 
     fn apply_change(&mut self, entry: &Entry) {
         let Some(change) = change_of(entry) else { return };
-        let enlisted: Option<(VoterId, Seat)> = postcard::from_bytes(&entry.context).ok();
+        let enlisted: Option<(VoterId, VoterSeat)> = postcard::from_bytes(&entry.context).ok();
         // Refused by all voters alike, since all have the same state here.
         if enlisted.is_some_and(|(voter, seat)| !self.state.may_enlist(voter, seat)) {
             return;

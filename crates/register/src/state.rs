@@ -55,7 +55,7 @@ pub struct Session {
 
 /// A voter, or one who learns to be one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
+pub struct VoterSeat {
     /// Where its file is.
     pub host: PeerId,
     /// The session for which its number was given out. Only that process may begin its file, so that nobody ever begins
@@ -83,7 +83,7 @@ pub struct State {
     sessions: BTreeMap<SessionId, Session>,
     last_session: SessionId,
     resources: BTreeMap<Label, Resource>,
-    seats: BTreeMap<VoterId, Seat>,
+    seats: BTreeMap<VoterId, VoterSeat>,
     last_voter: VoterId,
     conf: Conf,
     /// How often that has changed, and the last change that a majority of its voters knows of for good.
@@ -105,7 +105,7 @@ impl State {
         Self {
             members: BTreeMap::from([(host, info)]),
             version: versions.max,
-            seats: BTreeMap::from([(first, Seat { host, session: None })]),
+            seats: BTreeMap::from([(first, VoterSeat { host, session: None })]),
             last_voter: first,
             conf: Conf { voters: BTreeSet::from([first]), ..Conf::default() },
             ..Self::blank(cluster, versions)
@@ -205,7 +205,7 @@ impl State {
     }
 
     /// Voters and learners.
-    pub fn seats(&self) -> &BTreeMap<VoterId, Seat> {
+    pub fn seats(&self) -> &BTreeMap<VoterId, VoterSeat> {
         &self.seats
     }
 
@@ -291,13 +291,13 @@ impl State {
     }
 
     /// A seat for a learner is to be written. Void if another one has got its number meanwhile.
-    pub fn may_enlist(&self, voter: VoterId, seat: Seat) -> bool {
+    pub fn may_enlist(&self, voter: VoterId, seat: VoterSeat) -> bool {
         let understands = self.members.get(&seat.host).is_some_and(|info| info.versions.has(self.version));
         voter == self.next_voter() && understands && seat.session.is_some_and(|it| self.sessions.contains_key(&it))
     }
 
     /// The log's configuration has changed to this, perhaps with a new seat.
-    pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, Seat)>) {
+    pub fn configure(&mut self, conf: Conf, enlisted: Option<(VoterId, VoterSeat)>) {
         if let Some((voter, seat)) = enlisted {
             self.seats.insert(voter, seat);
             self.last_voter = voter;
@@ -372,7 +372,7 @@ impl State {
         self.cluster = self.cluster.recovered();
         self.last_session = SessionId::new(self.last_session.get() + GAP);
         self.last_voter = VoterId::new(self.last_voter.get() + GAP);
-        self.seats = BTreeMap::from([(self.last_voter, Seat { host, session: None })]);
+        self.seats = BTreeMap::from([(self.last_voter, VoterSeat { host, session: None })]);
         self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
         self.settled = self.changes;
         self.chosen = None;

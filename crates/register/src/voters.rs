@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 
 use peerlock_base::PeerId;
 
-use crate::state::{Seat, State};
+use crate::state::{State, VoterSeat};
 use crate::{SessionId, VoterId};
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This seat for a learner.
-    Enlist(VoterId, Seat),
+    Enlist(VoterId, VoterSeat),
     /// These learners vote, instead of those voters if there are any: the beginning of a joint configuration.
     Switch {
         /// Who votes from now on.
@@ -74,7 +74,7 @@ pub fn plan(
         return None;
     }
     let (session, host) = candidate(state, lost)?;
-    Some(Change::Enlist(state.next_voter(), Seat { host, session: Some(session) }))
+    Some(Change::Enlist(state.next_voter(), VoterSeat { host, session: Some(session) }))
 }
 
 /// Where somebody has chosen the hosts. All of them are seated before anybody else loses its seat: whoever has chosen
@@ -102,7 +102,7 @@ fn plan_chosen(
             Some(_) => waits = true,
             None => match state.session_of(*wanted).filter(|_| can_vote(state, *wanted)) {
                 Some((session, _)) => {
-                    let seat = Seat { host: *wanted, session: Some(session) };
+                    let seat = VoterSeat { host: *wanted, session: Some(session) };
                     return Some(Change::Enlist(state.next_voter(), seat));
                 }
                 None => waits = true,

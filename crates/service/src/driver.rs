@@ -13,7 +13,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::grant::{Grant, GrantId, Lease};
+use crate::grant::{Grant, GrantId, LeaseStatus};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{
@@ -145,7 +145,7 @@ enum Call {
 }
 
 /// The clients of one ticket.
-struct Seat {
+struct TicketClients {
     name: Name,
     waiters: Vec<Waiter>,
     /// What a detached grant is called.
@@ -153,7 +153,7 @@ struct Seat {
     /// How many handles there are of the grant; none of them matters once it is detached.
     handles: usize,
     detached: bool,
-    lease: Option<watch::Sender<Lease>>,
+    lease: Option<watch::Sender<LeaseStatus>>,
 }
 
 /// The task's state: the node, its transport, and whoever waits for an answer.
@@ -170,7 +170,7 @@ pub struct Driver<T> {
     effects: Vec<Effect>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
-    seats: BTreeMap<TicketId, Seat>,
+    tickets: BTreeMap<TicketId, TicketClients>,
     /// The detached grants of this host, by what their clients call them.
     notes: BTreeMap<String, TicketId>,
     /// What the last of them that were taken away were called, and why: for clients that renew them.
@@ -213,7 +213,7 @@ impl<T: Transport> Driver<T> {
             effects: Vec::new(),
             calls: BTreeMap::new(),
             last_call: 0,
-            seats: BTreeMap::new(),
+            tickets: BTreeMap::new(),
             notes: BTreeMap::new(),
             revoked: VecDeque::new(),
             waiters: BTreeMap::new(),
@@ -340,8 +340,8 @@ impl<T: Transport> Driver<T> {
             Effect::Answer { call, answer } => self.on_answer(call, answer),
             Effect::Granted { ticket, until } => {
                 let deadline = self.moment(until);
-                if let Some(seat) = self.seats.get_mut(&ticket) {
-                    seat.lease = Some(watch::Sender::new(Lease { deadline, lost: None }));
+                if let Some(clients) = self.tickets.get_mut(&ticket) {
+                    clients.lease = Some(watch::Sender::new(LeaseStatus { deadline, lost: None }));
                 }
                 self.hand_out(ticket);
             }
@@ -353,7 +353,7 @@ impl<T: Transport> Driver<T> {
             Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
             Effect::Returned { ticket, note, .. } => _ = self.notes.insert(note, ticket),
             Effect::Progress(ticket, progress) => {
-                let waiters = self.seats.get(&ticket).map(|seat| &seat.waiters);
+                let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
             Effect::Event(event) => {
@@ -392,13 +392,13 @@ impl<T: Transport> Driver<T> {
             }
             Command::Forget { waiter } => {
                 let Some(ticket) = self.waiters.remove(&waiter) else { return };
-                let Some(seat) = self.seats.get_mut(&ticket) else { return };
-                seat.waiters.retain(|waiting| waiting.number != waiter);
+                let Some(clients) = self.tickets.get_mut(&ticket) else { return };
+                clients.waiters.retain(|waiting| waiting.number != waiter);
                 self.release_if_unwanted(ticket);
             }
             Command::Drop { ticket } => {
-                let Some(seat) = self.seats.get_mut(&ticket) else { return };
-                seat.handles -= 1;
+                let Some(clients) = self.tickets.get_mut(&ticket) else { return };
+                clients.handles -= 1;
                 self.release_if_unwanted(ticket);
             }
             Command::Release { ticket, reply } => {
@@ -410,8 +410,8 @@ impl<T: Transport> Driver<T> {
                 self.step(Input::Renew { call, ticket });
             }
             Command::Detach { ticket } => {
-                if let Some(seat) = self.seats.get_mut(&ticket) {
-                    seat.detached = true;
+                if let Some(clients) = self.tickets.get_mut(&ticket) {
+                    clients.detached = true;
                 }
             }
             Command::Find { note, reply } => _ = reply.send(self.find(&note)),
@@ -502,7 +502,7 @@ impl<T: Transport> Driver<T> {
     }
 
     fn on_ticket(&mut self, ticket: TicketId, (name, note): (Name, Option<String>), waiter: Waiter) {
-        let seat = self.seats.entry(ticket).or_insert_with(|| Seat {
+        let clients = self.tickets.entry(ticket).or_insert_with(|| TicketClients {
             name,
             note,
             waiters: Vec::new(),
@@ -511,17 +511,18 @@ impl<T: Transport> Driver<T> {
             lease: None,
         });
         self.waiters.insert(waiter.number, ticket);
-        seat.waiters.push(waiter);
+        clients.waiters.push(waiter);
         // Asked for once more after it was granted: the same grant. Else word of it comes with the effects.
-        if seat.lease.is_some() {
+        if clients.lease.is_some() {
             self.hand_out(ticket);
         }
     }
 
     /// Nobody waits for a ticket, and nobody has a handle of its grant.
     fn release_if_unwanted(&mut self, ticket: TicketId) {
-        let unwanted = |seat: &Seat| seat.waiters.is_empty() && seat.handles == 0 && !seat.detached;
-        if self.seats.get(&ticket).is_some_and(unwanted) {
+        let unwanted =
+            |clients: &TicketClients| clients.waiters.is_empty() && clients.handles == 0 && !clients.detached;
+        if self.tickets.get(&ticket).is_some_and(unwanted) {
             self.step(Input::Release { call: None, ticket });
         }
     }
@@ -529,17 +530,17 @@ impl<T: Transport> Driver<T> {
     /// Gives everybody who waits for a ticket a handle of its grant. A client that does not want it any more drops the
     /// handle, and with the last of them the grant.
     fn hand_out(&mut self, ticket: TicketId) {
-        let (Some(seat), Some(sender)) = (self.seats.get_mut(&ticket), self.sender.upgrade()) else { return };
-        let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &seat.lease) else { return };
-        if let Some(note) = &seat.note {
+        let (Some(clients), Some(sender)) = (self.tickets.get_mut(&ticket), self.sender.upgrade()) else { return };
+        let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &clients.lease) else { return };
+        if let Some(note) = &clients.note {
             self.notes.insert(note.clone(), ticket);
         }
-        for waiter in std::mem::take(&mut seat.waiters) {
+        for waiter in std::mem::take(&mut clients.waiters) {
             self.waiters.remove(&waiter.number);
-            seat.handles += 1;
-            let id = seat.note.clone().map_or(GrantId::Held(ticket), GrantId::Detached);
+            clients.handles += 1;
+            let id = clients.note.clone().map_or(GrantId::Held(ticket), GrantId::Detached);
             let means = (sender.clone(), self.clock.clone());
-            let handle = Grant::new((ticket, id), seat.name.clone(), grant, lease.subscribe(), means);
+            let handle = Grant::new((ticket, id), clients.name.clone(), grant, lease.subscribe(), means);
             drop(waiter.reply.send(Ok(handle)));
         }
     }
@@ -550,8 +551,8 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    fn on_lease(&self, ticket: TicketId, change: impl FnOnce(&mut Lease)) {
-        if let Some(Seat { lease: Some(lease), .. }) = self.seats.get(&ticket) {
+    fn on_lease(&self, ticket: TicketId, change: impl FnOnce(&mut LeaseStatus)) {
+        if let Some(TicketClients { lease: Some(lease), .. }) = self.tickets.get(&ticket) {
             lease.send_modify(change);
         }
     }
@@ -566,8 +567,8 @@ impl<T: Transport> Driver<T> {
                 self.revoked.push_front((note, error.clone()));
             }
         }
-        let Some(seat) = self.seats.remove(&ticket) else { return };
-        for waiter in seat.waiters {
+        let Some(clients) = self.tickets.remove(&ticket) else { return };
+        for waiter in clients.waiters {
             self.waiters.remove(&waiter.number);
             _ = waiter.reply.send(Err(error.clone()));
         }

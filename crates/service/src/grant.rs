@@ -15,7 +15,7 @@ use crate::{Error, Name};
 
 /// How a lease stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct LeaseStatus {
     /// When it ends unless it is renewed.
     pub deadline: Moment,
     /// Why the client must stop, if it must.
@@ -33,7 +33,7 @@ pub struct Grant {
     id: GrantId,
     name: Name,
     grant: mutex::Grant,
-    lease: watch::Receiver<Lease>,
+    lease: watch::Receiver<LeaseStatus>,
     commands: mpsc::UnboundedSender<Command>,
     clock: Clock,
     /// Dropping it means nothing any more.
@@ -97,7 +97,7 @@ impl Grant {
         (ticket, id): (TicketId, GrantId),
         name: Name,
         grant: mutex::Grant,
-        lease: watch::Receiver<Lease>,
+        lease: watch::Receiver<LeaseStatus>,
         (commands, clock): (mpsc::UnboundedSender<Command>, Clock),
     ) -> Self {
         Self { ticket, id, name, grant, lease, commands, clock, disarmed: false }

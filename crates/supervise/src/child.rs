@@ -27,7 +27,7 @@ const NOT_FOUND: u8 = 127;
 
 /// What the command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ChildEvent {
     Stopped(Signal),
     /// It has ended. Its number is not free before [`Child::reap`], so that no signal can reach a stranger.
     Ended,
@@ -39,7 +39,7 @@ pub struct Child {
     group: Pid,
     /// Whether it shall not outlive its supervision.
     dies: bool,
-    events: mpsc::UnboundedReceiver<Event>,
+    events: mpsc::UnboundedReceiver<ChildEvent>,
 }
 
 impl Child {
@@ -83,9 +83,9 @@ impl Child {
     }
 
     /// What it does next.
-    pub async fn event(&mut self) -> Event {
+    pub async fn event(&mut self) -> ChildEvent {
         // The thread ends after it has told of the end, or if the kernel does not know the command any more.
-        self.events.recv().await.unwrap_or(Event::Ended)
+        self.events.recv().await.unwrap_or(ChildEvent::Ended)
     }
 
     /// A signal for all of the group.
@@ -118,28 +118,28 @@ fn pid(process: &Process) -> Pid {
 }
 
 /// Tells what a process does until it has ended, and leaves it to be reaped.
-fn watch(id: Pid, happened: &mpsc::UnboundedSender<Event>) {
+fn watch(id: Pid, happened: &mpsc::UnboundedSender<ChildEvent>) {
     loop {
         let event = next_event(id);
-        if happened.send(event).is_err() || event == Event::Ended {
+        if happened.send(event).is_err() || event == ChildEvent::Ended {
             return;
         }
     }
 }
 
 /// Waits for a process to stop or end.
-fn next_event(id: Pid) -> Event {
+fn next_event(id: Pid) -> ChildEvent {
     let either = WaitPidFlag::WEXITED | WaitPidFlag::WSTOPPED | WaitPidFlag::WNOWAIT;
     loop {
         match waitid(Id::Pid(id), either) {
             Ok(WaitStatus::Stopped(_, signal)) => {
                 // Only looked at so far: this takes it. Nothing there: it was continued in between.
                 let _continued = waitid(Id::Pid(id), WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG);
-                return Event::Stopped(signal);
+                return ChildEvent::Stopped(signal);
             }
             Err(Errno::EINTR) => {}
             // An error, too: it is what becomes of an end by a real-time signal, which has no name here.
-            _ => return Event::Ended,
+            _ => return ChildEvent::Ended,
         }
     }
 }

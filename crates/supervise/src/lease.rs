@@ -40,14 +40,14 @@ enum Stage {
 }
 
 /// A lease, as it is seen by whoever kills the command when it ends.
-pub struct Lease {
+pub struct Countdown {
     on_lost: OnLost,
     grace: Duration,
     end: Moment,
     stage: Stage,
 }
 
-impl Lease {
+impl Countdown {
     pub fn new(on_lost: OnLost, grace: Duration, end: Moment) -> Self {
         Self { on_lost, grace, end, stage: Stage::Running }
     }
@@ -113,8 +113,8 @@ mod tests {
     }
 
     /// A lease until second 100 with 10 of grace.
-    fn lease(on_lost: OnLost) -> Lease {
-        Lease::new(on_lost, Duration::from_secs(10), at(100))
+    fn lease(on_lost: OnLost) -> Countdown {
+        Countdown::new(on_lost, Duration::from_secs(10), at(100))
     }
 
     #[test]

@@ -17,10 +17,10 @@ use peerlock_clock::Moment;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::child::{Child, Event};
+use crate::child::{Child, ChildEvent};
 use crate::clock::Alarm;
 use crate::guard::Guard;
-use crate::lease::{Due, Lease, OnLost};
+use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
@@ -132,8 +132,8 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
         tokio::select! {
             biased;
             event = run.child.event(), if ended.is_none() => match event {
-                Event::Stopped(signal) => run.on_stopped(signal),
-                Event::Ended => ended = Some(run.on_ended()?),
+                ChildEvent::Stopped(signal) => run.on_stopped(signal),
+                ChildEvent::Ended => ended = Some(run.on_ended()?),
             },
             end = renewal(&mut lease) => run.on_renewed(end),
             rung = alarm.until(run.lease.next()) => {
@@ -161,7 +161,7 @@ async fn renewal(lease: &mut watch::Receiver<Moment>) -> Moment {
 
 /// A command that runs.
 struct Supervision<T> {
-    lease: Lease,
+    lease: Countdown,
     guard: Option<Guard>,
     terminal: Option<Terminal>,
     child: Child,
@@ -170,7 +170,7 @@ struct Supervision<T> {
 
 impl<T: FnMut(Notice)> Supervision<T> {
     async fn start(job: &Job, end: Moment, tell: T) -> io::Result<Self> {
-        let lease = Lease::new(job.on_lost, job.grace, end);
+        let lease = Countdown::new(job.on_lost, job.grace, end);
         let connection = job.connection.as_ref().map(|connection| connection.try_clone()).transpose()?;
         let guard = lease.dead_by().map(|_| Guard::start(connection)).transpose()?;
         let mut terminal = Terminal::find();

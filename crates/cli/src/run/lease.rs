@@ -12,7 +12,7 @@ use peerlock_supervise::Moment;
 
 /// How long a grant stands, and what of that is for stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
+pub struct LeaseTimes {
     /// How long it stands without being renewed.
     pub ttl: Duration,
     /// How long before its end the command must begin to stop.
@@ -21,7 +21,7 @@ pub struct Lease {
     margin: Duration,
 }
 
-impl Lease {
+impl LeaseTimes {
     /// A fifth of the lease to stop if nothing is said; a twentieth is for dying in any case.
     pub fn new(ttl: Duration, grace: Option<Duration>) -> Self {
         let margin = ttl / 20;
@@ -61,7 +61,7 @@ mod tests {
             (30_000, 30_000, 6_000, 4_500),
             (2_000, 12_000, 400, 300),
         ] {
-            let lease = Lease::new(ms(ttl), None).within(ms(stands));
+            let lease = LeaseTimes::new(ms(ttl), None).within(ms(stands));
             assert_eq!((lease.grace, lease.time_to_stop()), (ms(grace), ms(stopping)), "{ttl} {stands}");
         }
     }
@@ -75,7 +75,7 @@ mod tests {
             (30_000, Some(0), 1_500, 0),
             (100, None, 20, 15),
         ] {
-            let lease = Lease::new(ms(ttl), grace.map(ms));
+            let lease = LeaseTimes::new(ms(ttl), grace.map(ms));
             assert_eq!((lease.grace, lease.time_to_stop()), (ms(granted), ms(stopping)), "{ttl} {grace:?}");
             let now = Moment::now();
             assert!(lease.end(now, lease.ttl) < now + lease.ttl);

@@ -141,7 +141,7 @@ fn what_happens_can_be_watched() {
         assert_eq!(event["name"], "one", "{line}");
     }
     let (_, out, _) = all.ends();
-    assert!(out.contains("two #") && out.contains("has slot 0 with token"), "{out}");
+    assert!(out.contains("two #") && out.contains("has slot 0 with fencing number"), "{out}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::{Alarm, Effect, Node};
 use crate::clients::{Stage, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
-use crate::wire::{Answer, Body, Client, Line, Question, Seat};
+use crate::wire::{Answer, Body, Client, Line, Question, TokenPlace};
 use crate::{Error, Event, Missing, Name, Progress};
 
 /// How often a client's place is asked for at most, and how often when it will not wait.
@@ -104,7 +104,7 @@ impl Node {
             return Some(Answer::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
         }
         let line = part.custody.line()?;
-        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| Seat { slot, at, free, next };
+        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
         Some(Answer::Line(Line {
             generation: part.custody.generation(),
             slots: part.custody.slots(),
