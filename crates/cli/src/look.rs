@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use peerlock::{ClientView, Event, Happening, PeerId, PeerView, ResourceDetails, ResourceView, SlotView};
+use peerlock_base::visible;
 use serde::Serialize;
 use serde_json::json;
 
@@ -86,8 +87,10 @@ pub async fn watch(options: &Watch) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Columns as wide as what is in them, with their names above.
+/// Columns as wide as what is in them, with their names above. Other members may say what they like: nothing of it
+/// reaches a terminal as anything but text.
 pub fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
+    let rows = rows.into_iter().map(|row| row.map(|cell| visible(&cell).into_owned()));
     let rows: Vec<[String; N]> = std::iter::once(heads.map(str::to_uppercase)).chain(rows).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -209,5 +212,21 @@ fn line(happening: &Happening) -> String {
         other => other.kind().replace('_', " "),
     };
     let who = happening.event.client().map_or_else(String::new, |(name, ticket)| format!("{name} #{ticket} "));
-    format!("{hour:02}:{minute:02}:{second:02}Z {who}{what}")
+    format!("{hour:02}:{minute:02}:{second:02}Z {}", visible(&format!("{who}{what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_is_text() {
+        let rows = vec![["slot 0".to_owned(), "\u{1b}]0;owned\u{7}\u{1b}[2Jred\n".to_owned()]];
+        let shown = table(["place", "who"], rows);
+        assert_eq!(shown.lines().count(), 2, "{shown:?}");
+        assert!(shown.contains(r"\u{1b}]0;owned\u{7}\u{1b}[2Jred\u{a}"), "{shown:?}");
+        let event = Event::PeerDown { peer: PeerId::new(7), why: "\u{1b}[2J".to_owned() };
+        let happening = Happening { at: std::time::Duration::ZERO, event };
+        assert!(!line(&happening).contains('\u{1b}'));
+    }
 }

@@ -3,11 +3,14 @@
 
 use std::io::{Write as _, stderr};
 
+use peerlock_base::visible;
 use serde::Serialize;
 
-/// To a person.
+/// To a person. What others have said may be part of it, and is only text.
 pub fn say(what: impl std::fmt::Display) {
-    write(format!("peerlock: {what}\n"));
+    let text = what.to_string();
+    let lines: Vec<_> = text.split('\n').map(visible).collect();
+    write(format!("peerlock: {}\n", lines.join("\n")));
 }
 
 /// To a machine: one JSON object.
