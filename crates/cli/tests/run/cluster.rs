@@ -148,7 +148,7 @@ fn after_the_loss_of_a_majority_one_goes_on_when_somebody_says_so() {
         let (code, _, said) = cluster.folders[0].run("--try r", "true").ends();
         (code == 69).then_some(said)
     });
-    assert!(said.contains("no majority") && said.contains("peerlock recover"), "{said}");
+    assert!(said.contains("majority of the voters") && said.contains("peerlock recover"), "{said}");
 
     let recover = |arguments: &str| cluster.folders[0].peerlock(&format!("recover {arguments}"));
     assert!(refused(&mut recover("--yes"), 69).contains("runs already"));

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use summary::Summary;
 
 /// About a minute on two cores.
-const RUNS: u64 = 6_000;
+const RUNS: u64 = 4_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
