@@ -197,6 +197,11 @@ impl Node {
         self.now = now;
         // A session whose time has passed stops before anything else is done, whatever has woken us.
         self.attend();
+        // And so are leases that have ended meanwhile: a machine that has slept must not renew one by what comes first.
+        if !matches!(input, Input::Wake) && self.timers.next().is_some_and(|due| due <= now) {
+            self.wake();
+            self.settle();
+        }
         match input {
             Input::Start { join } => self.start(join),
             Input::Net(event) => self.on_net(event),

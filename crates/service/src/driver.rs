@@ -266,7 +266,9 @@ impl<T: Transport> Driver<T> {
                 () = alarm.as_mut(), if wake.is_some() => {
                     // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
                     set = None;
-                    self.wake_if_due();
+                    if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
+                        self.step(Input::Wake);
+                    }
                 }
                 () = yield_now(), if stays_awake.is_some() && Instant::now() < awake_until => {
                     std::thread::yield_now();
@@ -285,21 +287,13 @@ impl<T: Transport> Driver<T> {
         self.began + Duration::from_nanos(time.as_nanos())
     }
 
-    /// What was to happen by now happens first: after a sleep of the machine nobody is granted anything, answered or
-    /// sent a message before the leases that ended meanwhile have been looked at.
+    /// The clock is read here: after a sleep of the machine the node looks at the leases that ended meanwhile before it
+    /// grants, answers or sends anything.
     fn step(&mut self, input: Input) {
-        self.wake_if_due();
         self.step_at(self.now(), input);
         // What is kept in memory is kept at once.
         while let Some(stored) = self.store.try_next() {
             self.step_at(self.now(), self::input(stored));
-        }
-    }
-
-    fn wake_if_due(&mut self) {
-        let now = self.now();
-        if self.node.next_wake().is_some_and(|wake| wake <= now) {
-            self.step_at(now, Input::Wake);
         }
     }
 
