@@ -1,5 +1,5 @@
 //! Connections made of single packets that may get lost, come twice or be cut off: what a transport promises a node
-//! (`Transport` in `peerlock-service`), and no more. So two nodes are connected by way of a third ([`crate::relay`]), and
+//! (`Transport` in `peerlock-service`), and no more. So two nodes are connected by way of a third (`relay.rs`), and
 //! so are all of them in the simulator.
 //!
 //! ```text
