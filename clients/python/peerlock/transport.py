@@ -82,9 +82,9 @@ class Transport:
             said = {"message": f"HTTP status {answer.status}: {text[:200]!r}"}
         raise from_body(said)
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, patience: float = ANSWER_SECONDS) -> Any:
         """One request with one answer."""
-        connection = self.connect(ANSWER_SECONDS)
+        connection = self.connect(patience)
         try:
             answer = self.ask(connection, method, path, body)
             return json.loads(answer.read())

@@ -23,11 +23,11 @@ PATIENCE = 30.0
 class AgentProcess:
     """An agent with a folder of its own, on a free port."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
         self.socket = os.path.join(self.folder.name, "agent.sock")
         command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
-        command += ["--data-dir", os.path.join(self.folder.name, "data")]
+        command += ["--data-dir", os.path.join(self.folder.name, "data"), *options]
         self.log = open(os.path.join(self.folder.name, "log"), "w+b")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         eventually(self._answers, "the agent answers")
@@ -61,8 +61,10 @@ def eventually(is_so, what: str) -> None:  # type: ignore[no-untyped-def]
 
 
 class WithAgent(unittest.TestCase):
+    options: tuple[str, ...] = ()
+
     def setUp(self) -> None:
-        self.running = AgentProcess()
+        self.running = AgentProcess(*self.options)
         self.addCleanup(self.running.stop)
         self.agent = peerlock.Agent(self.running.socket)
         self.aio = peerlock.aio.Agent(self.running.socket)
@@ -169,6 +171,18 @@ class Plain(WithAgent):
         self.assertIn("peerlock agent", str(nobody.exception))
 
 
+class ShortSession(WithAgent):
+    options = ("--session", "2s")
+
+    def test_a_lease_stands_no_longer_than_the_agents_session(self) -> None:
+        hold = self.agent.lock("it", ttl=600.0)
+        grant = hold.acquire()
+        self.assertFalse(grant.lost.wait(3.0), "it is renewed for longer than that")
+        self.running.process.send_signal(signal.SIGSTOP)
+        self.assertTrue(grant.lost.wait(PATIENCE), "others may be inside long before 600 s are over")
+        hold.release()
+
+
 class Asyncio(WithAgent):
     def test_many_wait_and_each_is_alone(self) -> None:
         numbers: list[int] = []
@@ -206,14 +220,17 @@ class Asyncio(WithAgent):
             self.fail("it is held by another")
 
     def test_a_body_whose_slot_is_lost_is_cancelled(self) -> None:
+        heard: list[int] = []
+
         async def story() -> None:
-            async with self.aio.lock("it", ttl=600.0):
+            async with self.aio.lock("it", ttl=600.0, on_lost=lambda grant: heard.append(grant.slot)):
                 self.running.process.kill()
                 await asyncio.sleep(PATIENCE)
                 self.fail("it goes on without its slot")
 
         with self.assertRaises(peerlock.Lost):
             asyncio.run(story())
+        self.assertEqual(heard, [0])
 
 
 if __name__ == "__main__":
