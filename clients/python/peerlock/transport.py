@@ -11,6 +11,7 @@ from typing import Any, Optional
 from .errors import Unreachable, from_body
 
 ANSWER_SECONDS = 10.0
+SYSTEM_SOCKET = "/run/peerlock/agent.sock"
 
 
 def default_endpoint() -> str:
@@ -18,13 +19,18 @@ def default_endpoint() -> str:
     said = os.environ.get("PEERLOCK_AGENT")
     if said:
         return said
+    folder = os.environ.get("PEERLOCK_RUNTIME_DIR")
+    if folder:
+        return os.path.join(folder, "agent.sock")
     if os.geteuid() == 0:
-        return "/run/peerlock/agent.sock"
+        return SYSTEM_SOCKET
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return os.path.join(runtime, "peerlock/agent.sock")
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(os.environ.get("PEERLOCK_DATA_DIR") or os.path.join(data, "peerlock"), "agent.sock")
+    data = os.environ.get("PEERLOCK_DATA_DIR") or os.path.join(data, "peerlock")
+    # Who never had an agent of its own uses that of the machine.
+    if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
+        return SYSTEM_SOCKET
+    return os.path.join(runtime, "peerlock/agent.sock") if runtime else os.path.join(data, "agent.sock")
 
 
 class _UnixConnection(http.client.HTTPConnection):

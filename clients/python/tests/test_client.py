@@ -12,10 +12,12 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import peerlock
+from peerlock import transport
 
 PATIENCE = 30.0
 
@@ -181,6 +183,37 @@ class ShortSession(WithAgent):
         self.running.process.send_signal(signal.SIGSTOP)
         self.assertTrue(grant.lost.wait(PATIENCE), "others may be inside long before 600 s are over")
         hold.release()
+
+
+class Endpoint(unittest.TestCase):
+    def test_it_is_where_commands_look(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            system = os.path.join(folder, "system.sock")
+            cases: list[tuple[int, dict[str, str], str]] = [
+                (0, {}, system),
+                (7, {"PEERLOCK_AGENT": "host:1", "PEERLOCK_RUNTIME_DIR": "/r"}, "host:1"),
+                (7, {"PEERLOCK_RUNTIME_DIR": "/r", "XDG_RUNTIME_DIR": "/x"}, "/r/agent.sock"),
+                (7, {"XDG_RUNTIME_DIR": "/x"}, "/x/peerlock/agent.sock"),
+                (7, {"PEERLOCK_DATA_DIR": folder}, os.path.join(folder, "agent.sock")),
+            ]
+            for is_there in [False, True]:
+                for user, variables, expected in cases:
+                    # Who names none and never had one uses the machine's, if there is one.
+                    shared = is_there and not any("AGENT" in name or "PEERLOCK_RUNTIME" in name for name in variables)
+                    with (
+                        mock.patch.dict(os.environ, {"HOME": folder, **variables}, clear=True),
+                        mock.patch.object(os, "geteuid", lambda: user),
+                        mock.patch.object(transport, "SYSTEM_SOCKET", system),
+                    ):
+                        self.assertEqual(transport.default_endpoint(), system if shared else expected)
+                Path(system).touch()
+            Path(folder, "agent.lock").touch()
+            with (
+                mock.patch.dict(os.environ, {"PEERLOCK_DATA_DIR": folder, "HOME": folder}, clear=True),
+                mock.patch.object(os, "geteuid", lambda: 7),
+                mock.patch.object(transport, "SYSTEM_SOCKET", system),
+            ):
+                self.assertEqual(transport.default_endpoint(), os.path.join(folder, "agent.sock"), "it has its own")
 
 
 class Asyncio(WithAgent):

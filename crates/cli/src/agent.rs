@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{close, setsid};
+use nix::unistd::{Group, close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, Identity, Peer, StartError, places};
 use peerlock_http::{App, Listener, Program, serve};
@@ -57,6 +57,9 @@ pub struct Options {
     /// A file with the bearer token that clients at HOST:PORT must know
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// A group whose members may use its Unix socket, too, and with it do all that its owner may
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// How long its session stands without a majority of the voters: after that long others may have what it held
     /// [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -178,11 +181,24 @@ impl Options {
         if !endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
             endpoints.insert(0, Endpoint::Unix(socket()?));
         }
+        let group = self.socket_group.as_deref().map(group).transpose()?;
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
-            listeners.push(Listener::bind(endpoint, token.clone()).await?);
+            let listener = Listener::bind(endpoint, token.clone()).await?;
+            group.map_or(Ok(()), |group| listener.admit(group))?;
+            listeners.push(listener);
         }
         Ok(listeners)
+    }
+}
+
+/// The number of a group, by its name.
+fn group(name: &str) -> Result<u32> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) | Err(_) => {
+            Err(Error::Usage(format!("there is no group {name:?} on this machine: make it with `groupadd {name}`")))
+        }
     }
 }
 

@@ -34,9 +34,13 @@ pub fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/acquire",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    request_body(content = Option<Request>),
-    responses((status = 200, body = Granted), (status = "default", body = Failure))
+    request_body(content = Request),
+    responses(
+        (status = 200, description = "The slot is held until its lease ends", body = Granted),
+        (status = "default", body = Failure)
+    )
 )]
 async fn acquire(
     State(app): State<App>,
@@ -67,10 +71,16 @@ async fn acquire(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/hold",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    request_body(content = Option<Request>),
+    request_body(content = Request),
     responses(
-        (status = 200, body = Line, content_type = "application/x-ndjson"),
+        (
+            status = 200,
+            description = "A line of JSON for whatever becomes of it, until the connection ends",
+            body = Line,
+            content_type = "application/x-ndjson"
+        ),
         (status = "default", body = Failure)
     )
 )]
@@ -95,9 +105,13 @@ async fn hold(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/renew",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Which),
-    responses((status = 200, body = Renewed), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "The lease stands for so long again", body = Renewed),
+        (status = "default", body = Failure)
+    )
 )]
 async fn renew(
     State(app): State<App>,
@@ -113,9 +127,13 @@ async fn renew(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/release",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Which),
-    responses((status = 200, body = Released), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "The slot was given back in time", body = Released),
+        (status = "default", body = Failure)
+    )
 )]
 async fn release(
     State(app): State<App>,
@@ -127,7 +145,15 @@ async fn release(
 }
 
 /// All resources that the agent knows of, by name.
-#[utoipa::path(get, path = "/v1/resources", responses((status = 200, body = Vec<ResourceView>), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/resources",
+    tag = "looking",
+    responses(
+        (status = 200, description = "All resources, by name", body = Vec<ResourceView>),
+        (status = "default", body = Failure)
+    )
+)]
 async fn list(State(app): State<App>) -> Result<Json<Vec<ResourceView>>, Failure> {
     Ok(Json(app.service().resources().await?))
 }
@@ -136,15 +162,27 @@ async fn list(State(app): State<App>) -> Result<Json<Vec<ResourceView>>, Failure
 #[utoipa::path(
     get,
     path = "/v1/resources/{name}",
+    tag = "looking",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    responses((status = 200, body = ResourceDetails), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "Each slot, and everybody who waits, the next first", body = ResourceDetails),
+        (status = "default", body = Failure)
+    )
 )]
 async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<ResourceDetails>, Failure> {
     Ok(Json(app.service().show(name.as_str()).await?))
 }
 
 /// Everybody whom the agent knows, itself first.
-#[utoipa::path(get, path = "/v1/peers", responses((status = 200, body = Vec<PeerView>), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/peers",
+    tag = "looking",
+    responses(
+        (status = 200, description = "Everybody, this agent first", body = Vec<PeerView>),
+        (status = "default", body = Failure)
+    )
+)]
 async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::App;
+use crate::connections::{Connections, Site};
 use crate::guard::guard;
 use crate::input::Caller;
 use crate::listen::{Listener, Socket};
@@ -32,11 +32,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
 /// streams end, and after two seconds at most nothing is left.
-pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
-    let router = app.router();
+pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: impl Future<Output = ()>) {
+    let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
         let guarded = router.clone().layer(from_fn_with_state(Arc::new(listener.door.clone()), guard));
-        accept(listener, guarded, &app)
+        accept(listener, guarded, &connections)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -44,22 +44,22 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
         () = shutdown => {}
     }
     drop(listeners);
-    app.close().await;
+    connections.close().await;
 }
 
-async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
+async fn accept(listener: &Listener, router: Router, connections: &Connections) -> Infallible {
     loop {
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
                 // 0 is a process that has no number here, such as one of another container.
                 let pid = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
                 let caller = Caller(pid.filter(|pid| *pid > 0));
-                tokio::spawn(connection(stream, router.clone(), caller, app.connected()));
+                tokio::spawn(connection(stream, router.clone(), caller, connections.begin()));
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
                 // Without it answers are slower, and as good.
                 _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, router.clone(), Caller(None), app.connected()));
+                tokio::spawn(connection(stream, router.clone(), Caller(None), connections.begin()));
             }),
         };
         if let Err(error) = accepted {
