@@ -55,6 +55,8 @@ enum Alarm {
     Look,
     /// Nobody has answered those who wait to see the cluster.
     Lookers,
+    /// The register has not answered this call.
+    Caller(u64),
     /// There is still no session.
     Trouble,
     /// Tell the others what we have of theirs.
@@ -255,6 +257,7 @@ impl Node {
                 Alarm::Revoke(call) => self.on_revoke_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
                 Alarm::Lookers => self.answer_lookers(),
+                Alarm::Caller(call) => self.give_up_register(call),
                 Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.membership.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),

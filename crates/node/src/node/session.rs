@@ -102,17 +102,22 @@ impl Node {
             return None;
         }
         let since = self.standing.since();
+        let missing = self.absent_voters(since);
+        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
+            return self.troubles.other.clone();
+        }
+        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+    }
+
+    /// The voters as far as known that are not connected.
+    pub(super) fn absent_voters(&self, since: Time) -> Vec<Missing> {
         let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
         let mut voters: Vec<PeerId> =
             known.chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
         voters.sort_unstable();
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
-        let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
-        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
-            return self.troubles.other.clone();
-        }
-        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+        voters.into_iter().map(|host| self.missing(host, since)).collect()
     }
 
     pub(super) fn watch_for_trouble(&mut self) {
@@ -203,24 +208,26 @@ impl Node {
             (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, resource, fencing, at, call, outcome);
             }
-            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer(call, Ok(Answer::Resized)),
+            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => {
+                self.answer_caller(call, Ok(Answer::Resized))
+            }
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
-                self.answer(call, Err(Error::NoSuchResource { name }));
+                self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
-                self.answer(call, Ok(Answer::Expelled));
+                self.answer_caller(call, Ok(Answer::Expelled));
             }
             (Ask::Revoke(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
-                self.answer(call, Ok(Answer::Revoked));
+                self.answer_caller(call, Ok(Answer::Revoked));
             }
-            (Ask::Seats(call), Outcome::Done) => self.answer(call, Ok(Answer::Seated)),
+            (Ask::Seats(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
             (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::Seats(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
                     Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
                     outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
                 };
-                self.answer(call, Err(Error::Refused { class, message }));
+                self.answer_caller(call, Err(Error::Refused { class, message }));
             }
             (
                 Ask::ExpelWhom(..) | Ask::RevokeFrom(_) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_),
