@@ -8,7 +8,7 @@ use peerlock_register::ClusterId;
 use peerlock_register::disk::Write;
 
 use crate::clients::{TicketId, Wanted};
-use crate::{ClusterView, Error, Event, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::{ClusterView, Error, Event, Keep, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// Everything that can happen to a node.
 #[derive(Clone, Debug)]
@@ -51,6 +51,16 @@ pub enum Input {
         call: u64,
         /// As it was told by [`Answer::Ticket`], or by [`Effect::Returned`].
         ticket: TicketId,
+    },
+    /// A client that an earlier process of this host has let in goes on here. Answered when our first session stands;
+    /// [`Effect::Granted`] follows the first time, with its end. Fails if its end has come.
+    Resume {
+        /// Whom to answer with [`Answer::Ticket`].
+        call: u64,
+        /// The resource.
+        name: Name,
+        /// What it calls its grant: [`Wanted::taken_over_as`].
+        note: String,
     },
     /// Somebody wants to see a resource in the whole cluster.
     Show {
@@ -191,6 +201,10 @@ pub enum Effect {
     /// [`Origin::Seeks`]: crate::Origin::Seeks
     /// [`Origin::Founds`]: crate::Origin::Founds
     Belongs(ClusterId),
+    /// To be written down for the next process of this host, where that outlives this one but not the machine: at once,
+    /// and before what follows in the same step. Not answered. Whoever drives a node whose clients all die with it need
+    /// not.
+    Keep(Keep),
     /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them
     /// to [`Input::Start`]. Not answered.
     Members(Vec<String>),
@@ -255,7 +269,7 @@ pub enum Effect {
 /// What is answered to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Input::Acquire`]: the ticket. If it is inside already, nothing else will say so: ask
+    /// To [`Input::Acquire`] and [`Input::Resume`]: the ticket. If it is inside already, nothing else will say so: ask
     /// [`Node::grant`](crate::Node::grant).
     Ticket(TicketId),
     /// To [`Input::Release`]: it stood until then.

@@ -203,7 +203,7 @@ impl Node {
     }
 
     /// Why a ticket does not stand any more.
-    fn why_not(&self, ticket: TicketId) -> Error {
+    pub(super) fn why_not(&self, ticket: TicketId) -> Error {
         match self.clients.get(ticket).filter(|entry| entry.revoked) {
             Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
             None => Error::Lost,
