@@ -124,6 +124,9 @@ pub enum Input {
     /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
     /// all the same, for those who do not hear of it. What is detached stays. Answered by [`Effect::Drained`].
     Drain,
+    /// No more clients: those who wait are sent away, and those who are inside stay for as long as they like. Answered by
+    /// [`Effect::Drained`] when the last of them has left; what is detached is not waited for.
+    Close,
     /// End the session and stop. Clients here lose what they have, but for what is detached, so [`Input::Drain`] comes
     /// before it. Answered by [`Effect::Left`] when the register has ended the session, so that nobody waits for its
     /// time to run out; or after a while without that.
@@ -256,11 +259,19 @@ pub enum Effect {
         /// here.
         ttl: Duration,
     },
+    /// We answer for a grant of an earlier process of this host. It can be renewed and released by this ticket from now on,
+    /// and its client may [go on](Input::Resume) with it.
+    Inherited {
+        /// What it is called here.
+        ticket: TicketId,
+        /// What its client calls it.
+        note: String,
+    },
     /// For whoever watches this peer.
     Event(Event),
     /// For whoever keeps a log.
     Notice(Notice),
-    /// After [`Input::Drain`]: nobody is here any more.
+    /// After [`Input::Drain`] or [`Input::Close`]: nobody is here any more.
     Drained,
     /// After [`Input::Leave`].
     Left,

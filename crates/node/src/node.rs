@@ -227,6 +227,7 @@ impl Node {
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::Seats { call, hosts } => self.seat(call, hosts),
             Input::Drain => self.drain(),
+            Input::Close => self.close(),
             Input::Leave => self.leave(),
         }
         self.settle();
@@ -289,7 +290,7 @@ impl Node {
         if self.membership.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
-        if self.draining == Draining::Yes && self.clients.attached().next().is_none() && !self.heir.is_waiting() {
+        if self.draining == Draining::Yes && !self.has_clients() {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
         }

@@ -24,7 +24,8 @@ impl Node {
                 let (grant, until) = (kept.grant, kept.until);
                 let (ticket, look) = self.clients.inherit(kept.wanted(), grant, until, self.now, bound);
                 self.timers.set(Alarm::Ticket(ticket), look);
-                self.heir.await_client(ticket, kept.note);
+                self.heir.await_client(ticket, kept.note.clone());
+                self.effects.push(Effect::Inherited { ticket, note: kept.note });
                 inside.extend(self.clients.claim(ticket).map(|claim| (claim, grant)));
             }
             self.open_part_with(&name, &inside);

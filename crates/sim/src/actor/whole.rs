@@ -296,8 +296,11 @@ impl Whole {
                 out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
             node::Effect::Notice(Notice::Strange(why)) => out.push(Effect::Strange { why }),
-            node::Effect::NotJoined | node::Effect::Notice(_) | node::Effect::Progress(..) | node::Effect::Event(_) => {
-            }
+            node::Effect::NotJoined
+            | node::Effect::Inherited { .. }
+            | node::Effect::Notice(_)
+            | node::Effect::Progress(..)
+            | node::Effect::Event(_) => {}
         }
     }
 
