@@ -5,15 +5,16 @@ mod notify;
 use std::fs;
 use std::future::pending;
 use std::io::{IsTerminal as _, stderr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{close, setsid};
 use peerlock::store::Store;
-use peerlock::{Endpoint, Identity, Peer, StartError, places};
+use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, places};
 use peerlock_http::{App, Listener, Program, serve};
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
@@ -23,7 +24,7 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, PeerArgs};
-use crate::{Error, Result, duration};
+use crate::{Error, Result, duration, folder};
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
@@ -36,14 +37,16 @@ const SUCCESSION: Duration = Duration::from_secs(15);
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
 /// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
-/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases
-/// have ended, hands everything over to the other peers, and ends. A second signal ends it at once.
+/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it
+/// ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start. `peerlock
+/// drain` lets them finish first.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   peerlock agent                                         the first of a cluster
   peerlock agent --join 10.0.0.7                         with the same secret file as the others
   peerlock agent --http 127.0.0.1:7401                   and the live page in a browser
+  peerlock agent --replace                               instead of the one that runs, after an upgrade
 
 What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [default: info]")]
 pub struct Options {
@@ -68,6 +71,10 @@ pub struct Options {
     /// End when there has been no client for this long, and nobody holds anything here [default: stay]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle: Option<Duration>,
+    /// Take over from the agent that has this data folder: it ends, and those who hold slots or wait there go on here. An
+    /// upgrade is this one command
+    #[arg(long)]
+    replace: bool,
     /// Started by a command: leave its terminal, and let go of whatever it had open
     #[arg(long, hide = true)]
     detached: bool,
@@ -95,7 +102,7 @@ async fn go(options: &Options) -> Result<ExitCode> {
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
-    let patience = if options.detached { SUCCESSION } else { Duration::ZERO };
+    let patience = options.succeed(&data_dir);
     let _only_one = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
@@ -106,7 +113,14 @@ async fn go(options: &Options) -> Result<ExitCode> {
     if let Some(cluster) = known.cluster {
         tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
     }
+    // Only now: whoever wrote it had the folder.
+    let path = me.socket.with_extension("grants");
+    let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
+    if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
+        tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
+    }
     let prepared = options.peer.prepare(Kind {
+        grants: Some(grants),
         identity: Some(identity),
         any_port: options.idle.is_some(),
         folder: Some((store, known)),
@@ -138,9 +152,17 @@ async fn go(options: &Options) -> Result<ExitCode> {
     notify(READY);
 
     tokio::select! {
+        biased;
         signal = signals.number() => {
-            tracing::info!(signal, "leaving, when those who hold slots here have stopped; a second signal ends it at once");
+            if here.peer.service().has_clients().await {
+                notify(STOPPING);
+                // At once, as if it were killed: whatever is done in good order would take something away from them.
+                tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this machine");
+                std::process::exit(0);
+            }
+            tracing::info!(signal, "leaving");
         }
+        () = drained(&app, &here.peer) => tracing::info!("leaving: those who held slots have finished"),
         () = unneeded(&app, &here.peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
     }
     notify(STOPPING);
@@ -162,6 +184,23 @@ async fn go(options: &Options) -> Result<ExitCode> {
 }
 
 impl Options {
+    /// How long the agent that has the folder has to go, if it is to. One that a command has started makes way for one
+    /// that was started by hand or by systemd.
+    fn succeed(&self, data_dir: &Path) -> Duration {
+        let by_itself = || folder::last(data_dir).is_some_and(|last| last.ends_by_itself);
+        let replaces = self.replace || self.idle.is_none() && by_itself();
+        match folder::holder(data_dir).filter(|_| replaces) {
+            Some(process) => {
+                tracing::info!(%process, "takes over from the agent that runs");
+                // It may have ended just now.
+                _ = kill(process, Signal::SIGTERM);
+                SUCCESSION
+            }
+            None if self.detached || replaces => SUCCESSION,
+            None => Duration::ZERO,
+        }
+    }
+
     /// Where this user's commands find it.
     fn socket(&self) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
@@ -184,6 +223,13 @@ impl Options {
         }
         Ok(listeners)
     }
+}
+
+/// Resolves when somebody has wanted it to end, and nobody holds a slot here any more.
+async fn drained(app: &App, peer: &Peer) {
+    app.drained().await;
+    tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
+    peer.service().close().await;
 }
 
 /// Resolves when there has been no client for so long, and nobody has or waits for anything here; or never.

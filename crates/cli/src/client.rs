@@ -41,12 +41,12 @@ impl RequestArgs {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// The request that they make.
-    pub fn of(&self, name: &str, ttl: Duration, label: String) -> Request {
+    /// The request that they make, after so long of the wait has passed.
+    pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
         let request = self.slots.into_iter().fold(request, Request::slots);
         match self.wait {
-            Some(wait) if !wait.is_zero() => request.wait(wait),
+            Some(wait) if !wait.is_zero() => request.wait(wait.saturating_sub(waited)),
             Some(_) => request.try_only(),
             None if self.only_try => request.try_only(),
             None => request,
@@ -230,7 +230,7 @@ impl Held {
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
     let client = options.agent.agent().await?;
-    let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label)).await?;
+    let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
         // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Pid;
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -89,6 +90,15 @@ pub fn last(path: &Path) -> Option<Occupant> {
 /// Whether an agent runs with this folder.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
+}
+
+/// The process of the agent that has this folder, if it has it indeed: what is written there may be of one before it.
+pub fn holder(path: &Path) -> Option<Pid> {
+    let pid = last(path).filter(|_| is_taken(path))?.pid;
+    let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
+    has_it.then(|| i32::try_from(pid).ok()).flatten().map(Pid::from_raw)
 }
 
 /// Where an agent that nobody watches writes what it has to say.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use peerlock::store::{Known, Store};
-use peerlock::{Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
+use peerlock::{Estate, GrantFile, Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
 use peerlock_net as net;
 use tokio::time::timeout;
 
@@ -52,6 +52,8 @@ pub struct Kind {
     pub any_port: bool,
     /// What it keeps, and what those before it have kept.
     pub folder: Option<(Store, Known)>,
+    /// Where it writes down what it grants, and what the one before it has left there.
+    pub grants: Option<(GrantFile, Option<Estate>)>,
     /// How many have to meet before one of them founds a cluster.
     pub expect: Option<usize>,
     /// How long its session stands.
@@ -102,6 +104,10 @@ impl PeerArgs {
         let builder = kind.expect.into_iter().fold(builder, PeerBuilder::expect);
         let builder = match kind.folder {
             Some((store, known)) => builder.folder(store, known),
+            None => builder,
+        };
+        let builder = match kind.grants {
+            Some((file, estate)) => builder.grants(file, estate),
             None => builder,
         };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));

@@ -1,6 +1,5 @@
 //! What is served: the routes, and what they share.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,10 +37,10 @@ struct Shared {
     program: Program,
     /// When it began, and how long the machine had slept then.
     began: (Moment, Duration),
-    /// Keys for the names of grants.
-    keys: RandomState,
     /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
     closing: watch::Sender<bool>,
+    /// Whether somebody wants the agent to end when those who hold slots have finished.
+    draining: watch::Sender<bool>,
     /// How many connections there have been.
     accepted: AtomicU64,
 }
@@ -75,9 +74,9 @@ impl App {
     fn of(first: Service, others: Vec<Service>, program: Program) -> Self {
         let (times, log) = (Times::collect(first.events()), Log::collect(first.events()));
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
-        let (keys, closing, accepted) = (RandomState::new(), watch::Sender::new(false), AtomicU64::new(0));
+        let (closing, draining, accepted) = (watch::Sender::new(false), watch::Sender::new(false), AtomicU64::new(0));
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared = Shared { service: first, watch, times, labelled, log, program, began, keys, closing, accepted };
+        let shared = Shared { service: first, watch, times, labelled, log, program, began, closing, draining, accepted };
         Self { shared: Arc::new(shared) }
     }
 
@@ -118,6 +117,17 @@ impl App {
         self.shared.closing.subscribe()
     }
 
+    /// A client wants the agent to end, once those who hold slots have finished.
+    pub(crate) fn drain(&self) {
+        self.shared.draining.send_replace(true);
+    }
+
+    /// Resolves when a client wants that.
+    pub async fn drained(&self) {
+        // The sender is ours.
+        _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
     /// Resolves when the agent stops.
     pub(crate) async fn closed(&self) {
         // We have the sender, so that there is no error.
@@ -148,22 +158,11 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// What a client knows a grant by. It is good only for this resource, and if it ends with this process only here: a
-    /// client that has slept while the agent restarted must not renew what is another's by now.
-    pub(crate) fn grant_name(&self, name: &Name, grant: &GrantId) -> String {
-        match grant {
-            GrantId::Held(_) => format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant))),
-            GrantId::Detached(note) => note.clone(),
-        }
-    }
-
-    /// The grant of such a name.
-    pub(crate) fn grant(&self, name: &Name, text: &str) -> Result<GrantId, Failure> {
-        let grant: Option<GrantId> = match text.split_once('-') {
-            Some((number, _)) if !text.starts_with('d') => number.parse().ok(),
-            _ => text.parse().ok(),
-        };
-        let grant = grant.filter(|grant| self.grant_name(name, grant) == text && grant.fits(name));
+    /// The grant of such a name, which is good only for this resource, and which nobody else has: a client that has slept
+    /// while the agent restarted must not renew what is another's by now.
+    pub(crate) fn grant(name: &Name, text: &str) -> Result<GrantId, Failure> {
+        let is_ours = |grant: &GrantId| matches!(grant, GrantId::Named(_)) && grant.fits(name);
+        let grant = text.parse().ok().filter(is_ours);
         grant.ok_or_else(|| Failure::from(peerlock_service::Error::Lost))
     }
 }

@@ -22,6 +22,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(acquire))
         .routes(routes!(hold))
+        .routes(routes!(resume))
         .routes(routes!(renew))
         .routes(routes!(release))
         .routes(routes!(list))
@@ -57,7 +58,7 @@ async fn acquire(
         grant = app.service().acquire_detached(request) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
-    let granted = granted(&app, &grant, asked);
+    let granted = granted(&grant, asked);
     grant.detach();
     Ok(Json(granted))
 }
@@ -91,6 +92,26 @@ async fn hold(
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
 
+/// Takes up again what was acquired with `hold` at an agent of this machine that has ended: the slot belongs to this
+/// connection from now on, and its lease has its whole time again. The answer is as for `hold`. It may take until the
+/// agent is back in its cluster, and is an error if the lease has ended before.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/resume",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    request_body(content = Which),
+    responses(
+        (status = 200, body = Line, content_type = "application/x-ndjson"),
+        (status = "default", body = Failure)
+    )
+)]
+async fn resume(State(app): State<App>, Named(name): Named, Input(which): Input<Which>) -> Result<Response, Failure> {
+    let grant = App::grant(&name, &which.grant)?;
+    let acquire = app.service().resume(name, grant);
+    let lines = Hold::new(app, acquire).lines();
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
 /// Renews a lease.
 #[utoipa::path(
     post,
@@ -105,7 +126,7 @@ async fn renew(
     Input(which): Input<Which>,
 ) -> Result<Json<Renewed>, Failure> {
     let got = app.service().now();
-    let deadline = app.service().renew(&app.grant(&name, &which.grant)?).await?;
+    let deadline = app.service().renew(&App::grant(&name, &which.grant)?).await?;
     Ok(Json(Renewed { ttl: deadline.since(got) }))
 }
 
@@ -122,7 +143,7 @@ async fn release(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
-    app.service().release(&app.grant(&name, &which.grant)?).await?;
+    app.service().release(&App::grant(&name, &which.grant)?).await?;
     Ok(Json(Released {}))
 }
 
@@ -156,6 +177,6 @@ fn named(name: Name, Caller(pid): Caller, mut request: Request) -> Request {
 }
 
 /// What a client is told of its grant.
-pub fn granted(app: &App, grant: &Grant, asked: Moment) -> Granted {
-    grant.granted(app.grant_name(grant.name(), grant.id()), asked)
+pub fn granted(grant: &Grant, asked: Moment) -> Granted {
+    grant.granted(grant.id().to_string(), asked)
 }

@@ -46,6 +46,10 @@ pub struct Wanted {
     /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends
     /// with its session.
     pub detached: Option<String>,
+    /// The client does not die with this process, and may go on with the grant at the next one of this host
+    /// ([`Input::Resume`](crate::Input::Resume)): what it calls it, the same for nobody else. `None` if it is in this
+    /// process, or detached.
+    pub taken_over_as: Option<String>,
     /// How long the client is willing to wait.
     pub wait: Wait,
     /// What others see of the client.
@@ -238,6 +242,30 @@ impl Clients {
         let (ticket, _) = self.admit(wanted, now);
         let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
         (ticket, look)
+    }
+
+    /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
+    /// to look at it. Nobody is there to be told anything before its end.
+    pub fn inherit(&mut self, wanted: Wanted, grant: Grant, until: Time, now: Time, bound: Bound) -> (TicketId, Time) {
+        assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
+        let (ticket, _) = self.admit(wanted, now);
+        let (ttl, grace) = (until.since(now), Span::ZERO);
+        let lease = Lease { ttl, grace, kept: false, renewed: now, bound: Some(bound), lost: None };
+        let entry = self.tickets.get_mut(&ticket).expect("it was just admitted");
+        entry.stage = Stage::Held { grant, since: now, lease };
+        if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
+            crowd.waiting.remove(&ticket);
+            crowd.holding.insert(ticket);
+        }
+        (ticket, lease.next())
+    }
+
+    /// It comes here, and has its lease as it was asked for, if it has not ended.
+    pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
+        let Wanted { ttl, grace, kept, .. } = self.tickets.get(&ticket)?.wanted;
+        let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
+        *lease = Lease { ttl, grace, kept, renewed: now, ..*lease };
+        Some(*lease)
     }
 
     /// Whether a grant of this number is here.
@@ -481,6 +509,7 @@ mod tests {
             pid: None,
             request: Some("7".into()),
             detached: None,
+            taken_over_as: None,
         }
     }
 

@@ -66,6 +66,8 @@ pub enum News {
     Met(PeerId),
     /// These messages to a host got lost, and nobody will say them again.
     Lost {
+        /// The host that they were for.
+        host: PeerId,
         /// What was to be said.
         bodies: Vec<Vec<u8>>,
         /// The process that they were meant for goes on without them. Otherwise it has ended, and its session will.
@@ -224,13 +226,13 @@ impl Contacts {
             Heard::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
                     news.push(News::Notice(Notice::Lost { host, messages: lost.len() }));
-                    news.push(News::Lost { bodies: lost, goes_on: is_same });
+                    news.push(News::Lost { host, bodies: lost, goes_on: is_same });
                 }
                 news.push(News::Met(host));
             }
             Heard::Forgotten { lost } => {
                 news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
-                news.push(News::Lost { bodies: lost, goes_on: true });
+                news.push(News::Lost { host, bodies: lost, goes_on: true });
                 self.out.push(Effect::HangUp(host));
             }
             Heard::Strange(why) => {
@@ -262,7 +264,7 @@ impl Contacts {
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
             news.push(News::Notice(Notice::Unmet(to)));
-            news.push(News::Lost { bodies: vec![body], goes_on: true });
+            news.push(News::Lost { host: to, bodies: vec![body], goes_on: true });
             return true;
         }
         let contact = self.entry(to, now);
@@ -275,7 +277,7 @@ impl Contacts {
             (Ok(_), _) => {}
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                news.push(News::Lost { bodies: broken.lost, goes_on: true });
+                news.push(News::Lost { host: to, bodies: broken.lost, goes_on: true });
                 self.out.push(Effect::HangUp(to));
             }
         }
@@ -286,7 +288,7 @@ impl Contacts {
     #[cfg(test)]
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
-        news.push(News::Lost { bodies, goes_on });
+        news.push(News::Lost { host, bodies, goes_on });
         self.out.push(Effect::HangUp(host));
     }
 

@@ -3,6 +3,7 @@
 mod ask;
 mod cluster;
 mod health;
+mod heir;
 mod inspect;
 mod look;
 mod part;
@@ -25,6 +26,7 @@ use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
 use crate::contacts::News;
+use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
 use crate::relay::Relay;
@@ -67,6 +69,8 @@ enum Alarm {
     Join,
     /// We are still not out.
     Leave,
+    /// A client that wants to go on with its grant has waited for a session until its end.
+    Resume(u64),
 }
 
 /// What bytes between two nodes say, for a trace.
@@ -98,6 +102,7 @@ pub struct Node {
     /// Our part in each resource, under the session that stands. Empty without one.
     parts: BTreeMap<Key, Part>,
     survey: Survey,
+    heir: Heir,
     membership: Membership,
     relay: Relay,
     standing: Standing,
@@ -162,7 +167,8 @@ impl Node {
     /// # Errors
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
-        let standing = Standing::new(host, &addresses, &mut birth, config)?;
+        let mut heir = Heir::new(birth.estate.take(), &birth.boot);
+        let standing = Standing::new(host, &addresses, &mut birth, &mut heir, config)?;
         let clients = Clients::after(birth.rng.bits() >> 33);
         Ok(Self {
             config,
@@ -172,6 +178,7 @@ impl Node {
             clients,
             parts: BTreeMap::new(),
             survey: Survey::default(),
+            heir,
             membership: Membership::new(host, addresses, birth.process, config.versions),
             relay: Relay::new(),
             standing,
@@ -213,6 +220,7 @@ impl Node {
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
+            Input::Resume { call, name, note } => self.resume(call, name, note),
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
             Input::List { call, after } => self.list(call, after),
@@ -221,12 +229,14 @@ impl Node {
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::Seats { call, hosts } => self.seat(call, hosts),
             Input::Drain => self.drain(),
+            Input::Close => self.close(),
             Input::Leave => self.leave(),
         }
         self.settle();
         self.check();
         let sent = self.membership.contacts.out.iter().filter(|effect| matches!(effect, Effect::Send { .. }));
         self.counters.sent += sent.count() as u64;
+        self.write_down(out);
         out.append(&mut self.membership.contacts.out);
         out.append(&mut self.effects);
     }
@@ -263,6 +273,7 @@ impl Node {
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
                 Alarm::Leave => self.left(),
+                Alarm::Resume(call) => self.on_resume_alarm(call),
             }
         }
     }
@@ -282,7 +293,7 @@ impl Node {
         if self.membership.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
-        if self.draining == Draining::Yes && self.clients.attached().next().is_none() {
+        if self.draining == Draining::Yes && !self.has_clients() {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
         }

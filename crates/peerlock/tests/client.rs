@@ -154,7 +154,7 @@ async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
             let client = client.clone();
             async move { client.revoke("a", fencing).await }
         });
-        assert_eq!(timeout(LONG, hold.keep(|_, _| {})).await.unwrap(), Stop::InGrace);
+        assert_eq!(timeout(LONG, hold.keep(|_, _| {}, |_| {}, async || {})).await.unwrap(), Stop::InGrace);
         assert_eq!(hold.why_lost(), Some(&revoked));
         drop(hold);
         asked.await.unwrap().unwrap();
@@ -173,7 +173,7 @@ async fn who_holds_is_told_when_the_agent_stops() {
     let grant = client.acquire("a").await.unwrap();
     let mut hold = client.hold("b", |_| {}).await.unwrap();
     stand.stop.send(()).unwrap();
-    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await.unwrap();
+    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await.unwrap();
     assert_eq!(stop, Stop::InGrace);
     assert!(grant.is_lost());
     stand.server.await.unwrap();
@@ -207,7 +207,7 @@ async fn who_lost_its_connection_stops_at_once() {
     let mut hold = client.hold("a", |_| {}).await.unwrap();
     let grant = client.acquire("b").await.unwrap();
     cut.send(()).unwrap();
-    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await;
+    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await;
     assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
 }
 

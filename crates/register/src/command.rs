@@ -12,6 +12,8 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 pub const MOST_ADDRESSES: usize = 16;
 /// At most this many sessions are named by one command or word.
 pub const MOST_NAMED: usize = 8192;
+/// At most this many resources are taken over by one command: their names fit into a letter.
+pub const MOST_TAKEN: usize = 1024;
 /// At most this many hosts vote, if somebody chooses them.
 pub const MOST_SEATS: usize = 7;
 /// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
@@ -48,6 +50,9 @@ pub enum Command {
         voter: Option<VoterId>,
         /// A session of the same host that is over: its process is known to be gone, or has latched its stop.
         replaces: Option<SessionId>,
+        /// The resources of which clients of that session are still inside, for whom this one answers: it is a party of
+        /// them from this entry on, and each has a new generation in which it is asked.
+        takes: Vec<Label>,
     },
     /// A process ends its own session: it uses nothing any more.
     Leave {
@@ -184,7 +189,9 @@ impl Command {
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
-            Self::Open { info, .. } => within(info.addresses.len() <= MOST_ADDRESSES, "too many addresses"),
+            Self::Open { info, takes, .. } => {
+                within(info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN, "too many addresses or names")
+            }
             Self::Join { slots, .. } | Self::Resize { slots, .. } => {
                 within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be")
             }

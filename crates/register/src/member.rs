@@ -74,6 +74,17 @@ pub struct Identity {
     pub info: Info,
     /// How long its session stands after a renewal.
     pub ttl: Ttl,
+    /// What it takes over from an earlier process of its host.
+    pub estate: Option<Estate>,
+}
+
+/// What a process takes over from an earlier one of its host that is known to be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estate {
+    /// The session of that one, which ends with the opening of ours.
+    pub session: SessionId,
+    /// The resources of which clients of it may still be inside.
+    pub names: Vec<Label>,
 }
 
 /// Why nothing is decided, as far as a process can tell.
@@ -142,7 +153,8 @@ pub struct Member {
 impl Member {
     /// A process without a voter, which asks those hosts. `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
-        let client = SessionClient::new(identity.ttl, Rng::new(rng.bits()));
+        let before = identity.estate.as_ref().map(|estate| estate.session);
+        let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
         #[cfg(feature = "sabotage")]
         let client = client.sabotaged(config.sabotage);
         Self {
@@ -363,7 +375,8 @@ impl Member {
         match self.client.wake(now) {
             None => {}
             Some(Wish::Open { nonce, replaces }) => {
-                let Identity { host, info, ttl, .. } = self.identity.clone();
+                let Identity { host, info, ttl, estate, .. } = self.identity.clone();
+                let takes = estate.filter(|it| Some(it.session) == replaces).map(|it| it.names).unwrap_or_default();
                 let voter = self.register.as_ref().map(Register::voter);
                 // The same question again has the same number, so that a slow answer to the first still counts.
                 let number = match self.opening {
@@ -371,7 +384,7 @@ impl Member {
                     Some(_) | None => self.number(),
                 };
                 self.opening = Some((number, nonce));
-                let command = Command::Open { host, nonce, ttl, info, voter, replaces };
+                let command = Command::Open { host, nonce, ttl, info, voter, replaces, takes };
                 self.send_ask(number, Question::Do(command), now);
             }
             Some(Wish::Renew { session, renewal }) => {

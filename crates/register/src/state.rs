@@ -251,8 +251,8 @@ impl State {
     /// Applies one command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         match command {
-            Command::Open { host, nonce, ttl, info, voter, replaces } => {
-                self.open(host, Session { host, nonce, ttl, voter }, info, replaces)
+            Command::Open { host, nonce, ttl, info, voter, replaces, takes } => {
+                self.open(host, Session { host, nonce, ttl, voter }, info, (replaces, &takes))
             }
             Command::Leave { session } => self.end(vec![session]),
             // Compared with the entry's own term, never with the voter's present one, which is
@@ -309,7 +309,13 @@ impl State {
         self.changes += 1;
     }
 
-    fn open(&mut self, host: PeerId, session: Session, info: Info, replaces: Option<SessionId>) -> Outcome {
+    fn open(
+        &mut self,
+        host: PeerId,
+        session: Session,
+        info: Info,
+        (replaces, takes): (Option<SessionId>, &[Label]),
+    ) -> Outcome {
         let same = |(_, it): &(&SessionId, &Session)| it.host == host && it.nonce == session.nonce;
         if let Some((&session, _)) = self.sessions.iter().find(same) {
             return Outcome::Opened { session };
@@ -327,6 +333,13 @@ impl State {
         self.last_session = self.last_session.next();
         self.sessions.insert(self.last_session, session);
         self.members.insert(host, info);
+        // What is taken over before the rest ends: one generation each, in which the new session is asked.
+        for name in takes {
+            if let Some(resource) = self.resources.get_mut(name) {
+                resource.take_over(name, replaced, self.last_session);
+                self.index.note(name, resource);
+            }
+        }
         self.end(Vec::from_iter(replaced));
         Outcome::Opened { session: self.last_session }
     }

@@ -4,7 +4,7 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::Write;
 use peerlock_register::wire::{self, Answer, Letter, Malformed, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page, Refusal,
+    ClusterId, Command, Config, Doing, Estate, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page, Refusal,
     Seen, SessionId, Topic, Ttl, Versions, VoterId,
 };
 
@@ -19,6 +19,7 @@ fn identity(keeps: bool) -> Identity {
         host: ME,
         info: Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps },
         ttl: Ttl::from_millis(15_000).expect("15 seconds"),
+        estate: None,
     }
 }
 
@@ -143,6 +144,30 @@ fn a_late_answer_to_an_earlier_process_is_nobodys() {
     let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
     tell(&mut member, &Letter::Answer { number, answer });
     assert_eq!(member.client().session(), None);
+}
+
+/// Later sessions of the same process have clients of their own only.
+#[test]
+fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
+    let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
+    let estate = Some(Estate { session: before, names: vec![name.clone()] });
+    let identity = Identity { estate, ..identity(true) };
+    let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let asked = questions(&member.doings());
+    let [(_, number, Question::Do(Command::Open { replaces, takes, .. }))] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((*replaces, &takes[..]), (Some(before), &[name][..]));
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
+    tell(&mut member, &Letter::Answer { number: *number, answer });
+    let yes = Answer::Yes { session: SessionId::new(8), renewal: 1, voters: vec![OTHER] };
+    tell(&mut member, &Letter::Answer { number: 0, answer: yes });
+    member.wake(Time::ZERO + Span::from_secs(16));
+    let asked = questions(&member.doings());
+    let opens = asked.iter().find_map(|(_, _, question)| match question {
+        Question::Do(Command::Open { replaces, takes, .. }) => Some((*replaces, takes.len())),
+        _ => None,
+    });
+    assert!(matches!(opens, Some((replaces, 0)) if replaces != Some(before)), "{asked:?}");
 }
 
 #[test]

@@ -77,6 +77,10 @@ impl Nodes {
     }
 }
 
+fn twice(session: Ttl) -> Ttl {
+    Ttl::from_millis(session.span().as_nanos() / 500_000).unwrap_or(session)
+}
+
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
@@ -106,6 +110,8 @@ impl Setting for Nodes {
         let lives = Cell::new(0);
         let make = move |me: PeerId, folder: &Folder| {
             lives.set(lives.get() + 1);
+            // One in four is started with a longer session, so that the next one of its host is to have a shorter one.
+            let session = if lives.get() % 4 == 0 { twice(session) } else { session };
             Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots: fixed, session, config })
         };
         let setup = Setup {

@@ -19,4 +19,5 @@ mod network;
 mod recovery;
 mod sites;
 mod strangers;
+mod takeover;
 mod world;

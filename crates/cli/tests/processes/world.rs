@@ -270,6 +270,21 @@ impl World {
         Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
+    /// Another agent takes over from this one, which runs: as an upgrade does it.
+    pub async fn replace(&self, mut old: Agent) -> Agent {
+        let mut command = old.command.clone();
+        if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
+            *listens = old.address.to_string().into();
+        }
+        let mut next = Command::new(&command[0]);
+        let number = old.process.number;
+        next.args(&command[1..]).arg("--replace").stdin(Stdio::null());
+        next.stdout(self.output("agent", number)).stderr(self.output("agent", number));
+        let process = Process { child: next.spawn().unwrap(), number };
+        assert!(old.process.ends().await.success(), "agent {number} has made way");
+        self.answers(Begun { process, socket: old.socket.clone(), command }).await
+    }
+
     /// Waits until an agent answers.
     pub async fn answers(&self, begun: Begun) -> Agent {
         let Begun { mut process, socket, command } = begun;

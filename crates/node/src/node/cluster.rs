@@ -65,7 +65,7 @@ impl Node {
     pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::Met(host) => self.on_met(host),
-            News::Lost { bodies, goes_on } => self.on_messages_lost(&bodies, goes_on),
+            News::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
             News::Said(from, bytes) => self.on_body(from, &bytes),
             News::Foreign(host, theirs) => self.on_foreign(host, theirs),
             News::Incompatible(host, theirs) => self.on_incompatible(host, theirs),

@@ -1,8 +1,8 @@
 //! Our parts in resources, one for each under the session that stands.
 
-use peerlock_base::{Key, PeerId, Time};
+use peerlock_base::{Key, PeerId, Ticket, Time};
 use peerlock_mutex::register::{Fact, Wish, Word};
-use peerlock_mutex::{self as mutex, Custody, custody};
+use peerlock_mutex::{self as mutex, Custody, Grant, custody};
 use peerlock_register::{Command, SessionId};
 
 use super::session::label;
@@ -25,11 +25,16 @@ pub(super) struct Part {
 impl Node {
     /// Our part in a resource, which begins now if there is none and a session stands.
     pub(super) fn open_part(&mut self, name: &Name) {
+        self.open_part_with(name, &[]);
+    }
+
+    /// The same where clients of an earlier process are inside.
+    pub(super) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
         let Some(session) = self.standing.session() else { return };
         let (me, now) = (self.session_of((session, self.host())), self.now);
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
-            let custody = Custody::new(me, config);
+            let custody = Custody::taking_over(me, config, inside);
             Part { name: name.clone(), custody, opened: now, recoveries: 0 }
         });
     }
@@ -37,6 +42,9 @@ impl Node {
     /// A message of another's part. Only who has asked to take part is meant by any of these: others are for an earlier
     /// session of this host, which has nothing any more.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
+        if !self.parts.contains_key(&resource) && self.heir.keep_message(from, resource, &message) {
+            return;
+        }
         self.part_step(resource, mutex::Input::Message { from, message });
     }
 
@@ -96,10 +104,16 @@ impl Node {
     /// Messages to a host are lost, and a token could be among them. Where a session ends with that, everything is
     /// counted anew. If none does nobody else would notice: who was meant goes on without them, or had left in good
     /// order before, and the next process on its host was meant.
-    pub(super) fn on_messages_lost(&mut self, bodies: &[Vec<u8>], goes_on: bool) {
+    ///
+    /// The question of a count is put again to the next process: it names a session, which may be that one's, opened
+    /// before it was met. Any other session is silent.
+    pub(super) fn on_messages_lost(&mut self, host: PeerId, bodies: Vec<Vec<u8>>, goes_on: bool) {
         let mut lost = std::collections::BTreeMap::new();
         for body in bodies {
-            if let Ok(Body::Part { resource, message }) = decode_body(body) {
+            if let Ok(Body::Part { resource, message }) = decode_body(&body) {
+                if matches!(message.body, custody::Body::Census { .. }) && !goes_on {
+                    self.tell(host, &Body::Part { resource, message: message.clone() });
+                }
                 let latest = lost.entry(resource).or_insert(0);
                 *latest = message.generation.max(*latest);
             }

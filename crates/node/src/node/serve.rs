@@ -203,24 +203,24 @@ impl Node {
     }
 
     /// Why a ticket does not stand any more.
-    fn why_not(&self, ticket: TicketId) -> Error {
+    pub(super) fn why_not(&self, ticket: TicketId) -> Error {
         match self.clients.get(ticket).filter(|entry| entry.revoked) {
             Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
             None => Error::Lost,
         }
     }
 
-    pub(super) fn drain(&mut self) {
+    pub(super) fn close(&mut self) {
         self.draining = Draining::Yes;
+        let waits = |ticket: &TicketId| self.clients.get(*ticket).is_some_and(|entry| !entry.is_held());
+        let waiting: Vec<TicketId> = self.clients.ids().into_iter().filter(waits).collect();
+        waiting.into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.close();
         for ticket in self.clients.ids() {
-            let Some(entry) = self.clients.get(ticket) else { continue };
-            if !entry.is_held() {
-                self.end(ticket, Error::Stopped);
-                continue;
-            }
-            if entry.is_detached() {
-                continue;
-            }
+            let Some(entry) = self.clients.get(ticket).filter(|entry| !entry.is_detached()) else { continue };
             let name = entry.wanted.name.clone();
             if let Some(until) = self.clients.lose(ticket) {
                 self.timers.set(Alarm::Ticket(ticket), until);
@@ -264,6 +264,11 @@ impl Node {
         {
             self.attach(entry.wanted.name, grant.fencing);
         }
+    }
+
+    /// Whether somebody waits here, or is inside with what ends with our session.
+    pub fn has_clients(&self) -> bool {
+        self.clients.attached().next().is_some() || self.heir.is_waiting()
     }
 
     /// What this peer has counted.

@@ -10,7 +10,7 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::sabotage::{Sabotage, makes};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
-use crate::{Class, Error, Missing, Name, Notice, Wait};
+use crate::{Class, Error, Keep, Missing, Name, Notice, Wait};
 
 /// After this long without a session a log is told, and again after this long.
 const TROUBLE: Span = Span::from_secs(5);
@@ -42,19 +42,22 @@ impl Node {
 
     fn on_turn(&mut self, turn: Turn) {
         match turn {
-            Turn::Stands(_) => self.on_session(),
+            Turn::Stands(session) => self.on_session(session),
             Turn::Over { since, why } => self.on_session_over(since, why),
             Turn::Extended(bound) => self.extend(bound),
         }
     }
 
-    fn on_session(&mut self) {
+    fn on_session(&mut self, session: SessionId) {
+        let (cluster, ttl) = (self.standing.cluster(), self.standing.session_ttl());
+        self.heir.out.extend(cluster.map(|cluster| Keep::Session { cluster, session, ttl }));
         self.timers.cancel(&Alarm::Trouble);
         self.troubles = Troubles { halted: self.troubles.halted, ..Troubles::default() };
         if self.phase == Phase::Joining {
             self.phase = Phase::Joined;
             self.timers.cancel(&Alarm::Join);
             self.effects.push(Effect::Joined);
+            self.take_over();
             self.look_at_grants(None);
         }
         for (name, fencing) in std::mem::take(&mut self.orphans) {
@@ -379,6 +382,7 @@ impl Node {
                     grace: ttl / 5,
                     kept: false,
                     detached: Some(note.clone()),
+                    taken_over_as: None,
                     wait: Wait::Forever,
                     label: note.clone(),
                     pid: None,

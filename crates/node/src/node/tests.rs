@@ -2,6 +2,7 @@
 
 mod clients;
 mod health;
+mod heir;
 mod nonsense;
 mod revoke;
 mod versions;

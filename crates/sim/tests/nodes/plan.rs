@@ -41,6 +41,9 @@ pub fn plan(seed: u64) -> Nodes {
     // Everybody who starts at once must be told of a founder, or wait until all have met.
     let expect = hosts > 1 && apart == Span::ZERO && sometimes(rng, 0.5);
     let faults = faults(rng, millis(begin), visits.end);
+    // Drawn apart, so that what a seed stands for is as before in all else.
+    let reboots = if sometimes(&mut Rng::stream(seed, 98), 0.5) { 0.25 } else { 0.0 };
+    let faults = Faults { reboots, ..faults };
     // Where the first host may be gone for good, another must be known.
     let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
     // Who says by hand that a host shall vote whose file was just lost takes the majority away by hand.

@@ -7,7 +7,7 @@ use peerlock_base::Span;
 use peerlock_register::Versions;
 
 use super::super::*;
-use crate::{ClusterId, NetEvent, Origin, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, Estate, NetEvent, Origin, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub(super) file: Option<Vec<u8>>,
     pub(super) cluster: Option<ClusterId>,
     pub(super) members: Vec<String>,
+    /// What its process has left for the next.
+    pub(super) estate: Option<Estate>,
     /// Writes take until this is called off.
     pub(super) slow_disk: bool,
     pub(super) unwritten: VecDeque<u64>,
@@ -43,6 +45,8 @@ pub(super) struct World {
     pub(super) queue: VecDeque<(u64, Input)>,
     /// The program that is started from now on.
     pub(super) versions: Versions,
+    /// How long sessions stand of those that are started from now on.
+    pub(super) session: Ttl,
 }
 
 /// Changes bytes on their way.
@@ -67,6 +71,7 @@ impl World {
             spoils: None,
             queue: VecDeque::new(),
             versions: Versions::OURS,
+            session: Ttl::from_millis(15_000).unwrap(),
         }
     }
 
@@ -88,6 +93,7 @@ impl World {
             file: None,
             cluster: None,
             members: Vec::new(),
+            estate: None,
             slow_disk: false,
             unwritten: VecDeque::new(),
             heard: Vec::new(),
@@ -98,8 +104,10 @@ impl World {
             rng: Rng::stream(number, machine.process),
             name: format!("host{number}"),
             keeps: true,
-            session: Ttl::from_millis(15_000).unwrap(),
+            session: self.session,
             origin,
+            boot: "one".into(),
+            estate: machine.estate.clone(),
         };
         let config = Config { versions: self.versions, ..Config::default() };
         let node = Node::new(PeerId::new(number), vec![address(number)], birth, config);
@@ -234,6 +242,10 @@ impl World {
                 Effect::Members(addresses) => {
                     self.machines.get_mut(&number).unwrap().members.clone_from(addresses);
                 }
+                Effect::Keep(keep) => {
+                    let machine = self.machines.get_mut(&number).unwrap();
+                    machine.estate = Estate::after(machine.estate.take(), "one", keep.clone());
+                }
                 effect => {
                     let bad = matches!(effect, Effect::Notice(Notice::Strange(_) | Notice::Malformed(_)));
                     assert!(!bad || self.spoils.is_some(), "{number} at {:?}: {effect:?}", self.now);
@@ -329,6 +341,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         grace: Span::from_secs(6),
         kept: true,
         detached: None,
+        taken_over_as: None,
         wait: Wait::Forever,
         label: String::new(),
         pid: None,
