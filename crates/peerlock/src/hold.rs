@@ -10,6 +10,10 @@ use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
+/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open, and
+/// an agent that can take no new ones renews it all the same.
+const OFTEN: Duration = Duration::from_secs(10);
+
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -87,14 +91,14 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, for as long as that is possible, and returns when the
+    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is possible, and returns when the
     /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
     /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
     /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
     /// last that it was told is over.
     pub async fn keep(&mut self, mut renewed: impl FnMut(Moment, Duration)) -> Stop {
-        let mut pause = self.granted.ttl.min(self.ttl) / 3;
+        let mut pause = (self.granted.ttl.min(self.ttl) / 3).min(OFTEN);
         let mut broken = false;
         loop {
             let word = tokio::select! {
@@ -117,7 +121,7 @@ impl Hold {
                 }
                 Ok(stands) => {
                     renewed(asked, stands);
-                    stands / 3
+                    (stands / 3).min(OFTEN)
                 }
                 Err(why) if why.class() == Class::Lost => return self.lose(why),
                 // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the
