@@ -4,7 +4,7 @@ mod notify;
 
 use std::fs;
 use std::future::pending;
-use std::io::{IsTerminal as _, stderr};
+use std::io::{ErrorKind, IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{close, setsid};
 use peerlock::store::Store;
-use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, places};
+use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
 use peerlock_http::{App, Listener, Program, serve};
+use peerlock_net::private;
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -24,11 +25,18 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, PeerArgs};
+use crate::say::say;
 use crate::{Error, Result, duration, folder};
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
 const LOGGED: &str = "info,libp2p_swarm=warn";
+/// How many files a process may have open where nobody says otherwise.
+const USUAL_LIMIT: usize = 1024;
+/// So many connections are served at Unix sockets at most, and by TCP, where the kernel does not tell us who comes. Our
+/// choice: each costs some tens of kilobytes.
+const MOST_CLIENTS: usize = 16_384;
+const MOST_BY_TCP: usize = 1024;
 /// How often an agent that is to end by itself looks whether somebody needs it.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long an agent that a command has started waits for the one before it to go.
@@ -45,21 +53,24 @@ const SUCCESSION: Duration = Duration::from_secs(15);
 Examples:
   peerlock agent                                         the first of a cluster
   peerlock agent --join 10.0.0.7                         with the same secret file as the others
-  peerlock agent --http 127.0.0.1:7401                   and the live page in a browser
+  peerlock agent --http 127.0.0.1:7401                   and the live page in a browser: it says at which address
   peerlock agent --replace                               instead of the one that runs, after an upgrade
 
 What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [default: info]")]
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable;
-    /// addresses that other machines can reach need a bearer token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
-    /// /run/peerlock/agent.sock for root]
+    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable
+    /// [default: $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,
-    /// A file with the bearer token that clients at HOST:PORT must know
+    /// A file with the bearer token that clients at HOST:PORT must know, mode 600 [default: `token` in the data folder,
+    /// made at the first start]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The longest lease that a client may ask for
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "24h")]
+    longest_lease: Duration,
     /// How long its session stands without a majority of the voters: after that long others may have what it held
     /// [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -98,7 +109,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
-    raise_limit();
+    let files = raise_limit();
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
@@ -129,7 +140,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
     })?;
     // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
     // by itself, because whoever has started it takes it for running when it answers there.
-    let listeners = options.listeners().await?;
+    let token = options.token(&data_dir)?;
+    let listeners = options.listeners(token.as_ref(), files).await?;
     let here = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
@@ -146,7 +158,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
         listens: here.peer.address().to_string(),
         addresses,
     };
-    let app = App::agent(here.peer.service().clone(), program);
+    let app = App::agent(here.peer.service().clone(), program, options.longest_lease);
+    say_page(&listeners, token.as_ref());
     let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
     notify(READY);
@@ -211,15 +224,43 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    async fn listeners(&self) -> Result<Vec<Listener>> {
-        let token = self.token_file.as_deref().map(token).transpose()?;
+    /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if there
+    /// is none.
+    fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
+        if let Some(named) = &self.token_file {
+            return token(named).map(Some);
+        }
+        if self.ports() == 0 {
+            return Ok(None);
+        }
+        let path = data_dir.join("token");
+        let made = || private::create(&path, Token::generate()?.as_str());
+        match made() {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(Error::File { path, source }),
+            Ok(()) | Err(_) => token(&path).map(Some),
+        }
+    }
+
+    /// At how many addresses clients come by TCP.
+    fn ports(&self) -> usize {
+        self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
+    }
+
+    /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers and what is
+    /// written: so nobody who connects can take what the agent needs to go on.
+    async fn listeners(&self, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
-        if !endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
+        if endpoints.len() == self.ports() {
             endpoints.insert(0, Endpoint::Unix(socket()?));
         }
+        let sockets = endpoints.len() - self.ports();
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
-            listeners.push(Listener::bind(endpoint, token.clone()).await?);
+            let most = match endpoint {
+                Endpoint::Unix(_) => (files / 2).min(MOST_CLIENTS) / sockets,
+                Endpoint::Tcp(_) => (files / 8).min(MOST_BY_TCP) / self.ports(),
+            };
+            listeners.push(Listener::bind(endpoint, token.cloned(), most).await?);
         }
         Ok(listeners)
     }
@@ -230,6 +271,14 @@ async fn drained(app: &App, peer: &Peer) {
     app.drained().await;
     tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
     peer.service().close().await;
+}
+
+/// Where a person at the terminal finds the page. The token is for nobody who reads a log.
+fn say_page(listeners: &[Listener], token: Option<&Token>) {
+    let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
+    for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
+        say(format_args!("the page: {}", token.page(listener.endpoint())));
+    }
 }
 
 /// Resolves when there has been no client for so long, and nobody has or waits for anything here; or never.
@@ -248,11 +297,13 @@ async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
 }
 
 /// Clients and peers are a descriptor each, and the usual limit of 1024 is meant for programs that use select(2).
-fn raise_limit() {
+/// How many there may be.
+fn raise_limit() -> usize {
     // Where it cannot be raised fewer come in at a time, which is said when it happens.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
 /// Leaves the session of who has started us, and closes whatever it had open: a pipe that we held would never end, and

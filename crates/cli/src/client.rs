@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
+use peerlock_net::private;
 use serde::Serialize;
 use serde_json::json;
 
@@ -62,7 +63,7 @@ pub struct AgentArgs {
     /// which is started if there is none]
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
-    /// The bearer token of an agent that wants one
+    /// The file with the bearer token of an agent at HOST:PORT, mode 600
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -110,9 +111,13 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// The bearer token in a file.
+/// The bearer token in a file that only its owner can use.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
+    let mode = private::mode(&std::fs::metadata(path).map_err(unusable)?);
+    if mode & 0o077 != 0 {
+        return Err(Error::OpenToken { path: path.to_owned(), mode });
+    }
     let text = std::fs::read_to_string(path).map_err(unusable)?;
     Token::new(&text).map_err(|error| unusable(io::Error::new(ErrorKind::InvalidData, error)))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
-use peerlock::{Endpoint, Peer, Request, Secret};
+use peerlock::{Endpoint, Peer, Request, Secret, Token};
 use peerlock_base::{Key, Rng, Span};
 use peerlock_http::{App, Listener, serve};
 use peerlock_supervise::Signals;
@@ -25,6 +25,8 @@ Examples:
   peerlock demo --slots 1 --peers 16 --hold 50ms         a lock that goes round fast
   peerlock demo --http 127.0.0.1:7401 --for 10m          where others expect it, and not for ever";
 
+/// So many connections there may be at the page's port: browsers have six each.
+const MOST_CONNECTIONS: usize = 256;
 /// How long the peers may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -75,8 +77,9 @@ pub fn run(options: &Options) -> Result<()> {
 async fn demo(options: &Options) -> Result<()> {
     let signals = Signals::ending().map_err(Error::Start)?;
     let endpoint = Endpoint::Tcp(options.http.to_string());
-    let listener = Listener::bind(&endpoint, None).await?;
-    let page = listener.endpoint().to_string();
+    let token = Token::generate().map_err(Error::Start)?;
+    let listener = Listener::bind(&endpoint, Some(token.clone()), MOST_CONNECTIONS).await?;
+    let page = token.page(listener.endpoint());
     let peers = start(options.peers).await?;
     let mut services = peers.iter().map(|peer| peer.service().clone());
     let first = services.next().expect("a demo has two peers at least");
@@ -91,7 +94,7 @@ async fn demo(options: &Options) -> Result<()> {
     let began = Instant::now();
     let Options { peers: many, slots, .. } = options;
     // A pipe that nobody reads any more does not keep the demo from running.
-    _ = writeln!(stdout(), "{many} peers, {slots} slots. The page: {page}/\nCtrl-C ends it.");
+    _ = writeln!(stdout(), "{many} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
     serve(vec![listener], app, end(signals, options.runs_for)).await;
 
     clients.shutdown().await;

@@ -57,6 +57,27 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A folder of the agent's is not its own.
+    #[error(
+        "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or choose \
+         another folder"
+    )]
+    OpenFolder {
+        /// The data folder, or that of the socket.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Others can read the bearer token.
+    #[error(
+        "others can use the token in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+    )]
+    OpenToken {
+        /// The file with the token.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// Another agent has the data folder.
     #[error(
         "an agent with the data folder {path} runs already{}: stop it, or give this one a folder with --data-dir",
@@ -174,7 +195,7 @@ pub mod exit {
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
-            Error::NoSecret { .. } => NO_INPUT,
+            Error::NoSecret { .. } | Error::OpenFolder { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::Folder { .. } => CANNOT_CREATE,
             Error::Start(_) => SYSTEM,
             Error::Output(_) => IO,
@@ -191,7 +212,7 @@ pub mod exit {
                 | NetworkError::IdentityTooOpen { .. }
                 | NetworkError::SecretUnreadable { .. }
                 | NetworkError::SecretTooOpen { .. }
-                | NetworkError::SecretTooShort { .. } => NO_INPUT,
+                | NetworkError::SecretWeak { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,
             StartError::Folder(_) => NO_INPUT,

@@ -5,9 +5,8 @@
 //!   command B    no agent ── waits for the lock ─────────────────────────── it answers ── connect
 //! ```
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf, absolute};
@@ -79,7 +78,7 @@ async fn agent_and(tells: bool) -> Result<Endpoint> {
             Ok(Some(turn)) => break turn,
             Ok(None) if since.elapsed() < PATIENCE => sleep(LOOK).await,
             Ok(None) => return Err(mute(&data_dir)),
-            Err(source) => return Err(Error::Folder { path: socket.clone(), source }),
+            Err(error) => return Err(error),
         }
         if let Some(agent) = running() {
             return Ok(agent);
@@ -134,13 +133,14 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
 }
 
 /// The right to start the agent, if nobody else has it. The lock lies beside the socket.
-fn turn(socket: &Path) -> std::io::Result<Option<Flock<File>>> {
+fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
     let folder = socket.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    match folder::lock(File::create(folder.join("starting.lock"))?) {
+    let unusable = |source| Error::Folder { path: folder.to_owned(), source };
+    folder::private(folder)?;
+    match folder::lock(folder::open(&folder.join("starting.lock")).map_err(unusable)?) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, error)) => Err(error.into()),
+        Err((_, error)) => Err(unusable(error.into())),
     }
 }
 
@@ -157,7 +157,7 @@ async fn start(
         return Err(Error::AgentStopped { folder: data_dir.to_owned() });
     }
     let unusable = |source| Error::Folder { path: data_dir.to_owned(), source };
-    let (log, log_path) = folder::log(data_dir).map_err(unusable)?;
+    let (log, log_path) = folder::log(data_dir)?;
     let said_before = log.metadata().map_err(unusable)?.len();
     // Not the path that we were called by: that may be another program by now.
     let mut command = Command::new("/proc/self/exe");

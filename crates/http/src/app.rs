@@ -19,6 +19,9 @@ use crate::metrics::{Labelled, Times};
 use crate::view::Watch;
 use crate::{Failure, Program, by_hand, events, health, metrics, page, resources, view};
 
+/// The longest lease that an agent gives unless its operator says otherwise. Our choice: somebody looks once a day.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
 pub struct App {
@@ -35,6 +38,7 @@ struct Shared {
     /// What has happened of late.
     log: Arc<Log>,
     program: Program,
+    longest_lease: Duration,
     /// When it began, and how long the machine had slept then.
     began: (Moment, Duration),
     /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
@@ -51,15 +55,15 @@ impl App {
     /// # Panics
     /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        Self::of(service, Vec::new(), Program::default())
+        Self::of(service, Vec::new(), Program::default(), LONGEST_LEASE)
     }
 
-    /// The API of the agent that this program is.
+    /// The API of the agent that this program is, which gives no longer leases than this.
     ///
     /// # Panics
     /// As [`App::new`].
-    pub fn agent(service: Service, program: Program) -> Self {
-        Self::of(service, Vec::new(), program)
+    pub fn agent(service: Service, program: Program, longest_lease: Duration) -> Self {
+        Self::of(service, Vec::new(), program, longest_lease)
     }
 
     /// The same where all peers of a cluster are in this process: the live page shows all of them, and clients come in
@@ -68,15 +72,27 @@ impl App {
     /// # Panics
     /// As [`App::new`].
     pub fn demo(first: Service, others: Vec<Service>) -> Self {
-        Self::of(first, others, Program::default())
+        Self::of(first, others, Program::default(), LONGEST_LEASE)
     }
 
-    fn of(first: Service, others: Vec<Service>, program: Program) -> Self {
+    fn of(first: Service, others: Vec<Service>, program: Program, longest_lease: Duration) -> Self {
         let (times, log) = (Times::collect(first.events()), Log::collect(first.events()));
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
         let (closing, draining, accepted) = (watch::Sender::new(false), watch::Sender::new(false), AtomicU64::new(0));
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared = Shared { service: first, watch, times, labelled, log, program, began, closing, draining, accepted };
+        let shared = Shared {
+            service: first,
+            watch,
+            times,
+            labelled,
+            log,
+            program,
+            longest_lease,
+            began,
+            closing,
+            draining,
+            accepted,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -98,6 +114,10 @@ impl App {
 
     pub(crate) fn program(&self) -> &Program {
         &self.shared.program
+    }
+
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.shared.longest_lease
     }
 
     /// For how long it has run, and the machine slept meanwhile.

@@ -14,6 +14,8 @@ mod token;
 #[cfg(feature = "server")]
 mod app;
 #[cfg(feature = "server")]
+mod crowd;
+#[cfg(feature = "server")]
 mod events;
 #[cfg(feature = "server")]
 mod guard;
@@ -45,7 +47,7 @@ pub use failure::Failure;
 pub use token::{BadToken, Token};
 
 #[cfg(feature = "server")]
-pub use app::App;
+pub use app::{App, LONGEST_LEASE};
 #[cfg(feature = "server")]
 pub use listen::{ListenError, Listener};
 #[cfg(feature = "server")]

@@ -45,7 +45,7 @@ async fn acquire(
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
-    let request = named(name, caller, request);
+    let request = named(&app, name, caller, request)?;
     if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
         return Err(Failure::new(
             Class::BadRequest,
@@ -87,7 +87,7 @@ async fn hold(
             "a slot that belongs to a connection cannot be asked for again on another: leave request_id out",
         ));
     }
-    let acquire = app.service().hold(named(name, caller, request));
+    let acquire = app.service().hold(named(&app, name, caller, request)?);
     let lines = Hold::new(app, acquire).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -170,10 +170,22 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }
 
-/// A client's request for the resource in the path.
-fn named(name: Name, Caller(pid): Caller, mut request: Request) -> Request {
+/// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have it.
+fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Result<Request, Failure> {
+    let longest = app.longest_lease();
+    if let Some(ttl) = request.ttl.filter(|ttl| *ttl > longest) {
+        return Err(Failure::new(
+            Class::BadRequest,
+            format!(
+                "a lease of {} s is longer than this agent gives, {} s at most: ask for less and renew it, or start the \
+                 agent with a higher --longest-lease",
+                ttl.as_secs(),
+                longest.as_secs_f64(),
+            ),
+        ));
+    }
     (request.name, request.pid) = (name.into(), pid);
-    request
+    Ok(request)
 }
 
 /// What a client is told of its grant.

@@ -12,6 +12,8 @@ const LATELY = 10;
 const LISTED = 6;
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
+// Another token in the address is no other page to the browser.
+addEventListener("hashchange", () => location.reload());
 const part = (id) => document.getElementById(id);
 let chosen = null;
 let shown = null;

@@ -154,8 +154,8 @@ pub enum Error {
     },
     /// No other peer was there to join.
     #[error(
-        "no peer could be reached at {}: check that a peer runs there, that its port is open to this machine, and that \
-         both have the same secret file. Only the first of a cluster starts without joining",
+        "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only the \
+         first of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {

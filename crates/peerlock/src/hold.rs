@@ -10,6 +10,10 @@ use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
+/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open, and
+/// an agent that can take no new ones renews it all the same.
+const OFTEN: Duration = Duration::from_secs(10);
+
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
 const RETRY: Duration = Duration::from_millis(100);
 /// How often it is tried to give a slot back when the agent is gone.
@@ -89,7 +93,7 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, for as long as that is possible, and returns when the
+    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is possible, and returns when the
     /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
     /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
@@ -103,7 +107,7 @@ impl Hold {
         mut opened: impl FnMut(Arc<OwnedFd>),
         mut absent: impl AsyncFnMut(),
     ) -> Stop {
-        let mut pause = self.granted.ttl.min(self.ttl) / 3;
+        let mut pause = (self.granted.ttl.min(self.ttl) / 3).min(OFTEN);
         loop {
             let word = tokio::select! {
                 biased;
@@ -125,7 +129,7 @@ impl Hold {
             pause = match self.renew().await {
                 Ok(stands) => {
                     renewed(asked, stands);
-                    stands / 3
+                    (stands / 3).min(OFTEN)
                 }
                 Err(why) if why.class() == Class::Lost => return self.lose(why),
                 // If the agent is gone, that is heard on the slot's own connection.

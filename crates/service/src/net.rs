@@ -55,7 +55,7 @@ impl Transport for RealNetwork {
     fn strangers(&self) -> u64 {
         let stranger = |refusal: &Refusal| match refusal {
             Refusal::Secret | Refusal::Timeout | Refusal::Broken | Refusal::Version | Refusal::Crowded => true,
-            Refusal::Collision | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
+            Refusal::Collision | Refusal::Twin | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
         };
         self.net.metrics().refused.iter().filter(|(refusal, _)| stranger(refusal)).map(|(_, count)| count).sum()
     }

@@ -220,7 +220,7 @@ impl World {
         let path = self.path(&format!("{name}.secret"));
         if !path.exists() {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
-            std::io::Write::write_all(&mut file, format!("the secret named {name} of this test\n").as_bytes()).unwrap();
+            std::io::Write::write_all(&mut file, secret_of(name).as_bytes()).unwrap();
         }
         path
     }
@@ -447,4 +447,15 @@ pub fn metric(agent: &Agent, name: &str) -> u64 {
     stream.read_to_string(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("peerlock_")?.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
+/// A secret for a name, always the same.
+fn secret_of(name: &str) -> String {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let part = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        (name, number).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    (0..4).map(part).collect::<String>() + "\n"
 }

@@ -167,7 +167,8 @@ fn a_command_whose_connection_breaks_is_killed_at_once() {
     let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
     let (address, open) = go_between(http);
     let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", folder.path("pid").display());
-    let mut first = folder.run(&format!("--ttl 1h --agent {address} r"), &script);
+    let token = folder.path("data/token");
+    let mut first = folder.run(&format!("--ttl 1h --agent {address} --token-file {} r", token.display()), &script);
     let pid = folder.written("pid");
     open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
     first.ends_with(76);
