@@ -51,6 +51,8 @@ pub mod connections;
 mod contacts;
 mod door;
 mod error;
+#[cfg(any(test, feature = "forge"))]
+pub mod forge;
 pub mod json;
 mod lease;
 mod link;

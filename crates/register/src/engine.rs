@@ -38,6 +38,8 @@ use crate::{Versions, VoterId};
 
 /// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;
+/// Entries go in messages of about so many bytes, well below what a network takes at once.
+const LONG_MESSAGE: u64 = 256 << 10;
 
 /// What one step of the engine comes to.
 #[derive(Default)]
@@ -85,7 +87,7 @@ impl Engine {
             election_tick: config.election_ticks,
             heartbeat_tick: config.heartbeat_ticks,
             applied: log.snapshot_index(),
-            max_size_per_msg: 1 << 20,
+            max_size_per_msg: LONG_MESSAGE,
             max_inflight_msgs: 64,
             check_quorum: true,
             pre_vote: true,
@@ -235,6 +237,12 @@ impl Engine {
         let progress = self.raw.raft.prs().get(voter.get());
         progress
             .is_some_and(|it| it.state == ProgressState::Replicate && it.matched + 16 >= committed && it.recent_active)
+    }
+
+    /// Whether this voter is still behind what the log has: only a snapshot helps.
+    pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
+        let first = self.raw.raft.raft_log.first_index();
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
     }
 
     /// Whether anything was ever heard of this voter.

@@ -31,7 +31,7 @@ impl Node {
             doings.into_iter().for_each(|doing| self.on_doing(doing));
         }
         if self.phase == Phase::Leaving && self.standing.has_stopped() {
-            self.left();
+            self.left(true);
         }
         if let Some(why) = self.standing.halted().map(str::to_owned)
             && !std::mem::replace(&mut self.troubles.halted, true)
@@ -101,7 +101,14 @@ impl Node {
         if self.standing.session().is_some() {
             return None;
         }
-        let since = self.standing.since();
+        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
+            return self.troubles.other.clone();
+        }
+        Some(self.no_majority(self.standing.since()))
+    }
+
+    /// That the register does not answer, since then, with the voters that cannot be reached.
+    pub(super) fn no_majority(&self, since: Time) -> Error {
         let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
         let mut voters: Vec<PeerId> =
             known.chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
@@ -109,10 +116,7 @@ impl Node {
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
         let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
-        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
-            return self.troubles.other.clone();
-        }
-        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+        Error::NoMajority { missing, since: self.now.since(since).into() }
     }
 
     pub(super) fn watch_for_trouble(&mut self) {

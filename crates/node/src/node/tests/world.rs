@@ -40,6 +40,8 @@ pub(super) struct World {
     pub(super) frozen: BTreeSet<u64>,
     /// What becomes of what one of them sends, if that is not what it means.
     pub(super) spoils: Option<(u64, Spoil)>,
+    /// What goes to and from one of them, if somebody listens.
+    pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
     /// The program that is started from now on.
     pub(super) versions: Versions,
@@ -65,6 +67,7 @@ impl World {
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             spoils: None,
+            overheard: None,
             queue: VecDeque::new(),
             versions: Versions::OURS,
         }
@@ -198,6 +201,11 @@ impl World {
                         if let Some((_, spoil)) = self.spoils.as_mut().filter(|(who, _)| *who == number) {
                             bytes = spoil(bytes);
                         }
+                        if let Some((who, heard)) = &mut self.overheard
+                            && [number, to.get()].contains(who)
+                        {
+                            heard.push(bytes.clone());
+                        }
                         self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
                     }
                 }
@@ -273,6 +281,13 @@ impl World {
     pub(super) fn input(&mut self, number: u64, input: Input) {
         self.step(number, input);
         self.settle();
+    }
+
+    /// One of them says this to another, whatever its node thinks of it; nothing if they are not connected.
+    pub(super) fn inject(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
+        if let Some(&epoch) = self.up.get(&(from.min(to), from.max(to))) {
+            self.input(to, Input::Net(NetEvent::Message { from: PeerId::new(from), epoch, bytes }));
+        }
     }
 
     pub(super) fn node(&self, number: u64) -> &Node {
