@@ -26,6 +26,8 @@ use crate::wire::{Body, decode, decode_body, encode};
 
 /// At most so many values are remembered under each name, and so many messages.
 const MOST_HEARD: usize = 64;
+/// The lists of one message have at most so many parts: about as many as fit.
+const MOST_PARTS: usize = 50_000;
 /// What makes trouble where somebody counts on: ends of ranges, of whatever type they are cut to.
 const EXTREMES: [u128; 16] = [
     0,
@@ -51,6 +53,8 @@ struct Chance {
     rng: Rng,
     numbers: BTreeMap<&'static str, Vec<u128>>,
     texts: Vec<String>,
+    /// How many parts the lists of one message may still have.
+    room: usize,
 }
 
 impl Chance {
@@ -58,26 +62,26 @@ impl Chance {
         self.rng.below(many) == 0
     }
 
-    fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
-        of.get(self.rng.below(of.len().max(1) as u64) as usize).cloned()
+    fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> Option<T> {
+        of.get(rng.below(of.len().max(1) as u64) as usize).cloned()
     }
 
     /// A value for a field of this name: most often one that was heard there, or next to one.
     fn number(&mut self, name: &str) -> u128 {
-        let heard = self.numbers.get(name).cloned().unwrap_or_default();
-        match (self.rng.below(10), self.pick(&heard)) {
+        let heard = self.numbers.get(name).and_then(|heard| Self::pick(&mut self.rng, heard));
+        match (self.rng.below(10), heard) {
             (0..6, Some(heard)) => heard,
             (6, Some(heard)) => heard.wrapping_add(1),
             (7, Some(heard)) => heard.wrapping_sub(1),
             (0..4, None) => u128::from(self.rng.below(4)),
             (4 | 8, _) => u128::from(self.rng.bits()) >> self.rng.below(64),
-            _ => self.pick(&EXTREMES).unwrap_or_default(),
+            _ => Self::pick(&mut self.rng, &EXTREMES).unwrap_or_default(),
         }
     }
 
     fn text(&mut self) -> String {
-        let heard = self.texts.clone();
-        match (self.rng.below(8), self.pick(&heard)) {
+        let heard = Self::pick(&mut self.rng, &self.texts);
+        match (self.rng.below(8), heard) {
             (0..6, Some(heard)) => heard,
             (6, _) => "x".repeat(self.rng.below(400) as usize),
             _ => format!("forged-{}", self.rng.below(1 << 20)),
@@ -86,12 +90,15 @@ impl Chance {
 
     /// How long a list is: short, and now and then as long as fits into a message.
     fn length(&mut self) -> usize {
-        match self.rng.below(200) {
-            0 => self.rng.below(50_000) as usize,
-            1..5 => self.rng.below(2_000) as usize,
-            5..100 => self.rng.below(4) as usize,
+        let wanted = match self.rng.below(200) {
+            0 => self.rng.below(50_000),
+            1..5 => self.rng.below(2_000),
+            5..100 => self.rng.below(4),
             _ => 1,
-        }
+        };
+        let length = self.room.min(wanted as usize);
+        self.room -= length;
+        length
     }
 
     fn keep<T>(rng: &mut Rng, kept: &mut Vec<T>, new: T) {
@@ -102,7 +109,7 @@ impl Chance {
     }
 
     fn learn(&mut self, tree: &Tree) {
-        let Self { rng, numbers, texts } = self;
+        let Self { rng, numbers, texts, .. } = self;
         tree.visit(&mut |part| match part {
             Tree::Number { name, value, .. } => Self::keep(rng, numbers.entry(name).or_default(), *value),
             Tree::Text(text) if text.len() < 300 => Self::keep(rng, texts, text.clone()),
@@ -127,11 +134,11 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// A member of this cluster. The same seed and the same that is heard give the same bytes.
-    pub fn new(seed: u64, cluster: ClusterId) -> Self {
-        let chance = Chance { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new() };
+    /// A member of the cluster that it hears of first. The same seed and the same that is heard give the same bytes.
+    pub fn new(seed: u64) -> Self {
+        let chance = Chance { rng: Rng::new(seed), numbers: BTreeMap::new(), texts: Vec::new(), room: 0 };
         let (bodies, letters, made) = <_>::default();
-        Self { chance, cluster, bodies, letters, is_register: true, spares: None, made }
+        Self { chance, cluster: ClusterId::new(0), bodies, letters, is_register: true, spares: None, made }
     }
 
     /// It says nothing in the register's name, and nothing about the resource of this name: then everybody else has to
@@ -148,7 +155,11 @@ impl Forger {
 
     /// Remembers what goes over its connections.
     pub fn hear(&mut self, bytes: &[u8]) {
-        let Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) = decode(bytes, Versions::OURS) else { return };
+        let body = match decode(bytes, Versions::OURS) {
+            Ok((Frame::Hello { cluster: Some(cluster), .. }, _)) => return self.cluster = cluster,
+            Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => body,
+            Ok(_) | Err(_) => return,
+        };
         match decode_body(&body) {
             Ok(Body::Register(bytes)) => {
                 let Ok((letter, _)) = letters::decode(&bytes, Versions::OURS, self.cluster) else { return };
@@ -185,6 +196,7 @@ impl Forger {
 
     fn body(&mut self) -> Vec<u8> {
         for _ in 0..100 {
+            self.chance.room = MOST_PARTS;
             if self.chance.one_in(2) {
                 let tree = self.like(|it| &it.letters, |it| Tree::of(&it.draw::<Letter>()));
                 if self.is_meant(&tree) && (self.is_register || tree.is_variant(&["Ask", "Heard"])) {

@@ -522,9 +522,8 @@ impl Member {
     }
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
+        // Asked by an earlier process of this host, or by nobody.
         if number <= self.first || number > self.numbers {
-            // A letter with number 0 says something by what it is of: see `on_bytes`.
-            self.strange += u64::from(number > 0);
             return;
         }
         if !matches!(answer, Answer::Elsewhere { .. }) {

@@ -111,7 +111,7 @@ impl Tree {
             Self::Option(value) => *value = None,
             Self::List(parts) if chance.one_in(2) => parts.clear(),
             Self::List(parts) => {
-                if let Some(one) = chance.pick(parts) {
+                if let Some(one) = Chance::pick(&mut chance.rng, parts) {
                     parts.extend(vec![one; chance.length()]);
                 }
             }

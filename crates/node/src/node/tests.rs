@@ -3,6 +3,7 @@
 mod clients;
 mod forged;
 mod health;
+mod limits;
 mod nonsense;
 mod revoke;
 mod versions;

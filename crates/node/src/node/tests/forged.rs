@@ -38,7 +38,7 @@ impl Run {
         world.overheard = Some((NINE, Vec::new()));
         world.start(NINE, Origin::Seeks { expect: None }, &[1, 2, 3]);
         world.run(Span::from_secs(2));
-        let forger = Forger::new(seed, super::world::CLUSTER);
+        let forger = Forger::new(seed);
         let forger = match spared {
             Some(name) => forger.sparing(name),
             None => forger,

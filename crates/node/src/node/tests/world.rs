@@ -43,6 +43,8 @@ pub(super) struct World {
     /// What goes to and from one of them, if somebody listens.
     pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
+    /// Whether those that are started from now on have data folders.
+    pub(super) keeps: bool,
     /// The program that is started from now on.
     pub(super) versions: Versions,
 }
@@ -69,6 +71,7 @@ impl World {
             spoils: None,
             overheard: None,
             queue: VecDeque::new(),
+            keeps: true,
             versions: Versions::OURS,
         }
     }
@@ -100,7 +103,7 @@ impl World {
             process: machine.process,
             rng: Rng::stream(number, machine.process),
             name: format!("host{number}"),
-            keeps: true,
+            keeps: self.keeps,
             session: Ttl::from_millis(15_000).unwrap(),
             origin,
         };
@@ -195,6 +198,7 @@ impl World {
         for effect in out {
             match &effect {
                 Effect::Send { to, epoch, bytes } => {
+                    assert!(bytes.len() <= 1 << 20, "no network takes a message of {} bytes", bytes.len());
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if self.up.get(&pair) == Some(epoch) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
