@@ -165,6 +165,26 @@ mod tests {
         }
     }
 
+    /// A member made everybody dial whatever it liked, as long as it liked: a thousand addresses, for ever.
+    #[test]
+    fn what_a_host_has_named_is_dialled_a_few_times_and_not_too_much_of_it_at_once() {
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
+        let teller = PeerId::new(9);
+        let named = |from: u64| (from..from + 1000).map(|at| (PeerId::new(100 + at), format!("host{at}:1"))).collect();
+        let hosts: Vec<(PeerId, String)> = named(0);
+        let dialled = membership.on_hosts(teller, &hosts);
+        assert_eq!(dialled.len(), MOST_BY_WORD);
+        assert!(membership.on_hosts(teller, &named(1000)).is_empty());
+        assert_eq!(membership.on_hosts(PeerId::new(8), &named(2000)).len(), MOST_BY_WORD, "another's word");
+        for address in &dialled {
+            let failures = (0..MOST_FAILURES).filter(|_| membership.on_unreached(address)).count();
+            assert_eq!(failures, 1, "it is given up once");
+        }
+        assert_eq!(membership.on_hosts(teller, &named(3000)).len(), MOST_BY_WORD);
+        // What a person or the register has named is dialled for good.
+        assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
+    }
+
     #[test]
     fn an_address_is_dialled_once_and_there_is_an_end_to_it() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);

@@ -313,6 +313,55 @@ mod tests {
         assert_eq!(decode(&[&[0, 1, 1], &data[1..]].concat(), next), Err(Malformed::Format), "no hello");
     }
 
+    /// Each of these has ended a process, or kept it busy for good.
+    #[test]
+    fn what_is_counted_on_from_is_checked_where_it_is_decoded() {
+        use custody::Body as Said;
+        use peerlock_mutex::custody::{Answer as Counted, Following, Report};
+        use peerlock_mutex::register::Session;
+        use peerlock_mutex::token::Token;
+        let part = |generation, body| {
+            let message = custody::Message { generation, body };
+            decode_body(&encode_body(&Body::Part { resource: Key::of(b"r"), message }))
+        };
+        let claim = Claim { peer: PeerId::new(7), ticket: Ticket::new(1) };
+        let session = Session { peer: PeerId::new(7), number: 1 };
+        let token = |slot, fencing| Said::Token {
+            to: Ticket::new(1),
+            token: Token { slot, fencing },
+            stay: 1,
+            following: Following::default(),
+        };
+        let left = |stay| Said::Tell(News::Left { slot: 0, stay, to: claim, turn: 0 });
+        let answer = |tokens: usize, waiting: usize| {
+            let report = Report { token: Token { slot: 0, fencing: 1 }, in_use: false };
+            let waiting = vec![(Ticket::new(1), None); waiting];
+            Said::Answer(Counted { session, tokens: vec![report; tokens], waiting })
+        };
+        let next = |claims| {
+            let following = Following { turn: 0, claims: vec![claim; claims], more: false };
+            Said::Next { slot: 0, stay: 1, following, anew: false }
+        };
+        for (good, bad) in [
+            (part(1, token(1023, 1)), part(1, token(1024, 1))),
+            (part(1, token(0, 1 << 61)), part(1, token(0, u64::MAX))),
+            (part((1 << 29) - 1, left(1)), part(u64::MAX, left(1))),
+            (part(1, left(1 << 61)), part(1, left(u64::MAX))),
+            (part(1, Said::Census { session, slots: 1024 }), part(1, Said::Census { session, slots: u32::MAX })),
+            (part(1, answer(1024, MOST_WAITING)), part(1, answer(1025, 0))),
+            (part(1, answer(0, 0)), part(1, answer(0, MOST_WAITING + 1))),
+            (part(1, next(64)), part(1, next(65))),
+        ] {
+            assert!(good.is_ok(), "{good:?}");
+            assert!(matches!(bad, Err(Malformed::Bounds(_))), "{bad:?}");
+        }
+        let greeting = |hosts, length| {
+            let hosts = vec![(PeerId::new(1), "x".repeat(length)); hosts];
+            decode_body(&encode_body(&Body::Greeting { cluster: None, expects: false, founder: None, hosts }))
+        };
+        assert!(greeting(4096, 20).is_ok() && greeting(4097, 1).is_err() && greeting(1, 256).is_err());
+    }
+
     #[test]
     fn no_bytes_crash_the_decoder_or_make_it_allocate_more_than_they_are() {
         let mut rng = Rng::new(1);

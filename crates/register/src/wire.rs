@@ -379,6 +379,26 @@ mod tests {
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
+        let opened = |slots, grant| {
+            let fact = Fact::Opened { slots, asked: Vec::new(), detached: vec![grant] };
+            Letter::Told { resource: Label::new("x").unwrap(), session: SessionId::new(3), generation: 7, fact }
+        };
+        let joined = |generation, slots| {
+            let coordinator = (SessionId::new(3), PeerId::new(1));
+            let outcome = Outcome::Joined { generation, coordinator, opened: false, slots };
+            Letter::Answer { number: 1, answer: Answer::Done { outcome, index: 1 } }
+        };
+        assert!(back(&opened(1024, (1023, 1))).is_ok() && back(&joined(1, 1024)).is_ok());
+        for letter in [
+            opened(u32::MAX, (0, 1)),
+            opened(0, (0, 1)),
+            opened(1, (1024, 1)),
+            opened(1, (0, u64::MAX)),
+            joined(u64::MAX, 1),
+            joined(1, u32::MAX),
+        ] {
+            assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
+        }
         for letter in [look(1001), told(1 << 29, 1), told(7, 4097), heard(1 << 29)] {
             assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
         }
