@@ -184,14 +184,17 @@ async fn go(options: &Options) -> Result<ExitCode> {
         drop(close);
         // It ends by itself, and its panic would be its own.
         let _served = serving.await;
-        here.leave().await;
+        here.leave().await
     };
     tokio::select! {
         biased;
         signal = signals.number() => Ok(ExitCode::from(128 + signal)),
-        () = leave => {
-            tracing::info!("left");
-            Ok(ExitCode::SUCCESS)
+        told = leave => match told {
+            true => {
+                tracing::info!("left");
+                Ok(ExitCode::SUCCESS)
+            }
+            false => Err(Error::Untold),
         }
     }
 }

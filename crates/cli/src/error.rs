@@ -125,6 +125,12 @@ pub enum Error {
         /// Where it may say why.
         log: PathBuf,
     },
+    /// An agent has left, and could not tell anybody.
+    #[error(
+        "left, and the cluster does not know it: no majority of the voters could be reached, and what this agent had is \
+         free for others only when its session has run out"
+    )]
+    Untold,
     /// Nothing could be listened on for clients.
     #[error("cannot listen for clients: {0}")]
     Listen(#[from] ListenError),
@@ -193,7 +199,7 @@ pub mod exit {
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
-            Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
+            Error::AgentStopped { .. } | Error::AgentMute { .. } | Error::Untold => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenFolder { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::Folder { .. } => CANNOT_CREATE,

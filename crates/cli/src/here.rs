@@ -158,9 +158,9 @@ impl LocalPeer {
         net::dialable(told).first().copied().unwrap_or(told)
     }
 
-    /// Says goodbye to the others, but not for ever.
-    pub async fn leave(self) {
-        let _late = timeout(LEAVING, self.peer.leave()).await;
+    /// Says goodbye to the others, but not for ever. Whether they know.
+    pub async fn leave(self) -> bool {
+        timeout(LEAVING, self.peer.leave()).await.unwrap_or(false)
     }
 }
 

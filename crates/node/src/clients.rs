@@ -447,6 +447,11 @@ impl Clients {
         self.crowds.get(&resource).map(|crowd| &crowd.name)
     }
 
+    /// How many wait for a resource.
+    pub fn waits(&self, resource: Key) -> usize {
+        self.crowds.get(&resource).map_or(0, |crowd| crowd.waiting.len())
+    }
+
     /// The tickets that wait for a resource.
     pub fn waiting(&self, resource: Key) -> impl Iterator<Item = (TicketId, &Entry)> {
         let waiting = self.crowds.get(&resource).into_iter().flat_map(|crowd| &crowd.waiting);

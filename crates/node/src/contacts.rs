@@ -10,7 +10,7 @@ use peerlock_register::{ClusterId, Versions};
 
 use crate::link::{Frame, Heard, Link};
 use crate::relay::is_due;
-use crate::wire::{Malformed, decode, encode};
+use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice};
 
 /// What we know of one host: its address, its link, and what it has said of itself.
@@ -51,6 +51,12 @@ impl Contact {
     /// Whether there is a connection by way of another host.
     pub fn is_relayed(&self) -> bool {
         self.relayed.is_some()
+    }
+
+    /// How many messages to it were not confirmed.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.link.kept()
     }
 
     /// The connection, of whatever kind.
@@ -173,6 +179,9 @@ impl Contacts {
 
     /// A connection by way of another host begins.
     pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
+        if !self.hosts.contains_key(&host) && self.hosts.len() >= MOST_HOSTS {
+            return;
+        }
         let contact = self.entry(host, now);
         if contact.epoch.is_none() {
             (contact.relayed, contact.is_foreign) = (Some(epoch), false);
@@ -262,6 +271,11 @@ impl Contacts {
 
     /// Sends what must arrive, now or when the host is met. False if the host is not connected.
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
+        // Before it has a number: what is never sent can never be confirmed.
+        if body.len() > MOST_BYTES {
+            news.push(News::Notice(Notice::TooLong { host: to, bytes: body.len() }));
+            return true;
+        }
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
             news.push(News::Notice(Notice::Unmet(to)));
             news.push(News::Lost { host: to, bodies: vec![body], goes_on: true });
@@ -295,7 +309,7 @@ impl Contacts {
     /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good
     /// enough.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
-        let Some(contact) = self.hosts.get(&to) else { return };
+        let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), way) {
             self.post(to, epoch, &frame);

@@ -189,6 +189,8 @@ pub enum Effect {
     HangUp(PeerId),
     /// Connect to whoever listens there, and reconnect whenever that ends.
     Dial(String),
+    /// Do not dial this address any more; a connection that there is stays.
+    Forget(String),
     /// Change the voter's file. Answered by [`Input::Written`]; never waited for on the peer's own thread. A driver
     /// without a folder keeps it in memory, or nowhere, and answers at once.
     Write {
@@ -274,7 +276,10 @@ pub enum Effect {
     /// After [`Input::Drain`] or [`Input::Close`]: nobody is here any more.
     Drained,
     /// After [`Input::Leave`].
-    Left,
+    Left {
+        /// Whether the register has ended its session. If not, nobody could be told, and others wait for its end.
+        told: bool,
+    },
 }
 
 /// What is answered to a call.

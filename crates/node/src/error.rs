@@ -69,8 +69,8 @@ pub enum Error {
     /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
     /// or none that knows of them.
     #[error(
-        "this peer has had no session for {}, and grants nothing without one: {}. It goes on by itself as soon as a \
-         majority of the voters can be reached: start their agents, or mend the network from here to them. Only if they \
+        "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by itself \
+         as soon as they can be reached: start their agents, or mend the network from here to them. Only if they \
          are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
         /// Whom we have asked and not heard of.

@@ -52,6 +52,8 @@ pub mod connections;
 mod contacts;
 mod door;
 mod error;
+#[cfg(any(test, feature = "forge"))]
+pub mod forge;
 mod heir;
 pub mod json;
 mod lease;

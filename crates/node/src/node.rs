@@ -101,6 +101,8 @@ pub struct Node {
     clients: Clients,
     /// Our part in each resource, under the session that stands. Empty without one.
     parts: BTreeMap<Key, Part>,
+    /// How much hosts have said of resources since that was counted last.
+    rations: BTreeMap<PeerId, usize>,
     survey: Survey,
     heir: Heir,
     membership: Membership,
@@ -177,6 +179,7 @@ impl Node {
             timers: Timers::new(),
             clients,
             parts: BTreeMap::new(),
+            rations: BTreeMap::new(),
             survey: Survey::default(),
             heir,
             membership: Membership::new(host, addresses, birth.process, config.versions),
@@ -272,7 +275,7 @@ impl Node {
                 Alarm::Acks => self.membership.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
-                Alarm::Leave => self.left(),
+                Alarm::Leave => self.left(self.standing.has_left()),
                 Alarm::Resume(call) => self.on_resume_alarm(call),
             }
         }

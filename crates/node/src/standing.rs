@@ -386,6 +386,14 @@ impl Standing {
         }
     }
 
+    /// Whether the register knows that this session is over.
+    pub fn has_left(&self) -> bool {
+        match &self.phase {
+            Phase::In(member) => self.leaves && member.has_left(),
+            Phase::Seeking | Phase::Learned(_) => self.leaves,
+        }
+    }
+
     /// Our voter, if we are one and it goes on; or why it does not.
     pub fn halted(&self) -> Option<&str> {
         let Phase::In(member) = &self.phase else { return None };

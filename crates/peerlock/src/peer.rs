@@ -139,9 +139,10 @@ impl Peer {
         self.service.drain().await;
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them.
-    pub async fn leave(&self) {
-        self.service.leave().await;
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
+    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    pub async fn leave(&self) -> bool {
+        self.service.leave().await
     }
 
     /// What an agent serves.

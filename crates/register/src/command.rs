@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use peerlock_base::PeerId;
+use peerlock_base::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
-use crate::state::MOST_SLOTS;
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
 /// At most this many addresses are kept of one member.
@@ -18,6 +17,8 @@ pub const MOST_TAKEN: usize = 1024;
 pub const MOST_SEATS: usize = 7;
 /// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
 pub const MOST_NUMBER: u64 = 1 << 48;
+/// Fencing numbers are below this, as long as generations are below theirs.
+pub const MOST_FENCING: u64 = 1 << 62;
 
 /// What a host says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,14 +200,16 @@ impl Command {
                 within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
             }
             Self::Close { keep, generation, .. } => {
-                within(keep.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
+                within(keep.len() <= MOST_NAMED && *generation < MOST_GENERATION, "too many sessions or generations")
             }
-            Self::Renumber { generation, .. } => within(*generation < MOST_NUMBER, "too many generations"),
+            Self::Renumber { generation, .. } => within(*generation < MOST_GENERATION, "too many generations"),
             Self::Seats(hosts) => {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len()));
                 within(most, "a number of voters that cannot be")
             }
-            Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
+            Self::Detach { slot, fencing, .. } => {
+                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "a grant that cannot be")
+            }
             Self::Leave { .. }
             | Self::Attach { .. }
             | Self::Expel { .. }

@@ -263,17 +263,18 @@ fn who_gets_no_answer_says_whom_it_misses() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER, third], Rng::new(1), Time::ZERO);
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     member.wake(at(100));
+    let number = questions(&member.doings())[0].1;
     assert_eq!(member.missing(at(1099)), None, "it has just asked");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, heard: Vec::new() }));
     // One of two voters is there, and has nothing to say.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
-    let letter = Letter::Answer { number: 9, answer };
+    let letter = Letter::Answer { number, answer };
     member.on_bytes(OTHER, &wire::encode(&letter, 1, CLUSTER), at(1200)).expect("a letter of ours");
     let missing = Missing { since: at(100), silent: vec![(third, None)], heard: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
     // Something is decided: all is well.
-    let letter = Letter::Answer { number: 9, answer: Answer::Over { session: SessionId::new(1) } };
+    let letter = Letter::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
     member.on_bytes(third, &wire::encode(&letter, 1, CLUSTER), at(1400)).expect("a letter of ours");
     assert_eq!(member.missing(at(1400)), None);
 }

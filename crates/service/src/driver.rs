@@ -120,7 +120,7 @@ pub enum Command {
         reply: oneshot::Sender<()>,
     },
     Leave {
-        reply: oneshot::Sender<()>,
+        reply: oneshot::Sender<bool>,
     },
 }
 
@@ -198,13 +198,15 @@ pub struct Driver<T> {
     /// When its first session stood.
     joined: Option<Moment>,
     draining: Vec<oneshot::Sender<()>>,
-    leaving: Vec<oneshot::Sender<()>>,
+    leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
     /// Why nobody was reached there, as far as that was heard.
     unreached: BTreeMap<String, String>,
     /// All handles are gone: nobody can say anything to us any more.
     abandoned: bool,
     left: bool,
+    /// The cluster knows that.
+    told: bool,
 }
 
 impl<T: Transport> Driver<T> {
@@ -243,6 +245,7 @@ impl<T: Transport> Driver<T> {
             unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
+            told: false,
         }
     }
 
@@ -293,7 +296,7 @@ impl<T: Transport> Driver<T> {
             }
         }
         self.transport.stop().await;
-        self.leaving.into_iter().for_each(|reply| _ = reply.send(()));
+        self.leaving.into_iter().for_each(|reply| _ = reply.send(self.told));
     }
 
     fn now(&self) -> Time {
@@ -344,6 +347,7 @@ impl<T: Transport> Driver<T> {
             Effect::Send { to, epoch, bytes } => self.transport.send(to, epoch, bytes),
             Effect::HangUp(peer) => self.transport.hang_up(peer),
             Effect::Dial(address) => self.transport.dial(&address),
+            Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),
             Effect::Belongs(cluster) => {
                 tracing::info!(%cluster, "belongs to a cluster");
@@ -401,7 +405,7 @@ impl<T: Transport> Driver<T> {
                 }
             }
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
-            Effect::Left => self.left = true,
+            Effect::Left { told } => (self.left, self.told) = (true, told),
         }
     }
 

@@ -470,9 +470,10 @@ impl Service {
         self.call(|reply| Command::HasClients { reply }).await.unwrap_or(false)
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them.
-    pub async fn leave(&self) {
-        _ = self.call(|reply| Command::Leave { reply }).await;
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
+    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    pub async fn leave(&self) -> bool {
+        self.call(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }
 
     async fn call<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {

@@ -13,6 +13,7 @@ mod cost;
 mod crowd;
 mod custody;
 mod deaths;
+mod forged;
 mod killed;
 mod kills;
 mod namespaces;

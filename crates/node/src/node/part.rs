@@ -12,6 +12,10 @@ use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
+/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than twice
+/// of what its clients can want.
+const RATION: usize = 250_000;
+
 /// Our part in one resource.
 pub(super) struct Part {
     pub name: Name,
@@ -42,10 +46,28 @@ impl Node {
     /// A message of another's part. Only who has asked to take part is meant by any of these: others are for an earlier
     /// session of this host, which has nothing any more.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
+        if !self.has_ration(from, &message) {
+            return self.strange("more than is kept of one host");
+        }
         if !self.parts.contains_key(&resource) && self.heir.keep_message(from, resource, &message) {
             return;
         }
         self.part_step(resource, mutex::Input::Message { from, message });
+    }
+
+    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that is
+    /// once in many messages.
+    fn has_ration(&mut self, from: PeerId, message: &custody::Message) -> bool {
+        let said = self.rations.entry(from).or_default();
+        *said += 1 + match &message.body {
+            custody::Body::Answer(answer) => answer.tokens.len() + answer.waiting.len(),
+            custody::Body::Next { following, .. } | custody::Body::Token { following, .. } => following.claims.len(),
+            _ => 0,
+        };
+        if *said > RATION {
+            *said = self.parts.values().map(|part| part.custody.kept(Some(from))).sum();
+        }
+        *said <= RATION
     }
 
     /// Hands one input to our part in a resource, if we have one, and does what it wants done.

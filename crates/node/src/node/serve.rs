@@ -1,6 +1,9 @@
 //! What clients want of a node.
 
+use std::ops::Not;
+
 use peerlock_base::{Key, Ticket, Time};
+use peerlock_mutex::custody::MOST_WAITING;
 use peerlock_mutex::{self as mutex, Grant};
 
 use super::{Alarm, Answer, Draining, Effect, Node, Phase};
@@ -22,6 +25,9 @@ impl Node {
             return self.answer(call, Err(Error::Busy { limit }));
         }
         let resource = wanted.name.key();
+        if self.clients.waits(resource) >= MOST_WAITING {
+            return self.answer(call, Err(Error::Busy { limit: MOST_WAITING }));
+        }
         if let Some(Err(error)) = self.slots_of(resource).map(|slots| wanted.check(slots)) {
             return self.answer(call, Err(error));
         }
@@ -158,9 +164,10 @@ impl Node {
     /// A ticket's wait is over, or its lease wants to be looked at.
     pub(super) fn on_ticket_alarm(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket) else { return };
-        let (name, place) = (entry.wanted.name.clone(), entry.ahead());
+        let (name, why_not) = (entry.wanted.name.clone(), entry.is_held().not().then(|| self.not_acquired(entry)));
         let Some((verdict, lease)) = self.clients.look(ticket, self.now) else {
-            return self.end(ticket, Error::NotAcquired { name, place });
+            why_not.into_iter().for_each(|why| self.end(ticket, why));
+            return;
         };
         match verdict {
             Verdict::Stands => {}

@@ -31,7 +31,7 @@ impl Node {
             doings.into_iter().for_each(|doing| self.on_doing(doing));
         }
         if self.phase == Phase::Leaving && self.standing.has_stopped() {
-            self.left();
+            self.left(true);
         }
         if let Some(why) = self.standing.halted().map(str::to_owned)
             && !std::mem::replace(&mut self.troubles.halted, true)
@@ -104,12 +104,15 @@ impl Node {
         if self.standing.session().is_some() {
             return None;
         }
-        let since = self.standing.since();
-        let missing = self.absent_voters(since);
         if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
             return self.troubles.other.clone();
         }
-        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+        Some(self.no_majority(self.standing.since()))
+    }
+
+    /// That the register does not answer, since then, with the voters that cannot be reached.
+    pub(super) fn no_majority(&self, since: Time) -> Error {
+        Error::NoMajority { missing: self.absent_voters(since), since: self.now.since(since).into() }
     }
 
     /// The voters as far as known that are not connected.

@@ -1,8 +1,10 @@
 //! Stories of whole nodes, in a tiny world.
 
 mod clients;
+mod forged;
 mod health;
 mod heir;
+mod limits;
 mod nonsense;
 mod revoke;
 mod versions;
@@ -283,7 +285,7 @@ fn who_leaves_in_good_order_is_not_waited_for() {
         assert!(world.fencing(others[0].0, others[0].1).is_some());
         world.input(leaves, Input::Leave);
         world.run(Span::from_millis(400));
-        assert!(world.heard(leaves).contains(&Effect::Left), "{leaves}");
+        assert!(world.heard(leaves).contains(&Effect::Left { told: true }), "{leaves}");
         world.kill(leaves);
         let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });

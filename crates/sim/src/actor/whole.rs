@@ -255,7 +255,8 @@ impl Whole {
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),
-            node::Effect::Left => out.push(Effect::Note(Note::Left)),
+            node::Effect::Forget(_) => {} // What is wanted here is a peer, and its connection is tried for good.
+            node::Effect::Left { .. } => out.push(Effect::Note(Note::Left)),
             node::Effect::Answer { call, answer } => self.on_answer(Ticket::new(call), answer, out),
             node::Effect::Granted { ticket, until } => self.on_granted(ticket, until, out),
             node::Effect::Renewed { ticket, until } => {

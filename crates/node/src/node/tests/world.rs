@@ -42,7 +42,11 @@ pub(super) struct World {
     pub(super) frozen: BTreeSet<u64>,
     /// What becomes of what one of them sends, if that is not what it means.
     pub(super) spoils: Option<(u64, Spoil)>,
+    /// What goes to and from one of them, if somebody listens.
+    pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
+    /// Whether those that are started from now on have data folders.
+    pub(super) keeps: bool,
     /// The program that is started from now on.
     pub(super) versions: Versions,
     /// How long sessions stand of those that are started from now on.
@@ -69,7 +73,9 @@ impl World {
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             spoils: None,
+            overheard: None,
             queue: VecDeque::new(),
+            keeps: true,
             versions: Versions::OURS,
             session: Ttl::from_millis(15_000).unwrap(),
         }
@@ -103,7 +109,7 @@ impl World {
             process: machine.process,
             rng: Rng::stream(number, machine.process),
             name: format!("host{number}"),
-            keeps: true,
+            keeps: self.keeps,
             session: self.session,
             origin,
             boot: "one".into(),
@@ -200,11 +206,17 @@ impl World {
         for effect in out {
             match &effect {
                 Effect::Send { to, epoch, bytes } => {
+                    assert!(bytes.len() <= 1 << 20, "no network takes a message of {} bytes", bytes.len());
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if self.up.get(&pair) == Some(epoch) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
                         if let Some((_, spoil)) = self.spoils.as_mut().filter(|(who, _)| *who == number) {
                             bytes = spoil(bytes);
+                        }
+                        if let Some((who, heard)) = &mut self.overheard
+                            && [number, to.get()].contains(who)
+                        {
+                            heard.push(bytes.clone());
                         }
                         self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
                     }
@@ -285,6 +297,13 @@ impl World {
     pub(super) fn input(&mut self, number: u64, input: Input) {
         self.step(number, input);
         self.settle();
+    }
+
+    /// One of them says this to another, whatever its node thinks of it; nothing if they are not connected.
+    pub(super) fn inject(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
+        if let Some(&epoch) = self.up.get(&(from.min(to), from.max(to))) {
+            self.input(to, Input::Net(NetEvent::Message { from: PeerId::new(from), epoch, bytes }));
+        }
     }
 
     pub(super) fn node(&self, number: u64) -> &Node {
