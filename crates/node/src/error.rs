@@ -75,7 +75,7 @@ pub enum Error {
     NoMajority {
         /// Whom we have asked and not heard of.
         missing: Vec<Missing>,
-        /// For how long this process has had no session.
+        /// For how long it has not been answered, or has had no session.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
