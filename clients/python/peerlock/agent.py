@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional, Type
 from urllib.parse import quote
 
 from .errors import Error, Failed, Lost, Unreachable, from_body
-from .transport import Line, Transport
+from .transport import ANSWER_SECONDS, Line, Transport
 
 #: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
 OFTEN = 10.0
@@ -81,12 +81,13 @@ class Hold:
         self._name = name
         self._path = f"/v1/resources/{quote(name, safe='')}"
         self._body = body
-        self._ttl = ttl
         self._on_lost = on_lost
         self._connection: Optional[http.client.HTTPConnection] = None
         self._socket: Optional[socket.socket] = None
         self._grant: Optional[Grant] = None
         self._released = threading.Event()
+        # How long the lease stands after a renewal, as the agent says: not beyond its own session. And until when.
+        self._stands = ttl
         self._ends = 0.0
 
     def acquire(self) -> Grant:
@@ -100,17 +101,16 @@ class Hold:
         self._socket = self._connection.sock
         try:
             answer = self._transport.ask(self._connection, "POST", f"{self._path}/hold", self._body)
-            grant = self._wait(answer)
-            if now() - asked > self._ttl / 3:
+            grant, stands = self._wait(answer)
+            # Counted from before the request: an answer that was long on its way gives no more time.
+            self._stands, self._ends = stands, asked + stands
+            if now() - asked > stands / 3:
                 # How long the word of it was on its way is not known after a wait. Who was frozen meanwhile hears it now.
-                asked = now()
-                self._transport.call("POST", f"{self._path}/renew", {"grant": grant.id})
+                self._renew_once(grant)
         except BaseException:
             self.release()
             raise
         self._grant = grant
-        # Counted from before the request: an answer that was long on its way gives no more time.
-        self._ends = asked + self._ttl
         threading.Thread(target=self._watch, args=(answer, grant), daemon=True).start()
         threading.Thread(target=self._renew, args=(grant,), daemon=True).start()
         return grant
@@ -140,7 +140,8 @@ class Hold:
         if grant is not None and kind is None:
             grant.check()
 
-    def _wait(self, answer: http.client.HTTPResponse) -> Grant:
+    def _wait(self, answer: http.client.HTTPResponse) -> tuple[Grant, float]:
+        """The grant, and how long its lease stands."""
         while True:
             line = self._line(answer)
             if line is None:
@@ -150,7 +151,8 @@ class Hold:
             granted = line.get("granted")
             if granted is not None:
                 waited = granted["waited_ms"] / 1000
-                return Grant(granted["name"], granted["grant"], granted["slot"], granted["fencing"], waited)
+                grant = Grant(granted["name"], granted["grant"], granted["slot"], granted["fencing"], waited)
+                return grant, granted["ttl_ms"] / 1000
 
     def _line(self, answer: http.client.HTTPResponse) -> Optional[dict[str, Any]]:
         try:
@@ -179,25 +181,31 @@ class Hold:
     def _renew(self, grant: Grant) -> None:
         """A third of the lease apart, and often enough for the agent to keep the connection open, so that it need not
         take a new one; what fails is tried again until it ends."""
-        pause = min(self._ttl / 3, OFTEN)
+        pause = min(self._stands / 3, OFTEN)
         line = Line(self._transport)
         try:
             while not self._released.wait(max(0.0, min(pause, self._ends - now()))):
-                asked = now()
                 try:
-                    if asked >= self._ends:
+                    if now() >= self._ends:
                         raise Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
-                    line.call("POST", f"{self._path}/renew", {"grant": grant.id})
-                    self._ends = asked + self._ttl
-                    pause = min(self._ttl / 3, OFTEN)
+                    self._renew_once(line, grant)
+                    pause = min(self._stands / 3, OFTEN)
                 except Unreachable as error:
                     if now() >= self._ends:
                         return self._lose(grant, error)
-                    pause = self._ttl / 30
+                    pause = self._stands / 30
                 except Failed as error:
                     return self._lose(grant, error)
         finally:
             line.close()
+
+    def _renew_once(self, line: Line, grant: Grant) -> None:
+        asked = now()
+        # Not beyond the end of the lease: who is not answered until then has lost it.
+        patience = max(0.05, min(ANSWER_SECONDS, self._ends - asked))
+        renewed = line.call("POST", f"{self._path}/renew", {"grant": grant.id}, patience)
+        self._stands = renewed["ttl_ms"] / 1000
+        self._ends = asked + self._stands
 
     def _lose(self, grant: Grant, why: Optional[Error]) -> None:
         if self._released.is_set() or grant.lost.is_set():

@@ -1,4 +1,7 @@
-"""The same for asyncio. A body whose slot is lost is cancelled, and leaving it raises :class:`peerlock.Lost`."""
+"""The same for asyncio. A body whose slot is lost is cancelled, and leaving it raises :class:`peerlock.Lost`.
+
+``on_lost`` is called once before that, from the event loop.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,11 @@ from .agent import Grant, Hold
 class AsyncHold:
     """A slot to be held: an asynchronous context manager that may be entered once at a time."""
 
-    def __init__(self, make: Callable[[Callable[[Grant], None]], Hold]) -> None:
+    def __init__(
+        self, make: Callable[[Callable[[Grant], None]], Hold], on_lost: Optional[Callable[[Grant], None]]
+    ) -> None:
         self._hold = make(self._told_lost)
+        self._on_lost = on_lost
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._task: Optional[asyncio.Task[Any]] = None
         self._grant: Optional[Grant] = None
@@ -62,6 +68,8 @@ class AsyncHold:
 
     def _lose(self) -> None:
         if self._task is not None and self._grant is not None:
+            if self._on_lost is not None:
+                self._on_lost(self._grant)
             self._cancelled = True
             self._task.cancel("the slot is lost")
 
@@ -87,26 +95,48 @@ class Agent:
         wait: Optional[float] = None,
         ttl: float = 30.0,
         label: str = "",
+        on_lost: Optional[Callable[[Grant], None]] = None,
     ) -> AsyncHold:
         """As :meth:`peerlock.Agent.semaphore`."""
 
-        def make(on_lost: Callable[[Grant], None]) -> Hold:
-            return self._plain.semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=on_lost)
+        def make(told: Callable[[Grant], None]) -> Hold:
+            return self._plain.semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=told)
 
-        return AsyncHold(make)
+        return AsyncHold(make, on_lost)
 
-    def lock(self, name: str, *, wait: Optional[float] = None, ttl: float = 30.0, label: str = "") -> AsyncHold:
+    def lock(
+        self,
+        name: str,
+        *,
+        wait: Optional[float] = None,
+        ttl: float = 30.0,
+        label: str = "",
+        on_lost: Optional[Callable[[Grant], None]] = None,
+    ) -> AsyncHold:
         """A semaphore with one slot."""
-        return self.semaphore(name, 1, wait=wait, ttl=ttl, label=label)
+        return self.semaphore(name, 1, wait=wait, ttl=ttl, label=label, on_lost=on_lost)
 
 
-def lock(name: str, *, wait: Optional[float] = None, ttl: float = 30.0, label: str = "") -> AsyncHold:
+def lock(
+    name: str,
+    *,
+    wait: Optional[float] = None,
+    ttl: float = 30.0,
+    label: str = "",
+    on_lost: Optional[Callable[[Grant], None]] = None,
+) -> AsyncHold:
     """:meth:`Agent.lock` of the agent of this machine."""
-    return Agent().lock(name, wait=wait, ttl=ttl, label=label)
+    return Agent().lock(name, wait=wait, ttl=ttl, label=label, on_lost=on_lost)
 
 
 def semaphore(
-    name: str, slots: Optional[int] = None, *, wait: Optional[float] = None, ttl: float = 30.0, label: str = ""
+    name: str,
+    slots: Optional[int] = None,
+    *,
+    wait: Optional[float] = None,
+    ttl: float = 30.0,
+    label: str = "",
+    on_lost: Optional[Callable[[Grant], None]] = None,
 ) -> AsyncHold:
     """:meth:`Agent.semaphore` of the agent of this machine."""
-    return Agent().semaphore(name, slots, wait=wait, ttl=ttl, label=label)
+    return Agent().semaphore(name, slots, wait=wait, ttl=ttl, label=label, on_lost=on_lost)

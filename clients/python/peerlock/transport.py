@@ -11,6 +11,7 @@ from typing import Any, Optional
 from .errors import Unreachable, from_body
 
 ANSWER_SECONDS = 10.0
+SYSTEM_SOCKET = "/run/peerlock/agent.sock"
 
 
 def default_endpoint() -> str:
@@ -18,13 +19,18 @@ def default_endpoint() -> str:
     said = os.environ.get("PEERLOCK_AGENT")
     if said:
         return said
+    folder = os.environ.get("PEERLOCK_RUNTIME_DIR")
+    if folder:
+        return os.path.join(folder, "agent.sock")
     if os.geteuid() == 0:
-        return "/run/peerlock/agent.sock"
+        return SYSTEM_SOCKET
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        return os.path.join(runtime, "peerlock/agent.sock")
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(os.environ.get("PEERLOCK_DATA_DIR") or os.path.join(data, "peerlock"), "agent.sock")
+    data = os.environ.get("PEERLOCK_DATA_DIR") or os.path.join(data, "peerlock")
+    # Who never had an agent of its own uses that of the machine.
+    if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
+        return SYSTEM_SOCKET
+    return os.path.join(runtime, "peerlock/agent.sock") if runtime else os.path.join(data, "agent.sock")
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -82,9 +88,9 @@ class Transport:
             said = {"message": f"HTTP status {answer.status}: {text[:200]!r}"}
         raise from_body(said)
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None, patience: float = ANSWER_SECONDS) -> Any:
         """One request with one answer."""
-        connection = self.connect(ANSWER_SECONDS)
+        connection = self.connect(patience)
         try:
             answer = self.ask(connection, method, path, body)
             return json.loads(answer.read())
@@ -101,10 +107,12 @@ class Line:
         self._transport = transport
         self._connection: Optional[http.client.HTTPConnection] = None
 
-    def call(self, method: str, path: str, body: Any) -> Any:
-        """One request with one answer."""
+    def call(self, method: str, path: str, body: Any, patience: float = ANSWER_SECONDS) -> Any:
+        """One request with one answer, within so many seconds."""
         if self._connection is None:
-            self._connection = self._transport.connect(ANSWER_SECONDS)
+            self._connection = self._transport.connect(patience)
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(patience)
         try:
             answer = self._transport.ask(self._connection, method, path, body)
             said = json.loads(answer.read())

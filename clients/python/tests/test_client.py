@@ -13,10 +13,12 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import peerlock
+from peerlock import transport
 
 PATIENCE = 30.0
 
@@ -24,11 +26,11 @@ PATIENCE = 30.0
 class AgentProcess:
     """An agent with a folder of its own, on a free port."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
         self.socket = os.path.join(self.folder.name, "agent.sock")
         command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
-        command += ["--http", "127.0.0.1:0", "--data-dir", os.path.join(self.folder.name, "data")]
+        command += ["--http", "127.0.0.1:0", "--data-dir", os.path.join(self.folder.name, "data"), *options]
         self.log = open(os.path.join(self.folder.name, "log"), "w+b")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         eventually(self._answers, "the agent answers")
@@ -72,8 +74,10 @@ def eventually(is_so, what: str) -> None:  # type: ignore[no-untyped-def]
 
 
 class WithAgent(unittest.TestCase):
+    options: tuple[str, ...] = ()
+
     def setUp(self) -> None:
-        self.running = AgentProcess()
+        self.running = AgentProcess(*self.options)
         self.addCleanup(self.running.stop)
         self.agent = peerlock.Agent(self.running.socket)
         self.aio = peerlock.aio.Agent(self.running.socket)
@@ -188,6 +192,49 @@ class Plain(WithAgent):
         self.assertIn("peerlock agent", str(nobody.exception))
 
 
+class ShortSession(WithAgent):
+    options = ("--session", "2s")
+
+    def test_a_lease_stands_no_longer_than_the_agents_session(self) -> None:
+        hold = self.agent.lock("it", ttl=600.0)
+        grant = hold.acquire()
+        self.assertFalse(grant.lost.wait(3.0), "it is renewed for longer than that")
+        self.running.process.send_signal(signal.SIGSTOP)
+        self.assertTrue(grant.lost.wait(PATIENCE), "others may be inside long before 600 s are over")
+        hold.release()
+
+
+class Endpoint(unittest.TestCase):
+    def test_it_is_where_commands_look(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            system = os.path.join(folder, "system.sock")
+            cases: list[tuple[int, dict[str, str], str]] = [
+                (0, {}, system),
+                (7, {"PEERLOCK_AGENT": "host:1", "PEERLOCK_RUNTIME_DIR": "/r"}, "host:1"),
+                (7, {"PEERLOCK_RUNTIME_DIR": "/r", "XDG_RUNTIME_DIR": "/x"}, "/r/agent.sock"),
+                (7, {"XDG_RUNTIME_DIR": "/x"}, "/x/peerlock/agent.sock"),
+                (7, {"PEERLOCK_DATA_DIR": folder}, os.path.join(folder, "agent.sock")),
+            ]
+            for is_there in [False, True]:
+                for user, variables, expected in cases:
+                    # Who names none and never had one uses the machine's, if there is one.
+                    shared = is_there and not any("AGENT" in name or "PEERLOCK_RUNTIME" in name for name in variables)
+                    with (
+                        mock.patch.dict(os.environ, {"HOME": folder, **variables}, clear=True),
+                        mock.patch.object(os, "geteuid", lambda: user),
+                        mock.patch.object(transport, "SYSTEM_SOCKET", system),
+                    ):
+                        self.assertEqual(transport.default_endpoint(), system if shared else expected)
+                Path(system).touch()
+            Path(folder, "agent.lock").touch()
+            with (
+                mock.patch.dict(os.environ, {"PEERLOCK_DATA_DIR": folder, "HOME": folder}, clear=True),
+                mock.patch.object(os, "geteuid", lambda: 7),
+                mock.patch.object(transport, "SYSTEM_SOCKET", system),
+            ):
+                self.assertEqual(transport.default_endpoint(), os.path.join(folder, "agent.sock"), "it has its own")
+
+
 class Asyncio(WithAgent):
     def test_many_wait_and_each_is_alone(self) -> None:
         numbers: list[int] = []
@@ -225,14 +272,17 @@ class Asyncio(WithAgent):
             self.fail("it is held by another")
 
     def test_a_body_whose_slot_is_lost_is_cancelled(self) -> None:
+        heard: list[int] = []
+
         async def story() -> None:
-            async with self.aio.lock("it", ttl=600.0):
+            async with self.aio.lock("it", ttl=600.0, on_lost=lambda grant: heard.append(grant.slot)):
                 self.running.process.kill()
                 await asyncio.sleep(PATIENCE)
                 self.fail("it goes on without its slot")
 
         with self.assertRaises(peerlock.Lost):
             asyncio.run(story())
+        self.assertEqual(heard, [0])
 
 
 if __name__ == "__main__":

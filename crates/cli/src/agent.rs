@@ -12,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{close, setsid};
+use nix::unistd::{Group, close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
 use peerlock_http::{App, Listener, Program, serve};
@@ -71,6 +71,9 @@ pub struct Options {
     /// The longest lease that a client may ask for
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "24h")]
     longest_lease: Duration,
+    /// A group whose members may use its Unix socket, too, and with it do all that its owner may
+    #[arg(long, value_name = "GROUP")]
+    socket_group: Option<String>,
     /// How long its session stands without a majority of the voters: after that long others may have what it held
     /// [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -257,13 +260,16 @@ impl Options {
             endpoints.insert(0, Endpoint::Unix(socket()?));
         }
         let sockets = endpoints.len() - self.ports();
+        let group = self.socket_group.as_deref().map(group).transpose()?;
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
             let most = match endpoint {
                 Endpoint::Unix(_) => (files / 2).min(MOST_CLIENTS) / sockets,
                 Endpoint::Tcp(_) => (files / 8).min(MOST_BY_TCP) / self.ports(),
             };
-            listeners.push(Listener::bind(endpoint, token.cloned(), most).await?);
+            let listener = Listener::bind(endpoint, token.cloned(), most).await?;
+            group.map_or(Ok(()), |group| listener.admit(group))?;
+            listeners.push(listener);
         }
         Ok(listeners)
     }
@@ -281,6 +287,16 @@ fn say_page(listeners: &[Listener], token: Option<&Token>) {
     let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
     for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
         say(format_args!("the page: {}", token.page(listener.endpoint())));
+    }
+}
+
+/// The number of a group, by its name.
+fn group(name: &str) -> Result<u32> {
+    match Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) | Err(_) => {
+            Err(Error::Usage(format!("there is no group {name:?} on this machine: make it with `groupadd {name}`")))
+        }
     }
 }
 

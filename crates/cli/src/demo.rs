@@ -1,21 +1,33 @@
-//! `peerlock demo`: a cluster of peers in one process, with clients, and the live page to watch them.
+//! `peerlock demo`: a cluster of peers in one process, with clients, and the live page to watch them and to play fate.
 
+mod actor;
+mod browser;
+mod crowd;
+mod cut;
+
+use std::fs::{self, DirBuilder};
 use std::future::pending;
 use std::io::{Write as _, stdout};
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
-use peerlock::{Endpoint, Peer, Request, Secret, Token};
-use peerlock_base::{Key, Rng, Span};
-use peerlock_http::{App, Listener, serve};
+use peerlock::{Endpoint, Request, Secret, Token};
+use peerlock_base::Span;
+use peerlock_http::{Act, Demo, Fate, Listener, Wish, serve};
+use peerlock_service::{Class, Service};
 use peerlock_supervise::Signals;
-use tokio::task::JoinSet;
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::say::say;
 use crate::{Error, Result, duration};
+use actor::Actor;
+use crowd::{Crowd, Plan};
 
 /// What the clients want. By name, so that the page shows the first, which is wanted most, first.
 const NAMES: [&str; 6] = ["backup", "deploy", "invoices", "reindex", "thumbnails", "vacuum"];
@@ -29,11 +41,14 @@ Examples:
 const MOST_CONNECTIONS: usize = 256;
 /// How long the peers may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// The most clients that a peer can have.
+const MOST_CLIENTS: u16 = 1000;
 
 /// Start a cluster of peers in this process, with clients and a live page
 ///
 /// Real peers on loopback, each with clients that think, ask for a slot, stay inside and leave. The page shows where
-/// the tokens are, who waits, and for how long. Nothing is left when it ends.
+/// the tokens are, who waits, and for how long; and there peers can be killed, frozen, cut off and brought back, to see
+/// what becomes of their slots. Nothing is left when it ends.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Options {
@@ -44,23 +59,29 @@ pub struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
     slots: u32,
     /// How many clients each peer has
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_CLIENTS)))]
     clients: u16,
     /// How many resources they choose from
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=NAMES.len() as i64))]
-    resources: u8,
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    resources: u16,
     /// How long a client stays inside, on average
     #[arg(long, value_name = "DUR", default_value = "700ms")]
     hold: Span,
     /// How long it thinks before it asks again, on average
     #[arg(long, value_name = "DUR", default_value = "500ms")]
     think: Span,
+    /// How long a session stands: so long after a peer has died its slots come back
+    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration)]
+    session: Duration,
     /// Where the page is served: a port of this machine, 0 for any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     http: SocketAddr,
     /// End after this long, and not only on Ctrl-C
     #[arg(long = "for", value_name = "DUR", value_parser = duration)]
     runs_for: Option<Duration>,
+    /// Do not open the page in a browser
+    #[arg(long)]
+    no_open: bool,
 }
 
 /// Runs until Ctrl-C, or for as long as was asked for.
@@ -80,43 +101,23 @@ async fn demo(options: &Options) -> Result<()> {
     let token = Token::generate().map_err(Error::Start)?;
     let listener = Listener::bind(&endpoint, Some(token.clone()), MOST_CONNECTIONS).await?;
     let page = token.page(listener.endpoint());
-    let peers = start(options.peers).await?;
-    let mut services = peers.iter().map(|peer| peer.service().clone());
-    let first = services.next().expect("a demo has two peers at least");
-    let app = App::demo(first, services.collect());
-    let mut clients = JoinSet::new();
-    for (number, peer) in (1..).zip(&peers) {
-        for client in 1..=options.clients {
-            let label = format!("job {number}.{client}");
-            clients.spawn(come_and_go(peer.clone(), label, Plan::of(options)));
-        }
-    }
+    let (demo, wishes) = Demo::new();
+    let stage = Arc::new(Stage::begin(options, demo.clone()).await?);
     let began = Instant::now();
-    let Options { peers: many, slots, .. } = options;
+    let Options { peers, slots, .. } = options;
     // A pipe that nobody reads any more does not keep the demo from running.
-    _ = writeln!(stdout(), "{many} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
-    serve(vec![listener], app, end(signals, options.runs_for)).await;
-
-    clients.shutdown().await;
-    let mut entries = 0;
-    for peer in &peers {
-        entries += peer.service().counters().await.map_or(0, |counters| counters.granted);
+    _ = writeln!(stdout(), "{peers} peers, {slots} slots. The page: {page}\nCtrl-C ends it.");
+    if !options.no_open {
+        browser::open(&page);
     }
-    // They have nobody left to give anything to: whoever does not come to an end is left behind.
-    _ = timeout(GOODBYE, join_all(peers.iter().map(Peer::leave))).await;
+    let fates = tokio::spawn(Arc::clone(&stage).play(wishes));
+    serve(vec![listener], demo, end(signals, options.runs_for)).await;
+
+    fates.abort();
+    let entries = stage.entries.load(Ordering::Relaxed);
+    stage.end().await;
     _ = writeln!(stdout(), "{entries} entries in {:.1} s.", began.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// This many peers, the others joining the first.
-async fn start(many: u16) -> Result<Vec<Peer>> {
-    let secret = Secret::generate();
-    let builder =
-        || Peer::builder().listen(SocketAddr::from(([127, 0, 0, 1], 0))).secret(secret.clone()).votes_from_memory();
-    let first = builder().start().await?;
-    let address = first.address().to_string();
-    let others = try_join_all((1..many).map(|_| builder().join(&*address).start())).await?;
-    Ok(std::iter::once(first).chain(others).collect())
 }
 
 /// Resolves when somebody or the system wants the demo to end, or its time is up.
@@ -133,39 +134,179 @@ async fn end(mut signals: Signals, after: Option<Duration>) {
     }
 }
 
-/// What a client does.
-#[derive(Clone)]
-struct Plan {
-    names: &'static [&'static str],
-    slots: u32,
-    hold: Span,
-    think: Span,
+/// All peers of a demo, and what can be done to them.
+struct Stage {
+    demo: Demo,
+    actors: Vec<Mutex<Actor>>,
+    /// How many clients each peer has.
+    clients: watch::Sender<u16>,
+    /// How often somebody has come in.
+    entries: Arc<AtomicU64>,
+    _folder: Folder,
 }
 
-impl Plan {
-    fn of(options: &Options) -> Self {
-        let names = &NAMES[..usize::from(options.resources)];
-        Self { names, slots: options.slots, hold: options.hold, think: options.think }
+impl Stage {
+    /// Starts the peers, the others joining the first, founds the resources, and lets the clients in.
+    async fn begin(options: &Options, demo: Demo) -> Result<Self> {
+        let (folder, secret) = (Folder::make()?, Secret::generate());
+        let (clients, many) = watch::channel(0);
+        let entries = Arc::new(AtomicU64::new(0));
+        let names: Arc<[String]> = (0..usize::from(options.resources)).map(name).collect();
+        let plan = Plan { names, hold: options.hold, think: options.think, entries: Arc::clone(&entries) };
+        let crowd = Crowd { plan, many };
+        let actor = |number: usize, join| Actor {
+            number,
+            folder: folder.0.join(number.to_string()),
+            address: Actor::ANYWHERE,
+            join,
+            secret: secret.clone(),
+            session: options.session,
+            crowd: crowd.clone(),
+            running: None,
+        };
+        let mut first = actor(1, None);
+        let service = first.start().await?;
+        let join = Some(first.address);
+        let others = (2..=usize::from(options.peers)).map(async |number| {
+            let mut actor = actor(number, join);
+            Ok::<_, Error>((actor.start().await?, actor))
+        });
+        let (mut services, mut actors) = (vec![service], vec![first]);
+        for (service, actor) in try_join_all(others).await? {
+            services.push(service);
+            actors.push(actor);
+        }
+        // Whoever asks later takes the number of slots that there is, which may have been changed by then.
+        let found =
+            crowd.plan.names.iter().map(async |name| {
+                services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
+            });
+        try_join_all(found).await.map_err(peerlock::StartError::Join)?;
+        (1..).zip(services).for_each(|(number, service)| demo.enter(number, service));
+        let actors = actors.into_iter().map(Mutex::new).collect();
+        let stage = Self { demo, actors, clients, entries, _folder: folder };
+        stage.set_clients(options.clients);
+        Ok(stage)
+    }
+
+    /// Does what whoever watches wants, as it comes: one that takes long keeps no other waiting.
+    async fn play(self: Arc<Self>, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+        while let Some(Wish { act, done }) = wishes.recv().await {
+            let stage = Arc::clone(&self);
+            tokio::spawn(async move { done.send(stage.act(act).await) });
+        }
+    }
+
+    async fn act(&self, act: Act) -> std::result::Result<(), peerlock::Error> {
+        match act {
+            Act::Kill { peer } => {
+                let mut actor = self.actor(peer)?.lock().await;
+                self.demo.fate(peer, Fate::Killed);
+                actor.kill().await;
+            }
+            Act::Freeze { peer } => {
+                let mut actor = self.actor(peer)?.lock().await;
+                let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
+                self.demo.fate(peer, Fate::Frozen);
+                running.freeze();
+            }
+            Act::CutOff { peer } => {
+                let mut actor = self.actor(peer)?.lock().await;
+                let running = actor.running.as_mut().ok_or_else(|| gone(peer))?;
+                running.bring_back();
+                running.cut_off();
+                self.demo.fate(peer, Fate::CutOff);
+            }
+            Act::BringBack { peer } => self.bring_back(peer).await?,
+            Act::Clients { clients } if clients <= MOST_CLIENTS => self.set_clients(clients),
+            Act::Clients { .. } => return Err(refused(format!("a peer has {MOST_CLIENTS} clients at most"))),
+            Act::Slots { name, slots } => self.someone().await?.resize(&name, slots).await?,
+        }
+        Ok(())
+    }
+
+    async fn bring_back(&self, peer: usize) -> std::result::Result<(), peerlock::Error> {
+        let mut actor = self.actor(peer)?.lock().await;
+        match &mut actor.running {
+            Some(running) => {
+                running.bring_back();
+                self.demo.fate(peer, Fate::Runs);
+            }
+            None => {
+                let service = actor.start().await.map_err(|error| refused(error.to_string()))?;
+                self.demo.enter(peer, service);
+            }
+        }
+        Ok(())
+    }
+
+    fn set_clients(&self, clients: u16) {
+        self.clients.send_replace(clients);
+        self.demo.clients(clients);
+    }
+
+    fn actor(&self, number: usize) -> std::result::Result<&Mutex<Actor>, peerlock::Error> {
+        let found = number.checked_sub(1).and_then(|place| self.actors.get(place));
+        found.ok_or_else(|| refused(format!("there is no peer {number}: they are 1 to {}", self.actors.len())))
+    }
+
+    /// A peer that can be asked.
+    async fn someone(&self) -> std::result::Result<Service, peerlock::Error> {
+        for actor in &self.actors {
+            if let Some(running) = &actor.lock().await.running
+                && running.is_in_touch()
+            {
+                return Ok(running.service.clone());
+            }
+        }
+        Err(refused("no peer is there: bring one back".to_owned()))
+    }
+
+    /// Lets everybody go. They have nobody left to give anything to: whoever does not come to an end is left behind.
+    async fn end(&self) {
+        self.clients.send_replace(0);
+        let leave = self.actors.iter().map(async |actor| {
+            let mut actor = actor.lock().await;
+            if let Some(running) = &mut actor.running {
+                let left = running.is_in_touch();
+                running.bring_back();
+                if left {
+                    _ = timeout(GOODBYE, running.service.leave()).await;
+                }
+            }
+            actor.kill().await;
+        });
+        join_all(leave).await;
     }
 }
 
-/// One client: thinks, asks, stays inside, leaves, and thinks again, until its peer stops.
-async fn come_and_go(peer: Peer, label: String, plan: Plan) {
-    let mut rng = Rng::new(peer.me().get() ^ Key::of(label.as_bytes()).get() as u64);
-    let pause = |rng: &mut Rng, mean| sleep(Duration::from_nanos(rng.exponential(mean).as_nanos()));
-    let client = peer.client();
-    loop {
-        pause(&mut rng, plan.think).await;
-        // The first is wanted more often than the others, so that its line is worth watching.
-        let name = plan.names[(rng.below(plan.names.len() as u64 + 1) as usize).saturating_sub(1)];
-        match client.acquire(Request::new(name).slots(plan.slots).label(&*label)).await {
-            Ok(grant) => {
-                pause(&mut rng, plan.hold).await;
-                _ = grant.release().await;
-            }
-            Err(peerlock::Error::Stopped) => return,
-            // It thinks, and asks again.
-            Err(error) => say(format_args!("{label}: {error}")),
-        }
+/// What the clients want, in the order of the names.
+fn name(place: usize) -> String {
+    let name = NAMES[place % NAMES.len()];
+    if place < NAMES.len() { name.to_owned() } else { format!("{name}-{}", place / NAMES.len() + 1) }
+}
+
+fn gone(peer: usize) -> peerlock::Error {
+    refused(format!("peer {peer} does not run: bring it back first"))
+}
+
+fn refused(message: String) -> peerlock::Error {
+    peerlock::Error::Refused { class: Class::BadRequest, message }
+}
+
+/// Where the peers keep what they must not forget, until the demo ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("peerlock-demo-{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map(|()| Self(path.clone())).map_err(|source| Error::Folder { path, source })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,7 +1,6 @@
 //! What is served: the routes, and what they share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -9,14 +8,15 @@ use axum::http::{Method, Uri};
 use axum::{Json, Router};
 use peerlock_service::{Class, GrantId, Moment, Name, Service, slept};
 use tokio::sync::watch;
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::{Modify, OpenApi};
+use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::connections::{Connections, Site};
+use crate::document::{Document, finish};
 use crate::events::Log;
 use crate::metrics::{Labelled, Times};
-use crate::view::Watch;
+use crate::watch::Watch;
 use crate::{Failure, Program, by_hand, events, health, metrics, page, resources, view};
 
 /// The longest lease that an agent gives unless its operator says otherwise. Our choice: somebody looks once a day.
@@ -41,12 +41,9 @@ struct Shared {
     longest_lease: Duration,
     /// When it began, and how long the machine had slept then.
     began: (Moment, Duration),
-    /// Whether the agent stops. A task that has a receiver ends its work before the agent does.
-    closing: watch::Sender<bool>,
     /// Whether somebody wants the agent to end when those who hold slots have finished.
     draining: watch::Sender<bool>,
-    /// How many connections there have been.
-    accepted: AtomicU64,
+    connections: Arc<Connections>,
 }
 
 impl App {
@@ -55,7 +52,7 @@ impl App {
     /// # Panics
     /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        Self::of(service, Vec::new(), Program::default(), LONGEST_LEASE)
+        Self::agent(service, Program::default(), LONGEST_LEASE)
     }
 
     /// The API of the agent that this program is, which gives no longer leases than this.
@@ -63,36 +60,12 @@ impl App {
     /// # Panics
     /// As [`App::new`].
     pub fn agent(service: Service, program: Program, longest_lease: Duration) -> Self {
-        Self::of(service, Vec::new(), program, longest_lease)
-    }
-
-    /// The same where all peers of a cluster are in this process: the live page shows all of them, and clients come in
-    /// at the first.
-    ///
-    /// # Panics
-    /// As [`App::new`].
-    pub fn demo(first: Service, others: Vec<Service>) -> Self {
-        Self::of(first, others, Program::default(), LONGEST_LEASE)
-    }
-
-    fn of(first: Service, others: Vec<Service>, program: Program, longest_lease: Duration) -> Self {
-        let (times, log) = (Times::collect(first.events()), Log::collect(first.events()));
-        let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
-        let (closing, draining, accepted) = (watch::Sender::new(false), watch::Sender::new(false), AtomicU64::new(0));
+        let (times, log) = (Times::collect(service.events()), Log::collect(service.events()));
+        let watch = Arc::new(Watch::of_agent(service.clone()));
+        let (draining, connections) = (watch::Sender::new(false), Arc::default());
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared = Shared {
-            service: first,
-            watch,
-            times,
-            labelled,
-            log,
-            program,
-            longest_lease,
-            began,
-            closing,
-            draining,
-            accepted,
-        };
+        let shared =
+            Shared { service, watch, times, labelled, log, program, longest_lease, began, draining, connections };
         Self { shared: Arc::new(shared) }
     }
 
@@ -128,13 +101,7 @@ impl App {
 
     /// How many connections are open, and how many there have been.
     pub fn connections(&self) -> (usize, u64) {
-        (self.shared.closing.receiver_count(), self.shared.accepted.load(Ordering::Relaxed))
-    }
-
-    /// A connection begins: it hears here when the agent stops, which waits for it.
-    pub(crate) fn connected(&self) -> watch::Receiver<bool> {
-        self.shared.accepted.fetch_add(1, Ordering::Relaxed);
-        self.shared.closing.subscribe()
+        self.shared.connections.count()
     }
 
     /// A client wants the agent to end, once those who hold slots have finished.
@@ -150,18 +117,11 @@ impl App {
 
     /// Resolves when the agent stops.
     pub(crate) async fn closed(&self) {
-        // We have the sender, so that there is no error.
-        _ = self.shared.closing.subscribe().wait_for(|closing| *closing).await;
-    }
-
-    /// Ends everything, and waits until it has.
-    pub(crate) async fn close(&self) {
-        self.shared.closing.send_replace(true);
-        self.shared.closing.closed().await;
+        self.shared.connections.closed().await;
     }
 
     /// All routes: those of the API and those of the page.
-    pub(crate) fn router(&self) -> Router {
+    fn router(&self) -> Router {
         let (router, _) = self.routes().split_for_parts();
         router.merge(page::routes()).fallback(not_found).method_not_allowed_fallback(method_not_allowed)
     }
@@ -187,37 +147,31 @@ impl App {
     }
 }
 
-/// What the document says besides the routes.
-#[derive(OpenApi)]
-#[openapi(
-    info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
-    security((), ("token" = [])),
-    modifiers(&Bearer)
-)]
-struct Document;
-
-/// Where the agent was given a bearer token, clients must send it.
-struct Bearer;
-
-impl Modify for Bearer {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+impl From<App> for Site {
+    fn from(app: App) -> Self {
+        Self { router: app.router(), connections: Arc::clone(&app.shared.connections) }
     }
 }
 
 /// The description of this API, in OpenAPI's format.
-#[utoipa::path(get, path = "/openapi.json", responses((status = 200, body = Object)))]
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    tag = "agent",
+    responses((status = 200, description = "This document", body = Object))
+)]
 async fn openapi(State(app): State<App>) -> Json<utoipa::openapi::OpenApi> {
-    Json(app.routes().into_openapi())
+    let mut document = app.routes().into_openapi();
+    finish(&mut document);
+    Json(document)
 }
 
-async fn not_found(uri: Uri) -> Failure {
+pub(crate) async fn not_found(uri: Uri) -> Failure {
     let message = format!("there is nothing at {}: GET /openapi.json tells what there is", uri.path());
     Failure::new(Class::NotFound, message)
 }
 
-async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Failure {
     let message = format!("{} cannot be asked to {method}: GET /openapi.json tells what it can", uri.path());
     Failure::new(Class::MethodNotAllowed, message)
 }

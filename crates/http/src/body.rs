@@ -15,6 +15,7 @@ use crate::Failure;
 #[serde(deny_unknown_fields)]
 pub struct Which {
     /// The `grant` of the answer to `acquire` or `hold`.
+    #[cfg_attr(feature = "server", schema(max_length = 64))]
     pub grant: String,
 }
 
@@ -39,6 +40,7 @@ pub struct Released {}
 #[serde(deny_unknown_fields)]
 pub struct Slots {
     /// How many may be inside at a time from now on.
+    #[cfg_attr(feature = "server", schema(minimum = 1, maximum = 1024))]
     pub slots: u32,
 }
 
@@ -48,6 +50,7 @@ pub struct Slots {
 #[serde(deny_unknown_fields)]
 pub struct Whom {
     /// Its number, as in `GET /v1/peers`.
+    #[cfg_attr(feature = "server", schema(pattern = "^[0-9]{1,20}$"))]
     pub peer: String,
 }
 

@@ -22,7 +22,15 @@ pub fn routes() -> OpenApiRouter<App> {
 }
 
 /// The cluster as a voter knows it: its members, who votes and who has a session; as the agent does if none answers.
-#[utoipa::path(get, path = "/v1/cluster", responses((status = 200, body = ClusterView), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/cluster",
+    tag = "looking",
+    responses(
+        (status = 200, description = "The cluster as a voter knows it", body = ClusterView),
+        (status = "default", body = Failure)
+    )
+)]
 async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
     Ok(Json(app.service().cluster().await?))
 }
@@ -31,8 +39,9 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
 #[utoipa::path(
     post,
     path = "/v1/voters",
+    tag = "by hand",
     request_body(content = Voters),
-    responses((status = 200, body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
 )]
 async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
     let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
@@ -51,9 +60,10 @@ async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resize",
+    tag = "by hand",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Slots),
-    responses((status = 200, body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
 )]
 async fn resize(
     State(app): State<App>,
@@ -69,9 +79,13 @@ async fn resize(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/revoke",
+    tag = "by hand",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Wanted),
-    responses((status = 200, body = Done), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "Its holder has stopped, or its lease has ended", body = Done),
+        (status = "default", body = Failure)
+    )
 )]
 async fn revoke(
     State(app): State<App>,
@@ -87,9 +101,10 @@ async fn revoke(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/expel",
+    tag = "by hand",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Whom),
-    responses((status = 200, body = Done), (status = "default", body = Failure))
+    responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
 )]
 async fn expel(State(app): State<App>, Named(name): Named, Input(whom): Input<Whom>) -> Result<Json<Done>, Failure> {
     app.service().expel(name.as_str(), peer(&whom.peer)?).await?;

@@ -140,9 +140,10 @@ impl Log {
 #[utoipa::path(
     get,
     path = "/v1/events",
+    tag = "looking",
     params(About, ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that was seen")),
     responses(
-        (status = 200, body = Happening, content_type = "text/event-stream"),
+        (status = 200, description = "Events, as they happen", body = Happening, content_type = "text/event-stream"),
         (status = "default", body = Failure)
     )
 )]

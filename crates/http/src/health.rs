@@ -18,7 +18,12 @@ pub fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(
     get,
     path = "/healthz",
-    responses((status = 200, body = Healthy), (status = 503, body = Failure), (status = "default", body = Failure))
+    tag = "agent",
+    responses(
+        (status = 200, description = "The session stands, and slots can be had", body = Healthy),
+        (status = 503, description = "It has no session, or stops", body = Failure),
+        (status = "default", body = Failure)
+    )
 )]
 async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
     let health = app.service().health().await?;
@@ -30,7 +35,12 @@ async fn healthz(State(app): State<App>) -> Result<Json<Healthy>, Failure> {
 
 /// The agent itself: version, process, data folder, addresses, how long it has run and the machine slept, its session,
 /// and the resources that do not move. Nobody else is asked.
-#[utoipa::path(get, path = "/v1/agent", responses((status = 200, body = AgentView), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/agent",
+    tag = "agent",
+    responses((status = 200, description = "The agent", body = AgentView), (status = "default", body = Failure))
+)]
 async fn agent(State(app): State<App>) -> Result<Json<AgentView>, Failure> {
     let mut health = app.service().health().await?;
     health.resources.retain(|resource| resource.stall.is_some());

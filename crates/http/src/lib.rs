@@ -14,7 +14,13 @@ mod token;
 #[cfg(feature = "server")]
 mod app;
 #[cfg(feature = "server")]
+mod connections;
+#[cfg(feature = "server")]
 mod crowd;
+#[cfg(feature = "server")]
+mod demo;
+#[cfg(feature = "server")]
+mod document;
 #[cfg(feature = "server")]
 mod events;
 #[cfg(feature = "server")]
@@ -39,6 +45,8 @@ mod serve;
 mod view;
 #[cfg(feature = "server")]
 mod waits;
+#[cfg(feature = "server")]
+mod watch;
 
 pub use about::{AgentView, Healthy, Program};
 pub use body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
@@ -48,6 +56,10 @@ pub use token::{BadToken, Token};
 
 #[cfg(feature = "server")]
 pub use app::{App, LONGEST_LEASE};
+#[cfg(feature = "server")]
+pub use connections::Site;
+#[cfg(feature = "server")]
+pub use demo::{Act, Demo, Fate, Wish};
 #[cfg(feature = "server")]
 pub use listen::{ListenError, Listener};
 #[cfg(feature = "server")]

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -102,10 +102,35 @@ impl Listener {
         }
     }
 
+    /// Lets the members of a group connect, too, if it is a Unix socket: then they may do whatever its owner may. Its
+    /// directory is opened for them as far as they need it to get there.
+    ///
+    /// # Errors
+    /// [`ListenError::Cannot`] if the system does not let us: only root, or who is in the group, can give it something.
+    pub fn admit(&self, group: u32) -> Result<(), ListenError> {
+        let Endpoint::Unix(path) = &self.endpoint else { return Ok(()) };
+        let cannot = |source| ListenError::Cannot { endpoint: self.endpoint.clone(), source };
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mode = fs::metadata(directory).map_err(cannot)?.mode();
+        if mode & 0o001 == 0 {
+            give(directory, group, mode & 0o7777 | 0o010).map_err(cannot)?;
+        }
+        give(path, group, 0o660).map_err(cannot)
+    }
+
     /// Where it listens: with the port that it was given, if it asked for any.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
+}
+
+/// Gives a file to a group with this mode. One that has it already is left to it: a service that was started with that
+/// group may not be allowed to give anything away.
+fn give(path: &Path, group: u32, mode: u32) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.gid() != group {
+        chown(path, None, Some(group))?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
 /// A socket that only this user can connect to. It is made in a directory of its own, so that it has its mode before

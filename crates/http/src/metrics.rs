@@ -84,8 +84,14 @@ impl Labelled {
 #[utoipa::path(
     get,
     path = "/metrics",
+    tag = "agent",
     responses(
-        (status = 200, body = String, content_type = "application/openmetrics-text"),
+        (
+            status = 200,
+            description = "The metrics, as OpenMetrics has them",
+            body = String,
+            content_type = "application/openmetrics-text"
+        ),
         (status = "default", body = Failure)
     )
 )]

@@ -4,25 +4,39 @@ use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, X_CONTENT_TYPE_OPTIONS};
 use axum::routing::get;
 
-/// Path, type and text of each file.
-const FILES: [(&str, &str, &str); 7] = [
+/// Path, type and text of a file.
+type File = (&'static str, &'static str, &'static str);
+
+const FILES: [File; 9] = [
     ("/", "text/html; charset=utf-8", include_str!("../web/index.html")),
     ("/assets/page.css", "text/css; charset=utf-8", include_str!("../web/page.css")),
     ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../web/page.js")),
     ("/assets/ring.js", "text/javascript; charset=utf-8", include_str!("../web/ring.js")),
     ("/assets/chart.js", "text/javascript; charset=utf-8", include_str!("../web/chart.js")),
+    ("/assets/list.js", "text/javascript; charset=utf-8", include_str!("../web/list.js")),
+    ("/assets/peers.js", "text/javascript; charset=utf-8", include_str!("../web/peers.js")),
     ("/assets/dom.js", "text/javascript; charset=utf-8", include_str!("../web/dom.js")),
     ("/assets/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
 ];
+
+/// What only a demo has.
+const CONTROLS: File = ("/assets/controls.js", "text/javascript; charset=utf-8", include_str!("../web/controls.js"));
 
 /// Only what we serve ourselves, and in nobody's frame.
 const POLICY: &str = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// The routes of the page and what it is made of.
 pub fn routes() -> Router {
-    FILES.iter().fold(Router::new(), |router, &(path, kind, text)| {
-        router.route(path, get(move || async move { (headers(kind), text) }))
-    })
+    FILES.into_iter().fold(Router::new(), with)
+}
+
+/// The route of the page's controls.
+pub fn controls() -> Router {
+    with(Router::new(), CONTROLS)
+}
+
+fn with(router: Router, (path, kind, text): File) -> Router {
+    router.route(path, get(move || async move { (headers(kind), text) }))
 }
 
 /// The files change with the program, so that they are asked for each time.
@@ -42,7 +56,8 @@ mod tests {
     /// The page asks for nothing from elsewhere, and everything that it asks for is there.
     #[test]
     fn the_files_name_each_other_and_nothing_else() {
-        for (path, _, text) in FILES {
+        let all = || FILES.into_iter().chain([CONTROLS]);
+        for (path, _, text) in all() {
             for (place, _) in text.match_indices("://") {
                 let before = &text[..place];
                 assert!(
@@ -52,7 +67,7 @@ mod tests {
                 );
             }
             for quoted in text.split(['"', '\'']).filter(|part| part.starts_with("/assets/")) {
-                assert!(FILES.iter().any(|(path, ..)| *path == quoted), "{path} asks for {quoted}");
+                assert!(all().any(|(path, ..)| path == quoted), "{path} asks for {quoted}");
             }
             assert!(!text.contains("innerHTML") && !text.contains("insertAdjacentHTML"), "{path}: labels are text");
         }

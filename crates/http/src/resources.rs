@@ -35,9 +35,13 @@ pub fn routes() -> OpenApiRouter<App> {
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/acquire",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    request_body(content = Option<Request>),
-    responses((status = 200, body = Granted), (status = "default", body = Failure))
+    request_body(content = Request),
+    responses(
+        (status = 200, description = "The slot is held until its lease ends", body = Granted),
+        (status = "default", body = Failure)
+    )
 )]
 async fn acquire(
     State(app): State<App>,
@@ -68,10 +72,16 @@ async fn acquire(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/hold",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    request_body(content = Option<Request>),
+    request_body(content = Request),
     responses(
-        (status = 200, body = Line, content_type = "application/x-ndjson"),
+        (
+            status = 200,
+            description = "A line of JSON for whatever becomes of it, until the connection ends",
+            body = Line,
+            content_type = "application/x-ndjson"
+        ),
         (status = "default", body = Failure)
     )
 )]
@@ -116,9 +126,13 @@ async fn resume(State(app): State<App>, Named(name): Named, Input(which): Input<
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/renew",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Which),
-    responses((status = 200, body = Renewed), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "The lease stands for so long again", body = Renewed),
+        (status = "default", body = Failure)
+    )
 )]
 async fn renew(
     State(app): State<App>,
@@ -134,9 +148,13 @@ async fn renew(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/release",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Which),
-    responses((status = 200, body = Released), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "The slot was given back in time", body = Released),
+        (status = "default", body = Failure)
+    )
 )]
 async fn release(
     State(app): State<App>,
@@ -148,7 +166,15 @@ async fn release(
 }
 
 /// All resources that the agent knows of, by name.
-#[utoipa::path(get, path = "/v1/resources", responses((status = 200, body = Vec<ResourceView>), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/resources",
+    tag = "looking",
+    responses(
+        (status = 200, description = "All resources, by name", body = Vec<ResourceView>),
+        (status = "default", body = Failure)
+    )
+)]
 async fn list(State(app): State<App>) -> Result<Json<Vec<ResourceView>>, Failure> {
     Ok(Json(app.service().resources().await?))
 }
@@ -157,15 +183,27 @@ async fn list(State(app): State<App>) -> Result<Json<Vec<ResourceView>>, Failure
 #[utoipa::path(
     get,
     path = "/v1/resources/{name}",
+    tag = "looking",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    responses((status = 200, body = ResourceDetails), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "Each slot, and everybody who waits, the next first", body = ResourceDetails),
+        (status = "default", body = Failure)
+    )
 )]
 async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<ResourceDetails>, Failure> {
     Ok(Json(app.service().show(name.as_str()).await?))
 }
 
 /// Everybody whom the agent knows, itself first.
-#[utoipa::path(get, path = "/v1/peers", responses((status = 200, body = Vec<PeerView>), (status = "default", body = Failure)))]
+#[utoipa::path(
+    get,
+    path = "/v1/peers",
+    tag = "looking",
+    responses(
+        (status = 200, description = "Everybody, this agent first", body = Vec<PeerView>),
+        (status = "default", body = Failure)
+    )
+)]
 async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }

@@ -21,11 +21,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::Failure;
+use crate::connections::{Connections, Site};
 use crate::crowd::Place;
 use crate::guard::guard;
 use crate::input::Caller;
 use crate::listen::{Listener, Socket};
-use crate::{App, Failure};
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -40,11 +41,11 @@ const NOBODY: u32 = 65_534;
 
 /// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
 /// streams end, and after two seconds at most nothing is left.
-pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Output = ()>) {
-    let router = app.router();
+pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: impl Future<Output = ()>) {
+    let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
         let guarded = router.clone().layer(from_fn_with_state(Arc::new(listener.door.clone()), guard));
-        accept(listener, guarded, &app)
+        accept(listener, guarded, &connections)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -52,10 +53,10 @@ pub async fn serve(listeners: Vec<Listener>, app: App, shutdown: impl Future<Out
         () = shutdown => {}
     }
     drop(listeners);
-    app.close().await;
+    connections.close().await;
 }
 
-async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
+async fn accept(listener: &Listener, router: Router, connections: &Connections) -> Infallible {
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let accepted = match &listener.socket {
@@ -67,7 +68,7 @@ async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
                 match listener.crowd.user(user) {
                     Ok(place) => {
                         let visit = Visit { caller: Caller(pid), place: Arc::new(place) };
-                        tokio::spawn(connection(stream, router.clone(), visit, app.connected()));
+                        tokio::spawn(connection(stream, router.clone(), visit, connections.begin()));
                     }
                     Err(limit) => refuse(stream, limit, &refusals),
                 }
@@ -78,7 +79,7 @@ async fn accept(listener: &Listener, router: Router, app: &App) -> Infallible {
                 match listener.crowd.stranger() {
                     Ok((place, goes)) => {
                         let visit = Visit { caller: Caller(None), place: Arc::new(place) };
-                        let connection = connection(stream, router.clone(), visit, app.connected());
+                        let connection = connection(stream, router.clone(), visit, connections.begin());
                         tokio::spawn(async {
                             tokio::select! {
                                 () = connection => {}

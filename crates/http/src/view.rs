@@ -2,103 +2,31 @@
 //!
 //! A demo has all peers of its cluster in one process, and shows the whole of it. An agent shows its own peer: where
 //! the others lie, and its own pointers, tokens and clients; of one resource, the one that is looked at, it also asks
-//! the others.
+//! the others. Only that one is shown from close by: of many there is a line each.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use futures_util::future::join_all;
 use peerlock_service::{
-    ClientView, Event, Happening, Inspection, Key, Name, Part, PeerId, PeerView, ResourceDetails, Service, TicketView,
+    ClientView, Key, Name, Part, PeerId, PeerView, ResourceDetails, ResourceView, TicketView, Voter,
 };
 use serde::Serialize;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::time::timeout;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::Failure;
 use crate::input::About;
 use crate::waits::{Second, Waits};
+use crate::watch::{Seen, Watch};
+use crate::{Failure, Fate};
 
 /// At most this many of those who wait are shown by name.
 const MOST_SHOWN: usize = 100;
-/// How long the others have to answer. Well within the time that the page waits for us.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The waits of at most this many resources are kept.
-const MOST_RESOURCES: usize = 1000;
-
-/// Watches peers without changing anything.
-#[derive(Debug)]
-pub struct Watch {
-    services: Vec<Service>,
-    began: Instant,
-    waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
-}
-
-impl Watch {
-    /// Begins to watch. What it counts, it counts from now on.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn new(services: Vec<Service>) -> Self {
-        let (began, waits) = (Instant::now(), Arc::default());
-        for service in &services {
-            tokio::spawn(collect(service.events(), began, Arc::clone(&waits)));
-        }
-        Self { services, began, waits }
-    }
-
-    /// How it looks now, and most of all this resource, or the first. Peers that have stopped are left out.
-    pub async fn view(&self, name: Option<&Name>) -> View {
-        let mut view = self.seen().await;
-        let named = view.resources.iter().position(|resource| name.is_some_and(|name| *name == resource.name));
-        if !view.whole
-            && let Some(resource) = view.resources.get_mut(named.unwrap_or(0))
-            && let Some(service) = self.services.first()
-        {
-            match timeout(PATIENCE, service.show(resource.name.as_str())).await {
-                Ok(Ok(details)) => resource.join(details),
-                Ok(Err(error)) => resource.trouble = Some(error.to_string()),
-                Err(_) => resource.trouble = Some("The other peers do not answer; retrying.".to_owned()),
-            }
-        }
-        view
-    }
-
-    /// What can be seen from the inside.
-    async fn seen(&self) -> View {
-        let seen = join_all(self.services.iter().map(Service::inspect)).await.into_iter().flatten().collect::<Vec<_>>();
-        let known = match self.services.first() {
-            Some(service) => service.peers().await.unwrap_or_default(),
-            None => Vec::new(),
-        };
-        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let numbers = self.services.iter().map(Service::me).zip(1..).collect();
-        View::of(&seen, &known, &numbers, &waits, self.began.elapsed().as_secs())
-    }
-}
-
-/// Counts the entries at one peer until it stops.
-async fn collect(mut events: broadcast::Receiver<Happening>, began: Instant, waits: Arc<Mutex<BTreeMap<Name, Waits>>>) {
-    loop {
-        let (name, waited) = match events.recv().await {
-            Ok(Happening { event: Event::Granted { name, waited, .. }, .. }) => (name, waited),
-            // Too slow for some of them: those are not counted.
-            Ok(_) | Err(RecvError::Lagged(_)) => continue,
-            Err(RecvError::Closed) => return,
-        };
-        let mut waits = waits.lock().unwrap_or_else(PoisonError::into_inner);
-        if waits.len() < MOST_RESOURCES || waits.contains_key(&name) {
-            waits.entry(name).or_default().enter(began.elapsed().as_secs(), waited);
-        }
-    }
-}
+/// What is said of a resource that the register counts anew, and of which this peer knows no more.
+const RECOVERING: &str = "Somebody who took part has died or it was resized: what is there is being counted.";
 
 /// The routes of the live page's data.
 pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
@@ -109,8 +37,12 @@ pub fn routes(watch: Arc<Watch>) -> OpenApiRouter {
 #[utoipa::path(
     get,
     path = "/v1/view",
+    tag = "looking",
     params(About),
-    responses((status = 200, body = View), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "What the live page draws", body = View),
+        (status = "default", body = Failure)
+    )
 )]
 async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<View> {
     Json(watch.view(name.as_ref()).await)
@@ -119,14 +51,18 @@ async fn view(State(watch): State<Arc<Watch>>, About { name }: About) -> Json<Vi
 /// Peers from the inside, at about one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct View {
-    /// All peers are seen from the inside, not only one: tokens and lines are complete.
+    /// All peers are seen from the inside, not only one: tokens and lines are complete. Only a demo is.
     pub whole: bool,
     /// The current second, counted from when the watch began.
     pub now_s: u64,
+    /// Why nothing is granted here, in words, if an agent has no session.
+    pub trouble: Option<String>,
     /// The peers in the order of the ring.
     pub peers: Vec<ViewPeer>,
-    /// The resources that are known, by name.
-    pub resources: Vec<ViewResource>,
+    /// A line for each resource that is known: those in trouble first, and then by name.
+    pub resources: Vec<ViewSummary>,
+    /// The resource that was asked for, or the first: nothing if it is not known.
+    pub chosen: Option<ViewResource>,
 }
 
 /// A peer on the ring.
@@ -134,7 +70,7 @@ pub struct View {
 pub struct ViewPeer {
     /// The peer's number, in decimal digits.
     pub peer: String,
-    /// What to call it: its number in a demo, else its address.
+    /// What to call it: its number in a demo, else the name of its host, or its address where two hosts have one name.
     pub label: String,
     /// Where it listens.
     pub address: String,
@@ -142,8 +78,34 @@ pub struct ViewPeer {
     pub place: f64,
     /// Whether it is connected.
     pub up: bool,
+    /// For how long it is, or is not, as far as that is known.
+    pub since_ms: Option<u64>,
     /// Whether it is seen from the inside.
     pub seen: bool,
+    /// Its part in keeping the register.
+    pub voter: Voter,
+    /// The number of its session, if the register has one open.
+    pub session: Option<u64>,
+    /// How long that stands unless it is renewed, if the peer is seen from the inside.
+    pub session_ms: Option<u64>,
+    /// What has become of it, in a demo.
+    pub fate: Option<Fate>,
+}
+
+/// A resource among many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ViewSummary {
+    /// The name by which clients ask for it.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// How many may be inside at a time; nothing while it is being founded.
+    pub slots: Option<u32>,
+    /// How many clients of the peers that are seen are inside.
+    pub inside: usize,
+    /// How many of them wait.
+    pub waiting: usize,
+    /// Why it does not move, in words, if it does not.
+    pub trouble: Option<String>,
 }
 
 /// A resource, with what the peers that are seen or were asked know of it.
@@ -168,7 +130,7 @@ pub struct ViewResource {
     pub entries: u64,
     /// How long they had waited, for each second of the last two minutes in which somebody came in.
     pub waits: Vec<Second>,
-    /// Why the others could not be asked, if they could not.
+    /// Why it does not move, or why the others could not be asked, in words.
     pub trouble: Option<String>,
 }
 
@@ -209,7 +171,7 @@ pub struct ViewWaiter {
 
 impl ViewResource {
     /// Takes over what the whole cluster says, where this peer alone cannot see it.
-    fn join(&mut self, details: ResourceDetails) {
+    pub(crate) fn join(&mut self, details: ResourceDetails) {
         let next = |slot| self.tokens.iter().find(|token| token.slot == slot)?.next.clone();
         let tokens = details.holders.into_iter().map(|held| {
             let next = next(held.slot);
@@ -227,48 +189,113 @@ impl ViewResource {
     }
 }
 
-impl View {
-    /// Puts together what several peers show, and whom the first of them knows.
-    fn of(
-        seen: &[Inspection],
-        known: &[PeerView],
-        numbers: &BTreeMap<PeerId, usize>,
-        waits: &BTreeMap<Name, Waits>,
-        now_s: u64,
-    ) -> Self {
-        let names: BTreeSet<&Name> = seen.iter().flat_map(|peer| &peer.parts).map(|part| &part.name).collect();
-        let resources = names.into_iter().map(|name| {
-            let parts = seen.iter().flat_map(|peer| {
-                let part = peer.parts.iter().find(|part| part.name == *name);
-                part.map(|part| (peer.peer, part))
+/// What there is to be put together.
+pub struct Looked<'a> {
+    /// All peers of the cluster are members.
+    pub whole: bool,
+    /// The peers that are watched, and what has become of them.
+    pub members: &'a [(PeerId, Fate)],
+    /// Those of them that have answered.
+    pub seen: &'a [Seen],
+    /// Everybody, as one of them knows.
+    pub known: &'a [PeerView],
+    /// All resources, if they were asked for.
+    pub listed: &'a [ResourceView],
+    /// The current second.
+    pub now_s: u64,
+}
+
+impl Looked<'_> {
+    /// All of it, and this resource from close by, or the first.
+    pub fn view(&self, waits: &BTreeMap<Name, Waits>, name: Option<&Name>) -> View {
+        let resources = self.summaries();
+        let chosen = match name {
+            Some(name) => resources.iter().find(|resource| resource.name == *name),
+            None => resources.first(),
+        };
+        let chosen = chosen.map(|summary| {
+            let parts = self.seen.iter().flat_map(|Seen { inspection, .. }| {
+                let part = inspection.parts.iter().find(|part| part.name == summary.name);
+                part.map(|part| (inspection.peer, part))
             });
-            resource(name, &parts.collect(), waits.get(name), now_s)
+            resource(summary, &parts.collect(), waits.get(&summary.name), self.now_s)
         });
-        Self { whole: numbers.len() > 1, now_s, resources: resources.collect(), peers: peers(seen, known, numbers) }
+        let own = self.seen.first().filter(|_| !self.whole);
+        let trouble = own.and_then(|seen| seen.health.trouble.clone());
+        View { whole: self.whole, now_s: self.now_s, trouble, peers: self.peers(), resources, chosen }
+    }
+
+    fn summaries(&self) -> Vec<ViewSummary> {
+        let mut all: BTreeMap<&Name, ViewSummary> = BTreeMap::new();
+        let new = |name: &Name| ViewSummary { name: name.clone(), slots: None, inside: 0, waiting: 0, trouble: None };
+        for resource in self.listed {
+            let trouble = resource.recovering.then(|| RECOVERING.to_owned());
+            all.insert(&resource.name, ViewSummary { slots: resource.slots, trouble, ..new(&resource.name) });
+        }
+        for resource in self.seen.iter().flat_map(|seen| &seen.health.resources) {
+            let summary = all.entry(&resource.name).or_insert_with(|| new(&resource.name));
+            summary.slots = summary.slots.or(resource.slots);
+            summary.inside += resource.holding;
+            summary.waiting += resource.waiting;
+            if let Some(stall) = &resource.stall {
+                summary.trouble = Some(stall.why.clone());
+            }
+        }
+        let mut all: Vec<_> = all.into_values().collect();
+        all.sort_by_key(|summary| summary.trouble.is_none());
+        all
+    }
+
+    fn peers(&self) -> Vec<ViewPeer> {
+        // In a demo others may still wait for a peer of an earlier one that had the same port.
+        let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
+        if !self.whole {
+            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().map(|(peer, _)| *peer));
+            all.extend(met.chain(self.known.iter().map(|known| known.peer)));
+        }
+        let mut places: Vec<_> = all.into_iter().map(|peer| (Key::of_peer(peer), peer)).collect();
+        places.sort();
+        places.dedup();
+        places.into_iter().map(|(key, peer)| self.peer(peer, key)).collect()
+    }
+
+    fn peer(&self, peer: PeerId, key: Key) -> ViewPeer {
+        let known = self.known.iter().find(|known| known.peer == peer);
+        let seen = self.seen.iter().find(|seen| seen.inspection.peer == peer);
+        let member = self.members.iter().position(|(member, _)| *member == peer).filter(|_| self.whole);
+        let fate = member.map(|number| self.members[number].1);
+        let address = known.map_or(String::new(), |known| known.address.clone());
+        let label = match (member, known) {
+            (Some(number), _) => (number + 1).to_string(),
+            (None, Some(known)) if self.is_called_alone(known) => known.name.clone(),
+            (None, _) if address.is_empty() => peer.to_string(),
+            (None, _) => address.clone(),
+        };
+        let up = fate.map_or_else(|| seen.is_some() || known.is_some_and(|known| known.up), |fate| fate == Fate::Runs);
+        ViewPeer {
+            peer: peer.to_string(),
+            label,
+            address,
+            place: turn(key),
+            up,
+            // In a demo nobody is connected to a peer that is cut off, which for itself runs on.
+            since_ms: known.filter(|known| known.up == up).map(|known| millis(known.since)),
+            seen: seen.is_some(),
+            voter: known.map_or(Voter::No, |known| known.voter),
+            session: known.and_then(|known| known.session),
+            session_ms: seen.and_then(|seen| seen.health.ends).map(millis),
+            fate,
+        }
+    }
+
+    /// Whether its host has a name, and no other has the same.
+    fn is_called_alone(&self, known: &PeerView) -> bool {
+        !known.name.is_empty() && self.known.iter().filter(|other| other.name == known.name).count() == 1
     }
 }
 
-fn peers(seen: &[Inspection], known: &[PeerView], numbers: &BTreeMap<PeerId, usize>) -> Vec<ViewPeer> {
-    let mut places: BTreeMap<PeerId, Key> = seen.iter().flat_map(|peer| peer.others.iter().copied()).collect();
-    places.extend(seen.iter().map(|peer| (peer.peer, peer.place)));
-    let whole = numbers.len() > 1;
-    // In a demo whoever has stopped is gone, even if the others wait a while for it to come back.
-    places.retain(|peer, _| !whole || seen.iter().any(|seen| seen.peer == *peer));
-    let mut peers: Vec<_> = places.into_iter().map(|(peer, key)| (key, peer)).collect();
-    peers.sort();
-    let view = |(key, peer): (Key, PeerId)| {
-        let known = known.iter().find(|known| known.peer == peer);
-        let address = known.map_or(String::new(), |known| known.address.clone());
-        let label = match numbers.get(&peer) {
-            Some(number) if whole => number.to_string(),
-            _ if address.is_empty() => peer.to_string(),
-            _ => address.clone(),
-        };
-        let seen = seen.iter().any(|seen| seen.peer == peer);
-        let up = seen || known.is_some_and(|known| known.up);
-        ViewPeer { peer: peer.to_string(), label, address, place: turn(key), up, seen }
-    };
-    peers.into_iter().map(view).collect()
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// How far round the ring a key lies: as many bits as the number can have.
@@ -276,7 +303,7 @@ fn turn(key: Key) -> f64 {
     (key.get() >> (128 - f64::MANTISSA_DIGITS)) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64
 }
 
-fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>, now_s: u64) -> ViewResource {
+fn resource(summary: &ViewSummary, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>, now_s: u64) -> ViewResource {
     let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.line.as_ref()?)));
     let client = |at: &TicketView| parts.get(&at.peer)?.clients.iter().find(|client| client.ticket == at.ticket);
     // Word that somebody has come in reaches the keeper a little later.
@@ -303,8 +330,8 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
         }
     }
     ViewResource {
-        name: name.clone(),
-        slots: parts.values().find_map(|part| part.slots),
+        name: summary.name.clone(),
+        slots: parts.values().find_map(|part| part.slots).or(summary.slots),
         keeper: keeper.map(|(peer, _)| peer.to_string()),
         pointers: pointers.collect(),
         tokens: tokens.into_values().collect(),
@@ -312,7 +339,7 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
         waiting: waiting().count(),
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
-        trouble: None,
+        trouble: summary.trouble.clone(),
     }
 }
 
@@ -320,7 +347,7 @@ fn resource(name: &Name, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>,
 mod tests {
     use std::time::Duration;
 
-    use peerlock_service::{PartClient, TokenView};
+    use peerlock_service::{Health, Inspection, PartClient, TokenView};
     use serde_json::json;
 
     use super::*;
@@ -330,7 +357,7 @@ mod tests {
     }
 
     /// A peer with a client inside with each of these slots, under ticket 1 and so on, and one more that waits.
-    fn seen(number: u64, slots: &[u32], line: Option<Vec<TicketView>>) -> Inspection {
+    fn seen(number: u64, slots: &[u32], line: Option<Vec<TicketView>>) -> Seen {
         let client = |ticket, slot: Option<u32>| {
             let client = json!({ "label": format!("{number}.{ticket}"), "age_ms": 7, "fencing": slot });
             let client = serde_json::from_value(client).expect("a client");
@@ -342,9 +369,21 @@ mod tests {
         let tokens = slots.iter().map(|&slot| TokenView { slot, free: false, next }).collect();
         let name = "r".parse().expect("a name");
         let part = Part { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
-        let place = Key::new(u128::from(number) << 125);
-        let others = vec![(peer(7), Key::new(7 << 125))];
-        Inspection { peer: peer(number), place, successor: None, predecessor: None, others, parts: vec![part] }
+        let place = Key::of_peer(peer(number));
+        let others = vec![(peer(7), Key::of_peer(peer(7)))];
+        let (successor, predecessor) = (None, None);
+        let inspection = Inspection { peer: peer(number), place, successor, predecessor, others, parts: vec![part] };
+        Seen { inspection, health: health(slots.len(), None) }
+    }
+
+    /// With so many inside, and one who waits.
+    fn health(holding: usize, stall: Option<&str>) -> Health {
+        let stall = stall.map(|why| json!({ "since_ms": 1, "missing": [], "why": why }));
+        let resource =
+            json!({ "name": "r", "holding": holding, "waiting": 1, "generation": 1, "recoveries": 0, "stall": stall });
+        let health = json!({ "session": 3, "since_ms": 0, "ends_ms": 900, "sessions_lost": 0, "leaves": false,
+            "resources": [resource] });
+        serde_json::from_value(health).expect("how it stands")
     }
 
     fn known(number: u64, up: bool) -> PeerView {
@@ -359,17 +398,26 @@ mod tests {
     fn a_demo_shows_the_whole_of_its_cluster() {
         // Ticket 1 of peer 3 is inside already: the keeper will hear of it.
         let line = [(2, 1), (3, 1), (1, 3)].map(|(at, ticket)| TicketView { peer: peer(at), ticket });
-        let all = [seen(3, &[1], None), seen(1, &[0, 2], Some(line.to_vec())), seen(2, &[], None)];
-        let numbers = [(peer(1), 1), (peer(2), 2), (peer(3), 3)].into();
+        let seen = [seen(3, &[1], None), seen(1, &[0, 2], Some(line.to_vec())), seen(2, &[], None)];
+        let members = [(1, Fate::Runs), (2, Fate::CutOff), (3, Fate::Runs), (4, Fate::Killed)];
+        let members = members.map(|(number, fate)| (peer(number), fate));
         let mut waits = Waits::default();
         waits.enter(4, Duration::from_millis(5));
         let name: Name = "r".parse().expect("a name");
-        let view = View::of(&all, &[known(1, true)], &numbers, &[(name, waits)].into(), 5);
+        let known = [known(1, true), known(4, false)];
+        let looked = Looked { whole: true, members: &members, seen: &seen, known: &known, listed: &[], now_s: 5 };
+        let view = looked.view(&[(name, waits)].into(), None);
 
-        assert!(view.whole);
-        let peers: Vec<_> = view.peers.iter().map(|peer| (peer.label.as_str(), peer.place)).collect();
-        assert_eq!(peers, [("1", 0.125), ("2", 0.25), ("3", 0.375)], "peer 7 is not of this demo");
-        let [resource] = &view.resources[..] else { panic!("one resource: {view:?}") };
+        assert!(view.whole && view.peers.is_sorted_by_key(|peer| peer.place));
+        let mut peers: Vec<_> =
+            view.peers.iter().map(|peer| (peer.label.as_str(), peer.up, peer.seen, peer.session_ms)).collect();
+        peers.sort();
+        let inside = Some(900);
+        let expected = [("1", true, true, inside), ("2", false, true, inside), ("3", true, true, inside)];
+        assert_eq!(peers, [&expected[..], &[("4", false, false, None)]].concat(), "peer 7 is not of this demo");
+        let [summary] = &view.resources[..] else { panic!("one resource: {view:?}") };
+        assert_eq!((summary.inside, summary.waiting, &summary.trouble), (3, 3, &None));
+        let resource = view.chosen.as_ref().expect("the first");
         assert_eq!((resource.keeper.as_deref(), resource.waiting, resource.entries), (Some("1"), 2, 1));
         let pointers: Vec<_> = resource.pointers.iter().map(|pointer| (&*pointer.from, &*pointer.to)).collect();
         assert_eq!(pointers, [("2", "1"), ("3", "1")]);
@@ -382,16 +430,52 @@ mod tests {
         assert_eq!(resource.waits, [Second { at_s: 4, entries: 1, mean_ms: 5.0, max_ms: 5.0 }]);
     }
 
+    /// Those in trouble come first, and the first is chosen unless another is named.
+    #[test]
+    fn resources_in_trouble_come_first() {
+        let listed = [("a", false), ("b", false), ("r", false), ("z", true)].map(|(name, recovering)| {
+            let listed =
+                json!({ "name": name, "slots": 2, "holding_here": 0, "waiting_here": 0, "recovering": recovering });
+            serde_json::from_value(listed).expect("a resource")
+        });
+        let mut own = seen(1, &[0], None);
+        own.health = health(1, Some("waits for host7"));
+        let members = [(peer(1), Fate::Runs)];
+        let looked = Looked { whole: false, members: &members, seen: &[own], known: &[], listed: &listed, now_s: 0 };
+        let view = looked.view(&BTreeMap::new(), None);
+        let all: Vec<_> = view.resources.iter().map(|one| (one.name.as_str(), one.trouble.as_deref())).collect();
+        assert_eq!(all, [("r", Some("waits for host7")), ("z", Some(RECOVERING)), ("a", None), ("b", None)]);
+        assert_eq!(view.chosen.map(|chosen| (chosen.name.to_string(), chosen.trouble)), {
+            Some(("r".to_owned(), Some("waits for host7".to_owned())))
+        });
+        for (name, found) in [("b", true), ("c", false)] {
+            let named = looked.view(&BTreeMap::new(), Some(&name.parse().expect("a name"))).chosen;
+            assert_eq!(named.is_some_and(|chosen| chosen.name.as_str() == name && chosen.slots == Some(2)), found);
+        }
+    }
+
     #[test]
     fn an_agent_shows_its_peer_and_where_the_others_lie() {
         let line = vec![TicketView { peer: peer(7), ticket: 9 }];
-        let numbers = [(peer(1), 1)].into();
-        let known = [known(1, true), known(7, false)];
-        let view = View::of(&[seen(1, &[0], Some(line))], &known, &numbers, &BTreeMap::new(), 0);
+        let mut known = [known(1, true), known(7, false), known(8, true)];
+        let seen = [seen(1, &[0], Some(line))];
+        let members = [(peer(1), Fate::Runs)];
+        let looked = Looked { whole: false, members: &members, seen: &seen, known: &known, listed: &[], now_s: 0 };
+        let view = looked.view(&BTreeMap::new(), None);
         assert!(!view.whole);
-        let peers: Vec<_> = view.peers.iter().map(|peer| (peer.label.as_str(), peer.up, peer.seen)).collect();
-        assert_eq!(peers, [("10.0.0.1:7400", true, true), ("10.0.0.7:7400", false, false)]);
-        let mut resource = view.resources[0].clone();
+        let of = |view: &View| {
+            let peers = view.peers.iter().map(|peer| (peer.label.clone(), peer.up, peer.seen, peer.fate.is_some()));
+            peers.collect::<std::collections::BTreeSet<_>>()
+        };
+        let expected = [("host1", true, true), ("host7", false, false), ("host8", true, false)];
+        assert_eq!(of(&view), expected.map(|(label, up, seen)| (label.to_owned(), up, seen, false)).into());
+        // Two that are called the same are told apart.
+        known[1].name = "host8".to_owned();
+        let twice = Looked { known: &known, ..looked }.view(&BTreeMap::new(), None);
+        let labels: Vec<String> = of(&twice).into_iter().map(|(label, ..)| label).collect();
+        assert_eq!(labels, ["10.0.0.7:7400", "10.0.0.8:7400", "host1"]);
+
+        let mut resource = view.chosen.expect("the only one");
         assert_eq!(resource.queue, [ViewWaiter { peer: "7".to_owned(), ticket: 9, client: None }]);
         assert_eq!((resource.tokens.len(), resource.pointers.len(), resource.waits.len()), (1, 0, 0));
 

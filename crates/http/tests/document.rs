@@ -58,6 +58,51 @@ async fn every_route_answers_as_documented() {
     assert_eq!(tried, documented, "each documented route is tried");
 }
 
+/// What validators and generators of clients want. `.ci/openapi` lets some of others try.
+#[tokio::test]
+async fn tools_of_others_can_read_it() {
+    let stand = Stand::start().await;
+    let document = stand.ask("GET", "/openapi.json", &[], "").await.json();
+    assert_eq!(document["servers"][0]["url"], "/");
+    let tags: BTreeSet<&Value> = document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
+    let mut operations = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for operation in item.as_object().unwrap().values() {
+            assert!(operations.insert(operation["operationId"].as_str().unwrap()), "{path}: another is called so");
+            assert!(tags.contains(&operation["tags"][0]), "{path}: {}", operation["tags"]);
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                assert!(response["description"].is_string(), "{path}: {status} has no description");
+            }
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                assert!(parameter["name"] != "name" || parameter["schema"]["maxLength"] == 255, "{path}: {parameter}");
+            }
+        }
+    }
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let mut names: BTreeSet<&str> = schemas.keys().map(String::as_str).collect();
+    for (name, schema) in schemas {
+        assert!(schema["allOf"].is_null(), "{name} is several things at once");
+        for variant in schema["oneOf"].as_array().into_iter().flatten() {
+            let title = variant["title"].as_str().unwrap_or_else(|| panic!("{name}: a variant without a title"));
+            assert!(names.insert(title), "{title} is the name of two things");
+            let inline = |field: &Value| field["properties"].is_object();
+            assert!(
+                !variant["properties"].as_object().unwrap().values().any(inline),
+                "{title} has a part without a name"
+            );
+        }
+    }
+    assert!(names.contains("HappeningPeerUp") && names.contains("LineLost"), "{names:?}");
+    let request = &schemas["Request"];
+    let limits = |field: &str, limit: &str| request["properties"][field][limit].as_u64();
+    assert_eq!((limits("slots", "minimum"), limits("slots", "maximum")), (Some(1), Some(1024)));
+    assert_eq!((limits("request_id", "minLength"), limits("label", "maxLength")), (Some(16), Some(1024)));
+    // Where all fields may be left out, so may the body; and what may not be left out is asked for.
+    let needs_body = |path: &str| document["paths"][path]["post"]["requestBody"]["required"].as_bool();
+    assert_eq!(needs_body("/v1/resources/{name}/acquire"), Some(false));
+    assert_eq!(needs_body("/v1/resources/{name}/renew"), Some(true));
+}
+
 /// Whether a value is what its schema says, as far as our schemas say anything.
 fn fits(document: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use common::{LONG, Stand};
@@ -240,6 +240,26 @@ async fn a_socket_is_its_owners_alone() {
     let refused = Listener::bind(&endpoint, None, 1024).await.unwrap_err();
     assert!(matches!(refused, ListenError::NoSocket { .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+/// Where a group is let in, nobody else is.
+#[tokio::test]
+async fn a_socket_may_be_a_groups() {
+    let directory = tempfile::tempdir().unwrap();
+    // Root can give it to any group, others to their own.
+    let own = directory.path().metadata().unwrap();
+    let group = if own.uid() == 0 { 4242 } else { own.gid() };
+    let path = directory.path().join("run/agent.sock");
+    let listener = Listener::bind(&Endpoint::Unix(path.clone()), None).await.unwrap();
+    listener.admit(group).unwrap();
+    let parent = path.parent().unwrap();
+    assert_eq!((mode(&path), mode(parent)), (0o660, 0o710));
+    assert_eq!((path.metadata().unwrap().gid(), parent.metadata().unwrap().gid()), (group, group));
+    // A folder that everybody can go through is left as it is.
+    std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    listener.admit(own.gid()).unwrap();
+    assert_eq!((mode(parent), parent.metadata().unwrap().gid()), (0o755, group));
+    assert_eq!((mode(&path), path.metadata().unwrap().gid()), (0o660, own.gid()));
 }
 
 #[tokio::test]

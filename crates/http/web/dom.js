@@ -41,11 +41,16 @@ export function each(parent, items, key, make, update) {
   for (const gone of before.values()) gone.remove();
 }
 
+// As people say it: the less exact, the longer it is.
 export function duration(ms) {
   if (ms == null) return "–";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 99_950) return `${(ms / 1000).toFixed(1)} s`;
-  return `${Math.floor(ms / 60_000)} min ${Math.floor((ms % 60_000) / 1000)} s`;
+  if (ms < 9_950) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 100) return `${seconds} s`;
+  const [minutes, hours] = [Math.round(seconds / 60), Math.round(seconds / 3600)];
+  if (minutes < 100) return `${minutes} min`;
+  return hours < 48 ? `${hours} h` : `${Math.round(hours / 24)} days`;
 }
 
 const counted = new Intl.NumberFormat("en");

@@ -2,7 +2,9 @@
 
 import { drawChart } from "/assets/chart.js";
 import { count, duration, each, html, say, svg } from "/assets/dom.js";
-import { colour, drawRing, makeToken } from "/assets/ring.js";
+import { drawList, onSearch } from "/assets/list.js";
+import { drawPeers } from "/assets/peers.js";
+import { colour, drawRing, isLost, makeToken } from "/assets/ring.js";
 
 const OFTEN_MS = 250;
 const SELDOM_MS = 1000;
@@ -11,13 +13,16 @@ const LATELY = 10;
 // So many of the line are listed; the rest is counted.
 const LISTED = 6;
 
-const token = new URLSearchParams(location.hash.slice(1)).get("token");
-// Another token in the address is no other page to the browser.
-addEventListener("hashchange", () => location.reload());
 const part = (id) => document.getElementById(id);
-let chosen = null;
+const main = document.querySelector("main");
+// What the address says behind its `#`, as `key=value&…`: the bearer token, and the resource that was chosen.
+const said = () => new URLSearchParams(location.hash.slice(1));
+let chosen = said().get("name");
 let shown = null;
-// Where each token of the chosen resource was last: one that is under way is drawn there until it arrives.
+// What a demo lets whoever looks at it do.
+let controls = null;
+// Where each token of the chosen resource was last: one that is under way is drawn there until it arrives, and one of a
+// peer that has died until it is made anew.
 let lastTokens = new Map();
 
 // What a person is told when there is nothing new to see.
@@ -25,6 +30,7 @@ class Trouble extends Error {}
 const SILENT = "The agent does not answer; retrying.";
 
 async function get(path) {
+  const token = said().get("token");
   const headers = token ? { authorization: `Bearer ${token}` } : {};
   const asked = fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(5000) });
   const answer = await asked.catch(() => Promise.reject(new Trouble(SILENT)));
@@ -34,34 +40,26 @@ async function get(path) {
   return body;
 }
 
-function choose(view) {
-  const resource = view.resources.find(({ name }) => name === chosen) ?? view.resources[0];
-  if (resource && resource.name !== chosen) {
-    chosen = resource.name;
-    lastTokens = new Map();
-  }
-  return resource;
+// Looks at another resource, and says so in the address.
+function choose(name) {
+  const address = said();
+  address.set("name", name);
+  history.pushState(null, "", `#${address}`);
+  look_at(name);
+}
+
+function look_at(name) {
+  if (name === chosen) return;
+  chosen = name;
+  lastTokens = new Map();
+  if (shown) drawList(shown, chosen, choose);
+  hurry();
 }
 
 function rememberTokens(resource) {
   for (const held of resource.tokens) lastTokens.set(held.slot, held);
   const known = [...lastTokens.values()].filter(({ slot }) => slot < resource.slots);
   resource.tokens = known.sort((a, b) => a.slot - b.slot);
-}
-
-function drawChoice(view) {
-  const choice = part("resources");
-  choice.hidden = view.resources.length === 0;
-  each(choice, view.resources, ({ name }) => name, ({ name }) => {
-    const button = html("button", { type: "button" }, name);
-    button.addEventListener("click", () => {
-      chosen = name;
-      lastTokens = new Map();
-      if (shown.whole) draw(shown);
-      else drawChoice(shown);
-    });
-    return button;
-  }, (button, { name }) => button.setAttribute("aria-pressed", name === chosen));
 }
 
 function drawNumbers(view, resource) {
@@ -80,19 +78,22 @@ function drawNumbers(view, resource) {
 
 const cell = (kind) => html("td", kind ? { class: kind } : {});
 
-function drawInside(resource, name) {
+function drawInside(view, resource, name) {
   const make = ({ slot }) => {
     const dot = svg("svg", { viewBox: "-10 -10 20 20", class: "dot" }, makeToken(slot));
     return html("tr", {}, html("td", {}, dot), cell("client"), cell("peer-name"), cell("number"), cell("number"));
   };
-  each(part("tokens"), resource.tokens, ({ slot }) => slot, make, (row, { slot, peer, free, holder }) => {
+  each(part("tokens"), resource.tokens, ({ slot }) => slot, make, (row, token) => {
     const [dot, client, where, fencing, age] = row.children;
-    dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${free ? " free" : ""}`);
+    const { slot, peer, free, holder } = token;
+    const lost = isLost(view, token);
+    dot.querySelector("g").setAttribute("class", `token ${colour(slot)}${free ? " free" : ""}${lost ? " lost" : ""}`);
+    row.classList.toggle("lost", lost);
     client.classList.toggle("nobody", free);
-    say(client, free ? "free" : holder?.label || "a client");
+    say(client, lost ? "gone with its peer" : free ? "free" : holder?.label || "a client");
     say(where, name(peer));
     say(fencing, String(holder?.fencing ?? ""));
-    say(age, holder ? duration(holder.age_ms) : "");
+    say(age, holder && !lost ? duration(holder.age_ms) : "");
   });
 }
 
@@ -110,25 +111,38 @@ function drawLine(resource, name) {
   say(part("more"), more > 0 ? `and ${count(more)} more` : resource.waiting ? "" : "Nobody waits.");
 }
 
-function draw(view) {
-  shown = view;
-  const resource = choose(view);
-  drawChoice(view);
-  part("empty").hidden = Boolean(resource);
-  document.querySelector("main").hidden = !resource;
+function drawSummary(view, resource) {
   const several = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
-  const slots = resource?.slots ? `, ${several(resource.slots, "slot")}` : "";
+  const slots = resource?.slots ? `, ${resource.name} with ${several(resource.slots, "slot")}` : "";
   const whose = view.whole ? "" : "; entries and waits are those of this agent's clients";
   say(part("summary"), several(view.peers.length, "peer") + slots + whose);
+  say(part("trouble"), resource?.trouble ?? view.trouble ?? "");
+  say(part("empty-name"), chosen ?? "");
+  part("unknown").hidden = Boolean(resource) || chosen === null;
+  part("empty").hidden = Boolean(resource) || chosen !== null;
+  part("resources").hidden = view.resources.length === 0;
+  main.hidden = !resource;
+}
+
+function draw(view) {
+  shown = view;
+  const resource = view.chosen;
+  // The answer to an earlier question, if another was chosen meanwhile.
+  if (resource && chosen !== null && resource.name !== chosen) return;
+  if (resource) chosen = resource.name;
+  drawList(view, chosen, choose);
+  drawSummary(view, resource);
   if (!resource) return;
   rememberTokens(resource);
   const labels = new Map(view.peers.map(({ peer, label }) => [peer, label]));
   const name = (peer) => labels.get(peer) ?? peer;
   drawRing(view, resource);
   drawNumbers(view, resource);
-  drawInside(resource, name);
+  drawInside(view, resource, name);
   drawLine(resource, name);
+  drawPeers(view, controls);
   drawChart(view, resource);
+  controls?.draw(view, resource);
 }
 
 function report(trouble) {
@@ -147,16 +161,28 @@ async function attempt(work) {
   }
 }
 
+let timer = null;
+
 async function look() {
-  let trouble = "";
+  timer = null;
   const failed = await attempt(async () => {
     // An agent asks the other peers about the resource that is looked at.
     const view = await get(chosen === null ? "/v1/view" : `/v1/view?name=${encodeURIComponent(chosen)}`);
-    trouble = choose(view)?.trouble ?? "";
+    if (view.whole && !controls) {
+      controls = await import("/assets/controls.js");
+      controls.place(part("trouble"));
+    }
     draw(view);
   });
-  report(failed || trouble);
-  setTimeout(whenVisible, failed || !shown?.whole ? SELDOM_MS : OFTEN_MS);
+  report(failed);
+  timer = setTimeout(whenVisible, failed || !shown?.whole ? SELDOM_MS : OFTEN_MS);
+}
+
+// Looks now, unless it does already.
+function hurry() {
+  if (timer === null) return;
+  clearTimeout(timer);
+  look();
 }
 
 // Nothing is asked for while nobody looks.
@@ -165,4 +191,7 @@ function whenVisible() {
   document.addEventListener("visibilitychange", whenVisible, { once: true });
 }
 
+// The address was changed by hand, or by going back.
+addEventListener("hashchange", () => look_at(said().get("name")));
+onSearch(() => shown && drawList(shown, chosen, choose));
 look();

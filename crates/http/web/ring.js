@@ -1,6 +1,7 @@
 // The ring of peers: where they lie, where their requests go, and where the tokens are.
 
 import { each, say, svg } from "/assets/dom.js";
+import { fate } from "/assets/peers.js";
 
 const CENTRE = 300;
 // So many colours of tokens there are in the style sheet; then they begin again.
@@ -10,6 +11,11 @@ const ring = svg("circle", { class: "circle", cx: CENTRE, cy: CENTRE });
 const layers = ["ticks", "pointers", "nexts", "peers", "tokens"].map((name) => svg("g", { class: name }));
 const [ticks, pointers, nexts, peers, tokens] = layers;
 picture.append(ring, ...layers);
+
+// Whether a token is at a peer that is not there: nobody has it until it is made anew.
+export function isLost(view, { peer }) {
+  return view.whole && view.peers.some((one) => one.peer === peer && !one.up && !one.seen);
+}
 
 export const colour = (slot) => `slot-${slot % COLOURS}`;
 
@@ -103,9 +109,11 @@ function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size })
   say(name, isInside || !view.whole ? peer.label : "");
   line.setAttribute("text-anchor", lean);
   place(line, [x, y + (view.whole ? 4 : y < CENTRE ? -10 : 20)]);
-  say(line, places ?? "");
+  const word = fate(peer);
+  line.setAttribute("class", word ? "places word" : "places");
+  say(line, word || places || "");
   const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : peer.address;
-  say(title, called + (peer.up ? "" : ", not connected") + (keeps ? ", keeps the line" : ""));
+  say(title, called + (word ? `, ${word}` : "") + (keeps ? ", keeps the line" : ""));
 }
 
 function drawPeers(view, resource, where) {
@@ -137,7 +145,7 @@ export function makeToken(slot) {
   return svg("g", {}, svg("circle", { r: 9 }), svg("text", { y: 4, "text-anchor": "middle" }, String(slot)));
 }
 
-function drawTokens(resource, { radius, size, spots }) {
+function drawTokens(view, resource, { radius, size, spots }) {
   const here = new Map();
   const placed = resource.tokens.filter(({ peer }) => spots.has(peer)).map((token) => {
     const beside = here.get(token.peer) ?? [];
@@ -151,10 +159,10 @@ function drawTokens(resource, { radius, size, spots }) {
   };
   each(tokens, placed, ({ token }) => token.slot, ({ token }) => makeToken(token.slot), (group, one) => {
     const [x, y] = spot(one);
-    group.setAttribute("class", `token ${colour(one.token.slot)}${one.token.free ? " free" : ""}`);
+    group.setAttribute("class", `token ${colour(one.token.slot)}${one.token.free ? " free" : ""}${isLost(view, one.token) ? " lost" : ""}`);
     group.style.transform = `translate(${round(x)}px, ${round(y)}px)`;
   });
-  const going = placed.filter(({ token }) => token.next && token.next !== token.peer && spots.has(token.next));
+  const going = placed.filter(({ token }) => token.next && token.next !== token.peer && spots.has(token.next) && !isLost(view, token));
   each(nexts, going, ({ token }) => token.slot, () => svg("path"), (path, one) => {
     const end = at(spots.get(one.token.next).angle, radius);
     path.setAttribute("class", `next ${colour(one.token.slot)}`);
@@ -167,7 +175,7 @@ export function drawRing(view, resource) {
   ring.setAttribute("r", where.radius);
   drawPeers(view, resource, where);
   drawPointers(resource, where);
-  drawTokens(resource, where);
+  drawTokens(view, resource, where);
   const name = (peer) => where.spots.get(peer)?.peer.label ?? "unknown";
   const tokensAt = resource.tokens.map((token) => `token ${token.slot} at ${name(token.peer)}`).join(", ");
   const keeper = `${name(resource.keeper)} keeps the line`;

@@ -206,7 +206,9 @@ impl Hold {
                 loop {
                     match agent.release(self.granted.name.as_str(), &self.granted.grant).await {
                         // The next agent would keep the slot until the end of its lease.
-                        Err(Error::NoAgent { .. } | Error::Broken { .. }) if tries.next().is_some() => sleep(RETRY).await,
+                        Err(Error::NoAgent { .. } | Error::Broken { .. }) if tries.next().is_some() => {
+                            sleep(RETRY).await
+                        }
                         released => return released,
                     }
                 }

@@ -52,6 +52,7 @@ pub struct Request {
     pub name: String,
     /// How many may be inside at a time. By default as many as the resource has, or one if it is new.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(minimum = 1, maximum = 1024))]
     pub slots: Option<u32>,
     /// How long to wait. By default as long as it takes.
     #[serde(rename = "wait_ms", with = "json", skip_serializing_if = "Option::is_none")]
@@ -62,7 +63,7 @@ pub struct Request {
     pub try_only: bool,
     /// How long a grant stands without being renewed. By default 30 s.
     #[serde(rename = "ttl_ms", with = "json", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<u64>, minimum = 100, maximum = 2_592_000_000_u64))]
     pub ttl: Option<Duration>,
     /// How long before the end of its lease a grant is lost, for the holder to stop in time. By default a
     /// fifth of the lease.
@@ -71,12 +72,14 @@ pub struct Request {
     pub grace: Option<Duration>,
     /// What others see of who waits or is inside, such as a host and a command.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(max_length = 1024))]
     pub label: Option<String>,
     /// The process that asks, which others see. Only who has it from the kernel says so: not in HTTP.
     #[serde(skip)]
     pub pid: Option<u32>,
     /// Asked again with the same id for the same resource, while it waits or is inside, it is the same request.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(min_length = 16, max_length = 1024))]
     pub request_id: Option<String>,
 }
 

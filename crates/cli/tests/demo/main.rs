@@ -64,7 +64,9 @@ impl Drop for Agent {
 
 /// What the expressions below are made of.
 const HELP: &str = "const all = (what) => [...document.querySelectorAll(what)];\
-    const text = (what) => all(what).map((one) => one.textContent).join('|');";
+    const text = (what) => all(what).map((one) => one.textContent).join('|');\
+    const row = (peer) => all('#peer-rows tr').find((one) => one.firstChild.textContent === peer);\
+    const act = (peer, what) => row(peer).querySelector(`[data-act=${what}]`);";
 
 /// The value of an expression in the page.
 fn value(browser: &Browser, expression: &str) -> Value {
@@ -122,8 +124,8 @@ fn the_page_shows_what_happens() {
     }
 
     // Another resource, and a narrow window.
-    value(&browser, "all('#resources button')[1].click()");
-    wait_for(&browser, "another can be chosen", "text('#resources [aria-pressed=true]') === 'deploy'");
+    value(&browser, "all('#list button')[1].click()");
+    wait_for(&browser, "another can be chosen", "text('#list [aria-pressed=true] .label') === 'deploy'");
     wait_for(&browser, "it has tokens, too", "all('#tokens tr').length === 3");
     for width in [1280, 500] {
         browser.resize(width, 800);
@@ -140,6 +142,88 @@ fn the_page_shows_what_happens() {
     wait_for(&browser, "the token of before is not good any more", "/wants a token/.test(text('#status'))");
     browser.open(&demo.page);
     shows_all(&browser);
+}
+
+/// The show piece: whoever holds something dies, and its slot comes back. Nobody leaves by himself here.
+#[test]
+fn the_slot_of_a_peer_that_is_killed_comes_back() {
+    let Some(browser) = Browser::start() else { return };
+    let demo = Demo::start(&["--hold", "10m", "--think", "50ms", "--for", "300s"]);
+    browser.open(&demo.page);
+    wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3");
+    // What is to be seen for some seconds only is noted by the page itself.
+    browser.run(
+        "window.most = 0; new MutationObserver(() => {\
+             const [lost, all] = ['.token.lost', '.token'].map((what) => document.querySelectorAll(`.tokens ${what}`).length);\
+             window.most = Math.max(window.most, lost, all > 3 ? 99 : 0);\
+         }).observe(document.querySelector('.tokens'), { subtree: true, childList: true, attributes: true })",
+    );
+    value(&browser, "document.getElementById('strike').click()");
+    for (what, expression) in [
+        ("it is killed", "text('#ring-picture .word') === 'killed'"),
+        ("its slots are gone with it, and there are never more than three", "most >= 1 && most <= 3"),
+        ("they come back", "all('#ring-picture .token.lost').length === 0"),
+        ("others are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3"),
+        ("all is well", "text('#trouble') === ''"),
+        ("it is still away", "text('#ring-picture .word') === 'killed' && all('#peer-rows .gone').length === 1"),
+    ] {
+        wait_for(&browser, what, expression);
+    }
+    let killed = value(&browser, "text('#peer-rows .gone .peer-label')");
+    value(&browser, &format!("act({killed}, 'bring_back').click()"));
+    wait_for(&browser, "it is back", "all('#peer-rows .gone').length === 0 && text('#ring-picture .word') === ''");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+}
+
+/// The other controls: each does what it says, and is undone.
+#[test]
+fn what_becomes_of_a_peer_is_for_whoever_watches() {
+    let Some(browser) = Browser::start() else { return };
+    let demo = Demo::start(&["--hold", "50ms", "--think", "50ms", "--session", "2s", "--for", "300s"]);
+    browser.open(&demo.page);
+    wait_for(&browser, "eight peers are listed", "all('#peer-rows tr').length === 8");
+    for (peer, what, word) in [("3", "freeze", "frozen"), ("5", "cut_off", "cut off"), ("5", "kill", "killed")] {
+        value(&browser, &format!("act('{peer}', '{what}').click()"));
+        wait_for(&browser, word, &format!("row('{peer}').querySelector('.state').textContent === '{word}'"));
+        let over = format!("row('{peer}').querySelector('.session').textContent === 'none'");
+        wait_for(&browser, "its session is over for the others", &over);
+        let before = value(&browser, "text('#entries')");
+        wait_for(&browser, "the others go on", &format!("text('#entries') !== {before}"));
+        value(&browser, &format!("act('{peer}', 'bring_back').click()"));
+        let back = format!("/^\\d/.test(row('{peer}').querySelector('.session').textContent)");
+        wait_for(&browser, "it has a session again", &back);
+        wait_for(&browser, "it runs", &format!("row('{peer}').querySelector('.state').textContent === 'runs'"));
+    }
+    for (id, of, now) in [("clients", "clients per peer", "4"), ("slots", "slots", "4")] {
+        value(&browser, &format!("all('[aria-label=\"one more: {of}\"]')[0].click()"));
+        wait_for(&browser, of, &format!("text('#{id}') === '{now}'"));
+    }
+    wait_for(&browser, "the new slot is used", "all('#tokens tr').length === 4");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
+}
+
+/// Of many resources one is found, and the address says which.
+#[test]
+fn one_of_many_resources() {
+    let Some(browser) = Browser::start() else { return };
+    let demo = Demo::start(&["--peers", "3", "--resources", "64", "--for", "300s"]);
+    browser.open(&format!("{}#token=secret&name=deploy-4", demo.page));
+    let chosen =
+        |name: &str| format!("text('#list [aria-pressed=true] .label') === '{name}' && all('#tokens tr').length === 3");
+    wait_for(&browser, "that of the address is chosen", &chosen("deploy-4"));
+    assert_eq!(value(&browser, "all('#list button').length"), 64);
+    browser.run(
+        "const box = document.getElementById('search'); box.value = 'VACUUM-1'; box.dispatchEvent(new Event('input'))",
+    );
+    wait_for(&browser, "what is searched for", "text('#list .label') === 'vacuum-10'");
+    value(&browser, "all('#list button')[0].click()");
+    wait_for(&browser, "it can be chosen", &chosen("vacuum-10"));
+    assert_eq!(value(&browser, "location.hash"), "#token=secret&name=vacuum-10", "and the token is kept");
+    value(&browser, "history.back()");
+    wait_for(&browser, "one can go back", "text('#summary').includes('deploy-4 with')");
+    value(&browser, "void (location.hash = '#name=nothing')");
+    wait_for(&browser, "one that is not there", "/Nobody has acquired nothing yet/.test(text('#unknown'))");
+    assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
 }
 
 /// An agent sees one peer from the inside, and asks the others for the rest.
@@ -170,16 +254,29 @@ fn the_page_of_an_agent() {
         acquire.arg("--token-file").arg(&token);
         assert_eq!(acquire.output().unwrap().status.success(), wait == "5s", "there is one slot");
     }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
     for (what, expression) in [
         ("one peer stands on the ring", "all('#ring-picture .peers > g').length === 1"),
-        ("its address stands beside it", "/^127\\.0\\.0\\.1:\\d+$/.test(text('#ring-picture .name'))"),
+        ("the name of its host stands beside it", &format!("text('#ring-picture .name') === {host:?}")),
+        ("it leads, with a session", "/^.*\\|this agent\\|leads\\|\\d+, .* left$/.test(text('#peer-rows td'))"),
         ("the client is inside", &format!("text('#tokens .client') === {label:?}")),
         ("and nothing more than text", "document.getElementById('bold') === null"),
         ("nobody waits", "text('#more') === 'Nobody waits.'"),
         ("one has come in", "text('#entries') === '1'"),
+        (
+            "an agent has no controls",
+            "document.getElementById('controls') === null && all('#peers button').length === 0",
+        ),
     ] {
         wait_for(&browser, what, expression);
     }
+    // Nor has it what they are made of.
+    browser.run(
+        "window.asked = []; for (const path of ['/demo', '/assets/controls.js', '/openapi.json']) {\
+         fetch(path).then(async (answer) => asked.push(`${answer.status} ${(await answer.text()).includes('/demo\"')}`)) }",
+    );
+    wait_for(&browser, "not even a route", "asked.sort().join() === '200 false,404 false,404 false'");
+    assert!(browser.complaints().iter().all(|line| line.contains("404")), "only what was asked for on purpose");
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
 }
 

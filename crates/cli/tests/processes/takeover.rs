@@ -250,7 +250,7 @@ async fn a_rolling_upgrade_loses_no_job() {
     let log = world.path("jobs");
     let sockets: Vec<PathBuf> = agents.iter().map(|agent| agent.socket.clone()).collect();
     let mut jobs = Vec::new();
-    let mut more = |jobs: &mut Vec<Job>, count: u64| {
+    let more = |jobs: &mut Vec<Job>, count: u64| {
         for _ in 0..count {
             let number = jobs.len() as u64;
             let mut run = Command::new(env!("CARGO_BIN_EXE_peerlock"));

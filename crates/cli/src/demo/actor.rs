@@ -1,0 +1,169 @@
+//! A peer of a demo that can be killed, frozen, cut off and brought back.
+//!
+//! Each has a thread and a folder of its own. So one that is frozen stands still as a whole, clients included; one that
+//! is killed is gone in the middle of whatever it did, and finds its folder again when it is started anew.
+
+use std::fs::DirBuilder;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use peerlock::store::Store;
+use peerlock::{Identity, Secret, StartError, places};
+use peerlock_net::{Config, Net};
+use peerlock_service::{RealNetwork, Service};
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+use super::crowd::Crowd;
+use super::cut::Cuttable;
+use crate::{Error, Result};
+
+/// One that is back is found again soon.
+const REDIAL: Duration = Duration::from_secs(1);
+
+/// A peer of a demo, whether it runs or not.
+pub struct Actor {
+    /// Which one, counted from 1.
+    pub number: usize,
+    /// Where it keeps what it must not forget.
+    pub folder: PathBuf,
+    /// Where it listens; any free port at first.
+    pub address: SocketAddr,
+    /// Whom it joins.
+    pub join: Option<SocketAddr>,
+    pub secret: Secret,
+    /// How long its sessions stand.
+    pub session: Duration,
+    /// Its clients.
+    pub crowd: Crowd,
+    pub running: Option<Running>,
+}
+
+/// A peer that runs, or stands still.
+pub struct Running {
+    pub service: Service,
+    runtime: Handle,
+    cut: watch::Sender<bool>,
+    /// Goes on when this is dropped.
+    frozen: Option<mpsc::Sender<()>>,
+    end: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+/// What a thread tells when its peer runs.
+type Started = (Service, SocketAddr, Handle);
+
+impl Actor {
+    /// Where a peer may listen that nobody has told where.
+    pub const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+    /// Starts it, with what it has in its folder.
+    pub async fn start(&mut self) -> Result<Service> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(Error::Start)?;
+        let ((cut, is_cut), (end, ends)) = (watch::channel(false), oneshot::channel());
+        let (started, is_started) = oneshot::channel();
+        let life = Life {
+            identity: Identity::load_or_create(&places::identity(&self.folder)).map_err(StartError::from)?,
+            config: Config { redial_most: REDIAL, ..Config::new(self.address) },
+            secret: self.secret.clone(),
+            join: self.join,
+            builder: Service::builder().session(self.session).name(format!("peer-{}", self.number)),
+            store: Store::folder(&self.folder).map_err(StartError::from)?,
+            crowd: self.crowd.clone(),
+            number: self.number,
+            is_cut,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Start)?;
+        let live = move || runtime.block_on(life.live(started, ends));
+        let thread = thread::Builder::new().name(format!("peer-{}", self.number)).spawn(live).map_err(Error::Start)?;
+        // Without an answer the thread has panicked, and has said so.
+        let (service, address, runtime) =
+            is_started.await.unwrap_or(Err(StartError::Join(peerlock::Error::Stopped)))?;
+        self.address = address;
+        self.running = Some(Running { service: service.clone(), runtime, cut, frozen: None, end, thread });
+        Ok(service)
+    }
+
+    /// Ends it in the middle of whatever it does.
+    pub async fn kill(&mut self) {
+        let Some(Running { frozen, end, thread, .. }) = self.running.take() else { return };
+        _ = end.send(());
+        drop(frozen);
+        _ = tokio::task::spawn_blocking(|| thread.join()).await;
+    }
+}
+
+impl Running {
+    /// Lets it stand still, with its clients: its thread does nothing else until it may go on.
+    pub fn freeze(&mut self) {
+        let (frozen, goes_on) = mpsc::channel::<()>();
+        self.frozen = Some(frozen);
+        self.runtime.spawn(async move { _ = goes_on.recv() });
+    }
+
+    /// Lets no message through any more.
+    pub fn cut_off(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Whether it is neither frozen nor cut off.
+    pub fn is_in_touch(&self) -> bool {
+        self.frozen.is_none() && !*self.cut.borrow()
+    }
+
+    /// Lets it go on, and its messages through.
+    pub fn bring_back(&mut self) {
+        self.frozen = None;
+        self.cut.send_replace(false);
+    }
+}
+
+/// What one life of a peer begins with.
+struct Life {
+    number: usize,
+    identity: Identity,
+    config: Config,
+    secret: Secret,
+    join: Option<SocketAddr>,
+    builder: peerlock_service::Builder,
+    store: (Store, peerlock::store::Known),
+    crowd: Crowd,
+    is_cut: watch::Receiver<bool>,
+}
+
+impl Life {
+    /// On a thread of its own, until it is killed.
+    async fn live(
+        self,
+        started: oneshot::Sender<std::result::Result<Started, StartError>>,
+        ends: oneshot::Receiver<()>,
+    ) {
+        let start = async {
+            let net = Net::start(self.config, self.identity, self.secret).await?;
+            let address = net.address().socket;
+            let transport = Cuttable::new(RealNetwork::new(net), self.is_cut);
+            let builder = self.join.into_iter().fold(self.builder, |builder, to| builder.join(to.to_string()));
+            let (store, known) = self.store;
+            Ok::<_, StartError>((builder.folder(store, known).start(transport).await?, address))
+        };
+        let service = match start.await {
+            Ok((service, address)) => {
+                _ = started.send(Ok((service.clone(), address, Handle::current())));
+                service
+            }
+            Err(error) => {
+                _ = started.send(Err(error));
+                return;
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = ends => {}
+            () = self.crowd.live(&service, self.number) => {}
+        }
+    }
+}

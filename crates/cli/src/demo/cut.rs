@@ -1,0 +1,146 @@
+//! A network that a peer can be cut off from.
+
+use std::collections::BTreeMap;
+
+use peerlock_service::PeerId;
+use peerlock_service::transport::{Event, Transport};
+use tokio::sync::watch;
+
+/// A transport through which nothing goes while its peer is cut off. Connections end when that begins, and those that
+/// others make meanwhile end at once, unnoticed by the peer; when it is over, they are made anew as after any loss.
+pub struct Cuttable<T> {
+    inner: T,
+    cut: watch::Receiver<bool>,
+    /// The connections that the peer knows of.
+    up: BTreeMap<PeerId, u64>,
+}
+
+impl<T: Transport> Cuttable<T> {
+    /// Cut off while `cut` says so.
+    pub fn new(inner: T, cut: watch::Receiver<bool>) -> Self {
+        Self { inner, cut, up: BTreeMap::new() }
+    }
+
+    /// What the peer hears of an event.
+    fn pass(&mut self, event: Event) -> Option<Event> {
+        match &event {
+            Event::Up { peer, .. } if *self.cut.borrow() => {
+                self.inner.hang_up(*peer);
+                return None;
+            }
+            Event::Up { peer, epoch, .. } => _ = self.up.insert(*peer, *epoch),
+            Event::Down { peer, epoch, .. } => {
+                self.up.get(peer).filter(|known| *known == epoch)?;
+                self.up.remove(peer);
+            }
+            Event::Message { from, epoch, .. } => _ = self.up.get(from).filter(|known| *known == epoch)?,
+            Event::Unreached { .. } => {}
+        }
+        Some(event)
+    }
+}
+
+impl<T: Transport> Transport for Cuttable<T> {
+    fn me(&self) -> PeerId {
+        self.inner.me()
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        self.inner.addresses()
+    }
+
+    fn dial(&mut self, address: &str) {
+        self.inner.dial(address);
+    }
+
+    fn forget(&mut self, address: &str) {
+        self.inner.forget(address);
+    }
+
+    fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        if !*self.cut.borrow() {
+            self.inner.send(to, epoch, bytes);
+        }
+    }
+
+    fn hang_up(&mut self, peer: PeerId) {
+        self.inner.hang_up(peer);
+    }
+
+    fn strangers(&self) -> u64 {
+        self.inner.strangers()
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if *self.cut.borrow_and_update()
+                && let Some((peer, epoch)) = self.up.pop_first()
+            {
+                self.inner.hang_up(peer);
+                return Some(Event::Down { peer, epoch, why: "this peer is cut off".to_owned() });
+            }
+            tokio::select! {
+                // Nothing is taken from the network before the peer has heard that it is cut off.
+                biased;
+                Ok(()) = self.cut.changed() => {}
+                event = self.inner.next() => {
+                    if let Some(passed) = self.pass(event?) {
+                        return Some(passed);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn stop(self) {
+        self.inner.stop().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use peerlock_service::memory::Network;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn next(one: &mut impl Transport) -> String {
+        match one.next().await.expect("the network goes on") {
+            Event::Up { peer, .. } => format!("up {peer}"),
+            Event::Down { peer, .. } => format!("down {peer}"),
+            Event::Message { bytes, .. } => format!("message {bytes:?}"),
+            Event::Unreached { .. } => "unreached".to_owned(),
+        }
+    }
+
+    /// What is sent while one of two is cut off never arrives, in neither direction, and nothing of it later.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_goes_through_while_it_is_cut_off() {
+        let network = Network::new(1);
+        network.delay(Duration::from_millis(1), Duration::from_millis(1));
+        let (cut, is_cut) = watch::channel(false);
+        let mut one = Cuttable::new(network.endpoint(PeerId::new(1)), is_cut);
+        let mut two = network.endpoint(PeerId::new(2));
+        one.dial(&Network::address(PeerId::new(2)));
+        assert_eq!((next(&mut one).await, next(&mut two).await), ("up 2".to_owned(), "up 1".to_owned()));
+        one.send(PeerId::new(2), 1, vec![1]);
+        assert_eq!(next(&mut two).await, "message [1]");
+
+        two.send(PeerId::new(1), 1, vec![2]);
+        cut.send_replace(true);
+        one.send(PeerId::new(2), 1, vec![3]);
+        assert_eq!(next(&mut one).await, "down 2");
+        // The network connects them again and again, and each time it is for nothing.
+        assert!(timeout(Duration::from_secs(1), next(&mut one)).await.is_err());
+        cut.send_replace(false);
+        assert_eq!(next(&mut one).await, "up 2", "and not what was sent before");
+        one.send(PeerId::new(2), one.up[&PeerId::new(2)], vec![4]);
+        let mut heard = Vec::new();
+        while !heard.ends_with(&["message [4]".to_owned()]) {
+            heard.push(next(&mut two).await);
+        }
+        assert!(!heard.contains(&"message [3]".to_owned()), "{heard:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The OpenAPI document: what the handlers and view types say of themselves, and what holds for all of them.
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::path::{Operation, Parameter};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Ref, RefOr, Required, Schema};
+use utoipa::{Modify, OpenApi};
+
+/// The longest name of a resource, in bytes and so also in characters.
+const LONGEST_NAME: usize = 255;
+/// What stands at every refusal.
+const REFUSED: &str = "It was refused, and nothing is held or waited for by it: `error` says why for programs, \
+                       `message` for people";
+
+/// What the document says besides the routes.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "peerlock agent", description = "At most `slots` at a time, in fair order, across machines."),
+    servers((url = "/", description = "The agent that serves this document")),
+    tags(
+        (name = "slots", description = "Acquire, keep and give back"),
+        (name = "looking", description = "Who holds what, who is next, who is there, what happens"),
+        (name = "by hand", description = "What an operator decides"),
+        (name = "agent", description = "The agent itself"),
+    ),
+    security((), ("token" = [])),
+    modifiers(&Bearer)
+)]
+pub struct Document;
+
+/// Where the agent was given a bearer token, clients must send it.
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+        document.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// Adds what the routes have in common, and says the rest so that generators of clients understand it.
+pub fn finish(document: &mut utoipa::openapi::OpenApi) {
+    let schemas = &mut document.components.get_or_insert_default().schemas;
+    merge_tagged(schemas, "Happening");
+    let sums: Vec<String> = schemas.keys().cloned().collect();
+    for name in sums {
+        name_variants(&name, schemas);
+    }
+    for item in document.paths.paths.values_mut() {
+        for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+            finish_operation(operation, schemas);
+        }
+    }
+}
+
+/// What is a sum and some fields more becomes a sum whose variants all have them, instead of both at once.
+fn merge_tagged(schemas: &mut BTreeMap<String, RefOr<Schema>>, name: &str) {
+    let Some(RefOr::T(Schema::AllOf(both))) = schemas.get(name) else { return };
+    let [RefOr::Ref(of), RefOr::T(Schema::Object(more))] = &both.items[..] else { return };
+    let (of, more, description) = (component(of).to_owned(), more.clone(), both.description.clone());
+    let Some(RefOr::T(Schema::OneOf(mut sum))) = schemas.remove(&of) else { return };
+    for variant in &mut sum.items {
+        let RefOr::T(Schema::Object(variant)) = variant else { continue };
+        variant.properties.extend(more.properties.clone());
+        variant.required.extend(more.required.clone());
+    }
+    sum.description = description;
+    schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
+}
+
+/// Names each variant of a sum by what it is told by, and what stands in it by that, so that generated models are not
+/// called by numbers.
+fn name_variants(name: &str, schemas: &mut BTreeMap<String, RefOr<Schema>>) {
+    let Some(RefOr::T(Schema::OneOf(mut sum))) = schemas.get(name).cloned() else { return };
+    for variant in &mut sum.items {
+        let RefOr::T(Schema::Object(variant)) = variant else { continue };
+        let tag = variant.properties.values().find_map(|schema| match schema {
+            RefOr::T(Schema::Object(field)) => field.enum_values.as_ref()?.first()?.as_str().map(ToOwned::to_owned),
+            _ => None,
+        });
+        // Without a field that has one value only it is told by its only field.
+        let Some(told_by) = tag.or_else(|| variant.required.first().cloned()) else { continue };
+        let title = format!("{name}{}", camel(&told_by));
+        for inner in variant.properties.values_mut() {
+            if matches!(inner, RefOr::T(Schema::Object(object)) if !object.properties.is_empty()) {
+                let named = format!("{title}Body");
+                let body = std::mem::replace(inner, RefOr::Ref(Ref::from_schema_name(&named)));
+                schemas.insert(named, body);
+            }
+        }
+        variant.title = Some(title);
+    }
+    schemas.insert(name.to_owned(), RefOr::T(Schema::OneOf(sum)));
+}
+
+/// `peer_up` as `PeerUp`.
+fn camel(name: &str) -> String {
+    let words = name.split('_').filter_map(|word| Some((word.chars().next()?, word.get(1..)?)));
+    words.map(|(first, rest)| format!("{}{rest}", first.to_ascii_uppercase())).collect()
+}
+
+/// The name of what is referred to.
+fn component(to: &Ref) -> &str {
+    to.ref_location.rsplit('/').next().unwrap_or_default()
+}
+
+fn finish_operation(operation: &mut Operation, schemas: &BTreeMap<String, RefOr<Schema>>) {
+    if let Some(RefOr::T(refused)) = operation.responses.responses.get_mut("default") {
+        refused.description = REFUSED.to_owned();
+    }
+    for parameter in operation.parameters.iter_mut().flatten() {
+        if let RefOr::T(parameter) = parameter {
+            limit_name(parameter);
+        }
+    }
+    // Where every field may be left out, so may the body.
+    if let Some(RefOr::T(body)) = &mut operation.request_body {
+        let needs_body = body.content.values().any(|content| match content {
+            RefOr::T(content) => content.schema.as_ref().is_some_and(|schema| has_required(schema, schemas)),
+            RefOr::Ref(_) => true,
+        });
+        body.required = Some(if needs_body { Required::True } else { Required::False });
+    }
+}
+
+fn has_required(schema: &RefOr<Schema>, schemas: &BTreeMap<String, RefOr<Schema>>) -> bool {
+    match schema {
+        RefOr::Ref(to) => schemas.get(component(to)).is_none_or(|schema| has_required(schema, schemas)),
+        RefOr::T(Schema::Object(object)) => !object.required.is_empty(),
+        RefOr::T(_) => true,
+    }
+}
+
+/// How long the name of a resource can be, wherever it is a parameter.
+fn limit_name(parameter: &mut Parameter) {
+    if parameter.name == "name"
+        && let Some(RefOr::T(Schema::Object(name))) = &mut parameter.schema
+    {
+        (name.min_length, name.max_length) = (Some(1), Some(LONGEST_NAME));
+    }
+}

@@ -1,0 +1,168 @@
+//! Watches peers without changing anything: an agent its own, a demo all that it has.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{join, join_all};
+use peerlock_service::{Event, Happening, Health, Inspection, Name, PeerView, ResourceView, Service};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+use crate::Fate;
+use crate::view::{Looked, View, ViewResource};
+use crate::waits::Waits;
+
+/// How long the others have to answer. Well within the time that the page waits for us.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a peer of this process has to. One that is frozen does not answer at all.
+const SOON: Duration = Duration::from_millis(500);
+/// The waits of at most this many resources are kept.
+const MOST_RESOURCES: usize = 1000;
+/// How long a list of all resources is good: the register is asked for it, and pages of many people add up.
+const LISTED: Duration = Duration::from_secs(2);
+
+/// Peers that are watched.
+#[derive(Debug)]
+pub struct Watch {
+    /// All peers of the cluster are among them, and come and go.
+    whole: bool,
+    members: Mutex<Vec<Member>>,
+    began: Instant,
+    waits: Arc<Mutex<BTreeMap<Name, Waits>>>,
+    /// All resources of the cluster, as an agent has heard last.
+    listed: tokio::sync::Mutex<Option<(Instant, Vec<ResourceView>)>>,
+}
+
+/// A peer that is watched, and what has become of it.
+#[derive(Clone, Debug)]
+struct Member {
+    service: Service,
+    fate: Fate,
+}
+
+/// A peer from the inside.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub inspection: Inspection,
+    pub health: Health,
+}
+
+impl Watch {
+    /// Begins to watch an agent's own peer. What it counts, it counts from now on.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn of_agent(service: Service) -> Self {
+        let watch = Self { whole: false, ..Self::of_demo() };
+        watch.enter(1, service);
+        watch
+    }
+
+    /// Begins to watch the peers that will be of a demo.
+    pub fn of_demo() -> Self {
+        let (began, listed) = (Instant::now(), tokio::sync::Mutex::new(None));
+        Self { whole: true, members: Mutex::default(), began, waits: Arc::default(), listed }
+    }
+
+    /// A peer runs: the next one, or this one again.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn enter(&self, number: usize, service: Service) {
+        tokio::spawn(collect(service.events(), self.began, Arc::clone(&self.waits)));
+        let member = Member { service, fate: Fate::Runs };
+        let mut members = lock(&self.members);
+        match members.get_mut(number - 1) {
+            Some(place) => *place = member,
+            None => members.push(member),
+        }
+    }
+
+    /// Something has become of a peer.
+    pub fn fate(&self, number: usize, fate: Fate) {
+        if let Some(member) = lock(&self.members).get_mut(number - 1) {
+            member.fate = fate;
+        }
+    }
+
+    /// How it looks now, and most of all this resource, or the first.
+    pub async fn view(&self, name: Option<&Name>) -> View {
+        let members = lock(&self.members).clone();
+        let looks = members.iter().filter(|member| matches!(member.fate, Fate::Runs | Fate::CutOff));
+        let seen = join_all(looks.map(|member| look(&member.service))).await.into_iter().flatten().collect::<Vec<_>>();
+        let first = members.iter().find(|member| member.fate == Fate::Runs).map(|member| member.service.clone());
+        let (known, listed) = match &first {
+            Some(service) => join(known(service), self.listed(service)).await,
+            None => (Vec::new(), Vec::new()),
+        };
+        let members: Vec<_> = members.iter().map(|member| (member.service.me(), member.fate)).collect();
+        let (whole, now_s) = (self.whole, self.began.elapsed().as_secs());
+        let looked = Looked { whole, members: &members, seen: &seen, known: &known, listed: &listed, now_s };
+        let mut view = looked.view(&lock(&self.waits), name);
+        if let (false, Some(service), Some(chosen)) = (self.whole, first, &mut view.chosen) {
+            ask(&service, chosen).await;
+        }
+        view
+    }
+
+    /// All resources of an agent's cluster. A demo sees them at its peers.
+    async fn listed(&self, service: &Service) -> Vec<ResourceView> {
+        if self.whole {
+            return Vec::new();
+        }
+        let mut listed = self.listed.lock().await;
+        if listed.as_ref().is_none_or(|(at, _)| at.elapsed() > LISTED) {
+            // Without a majority: those that were there will be there again.
+            let before = || listed.as_ref().map(|(_, before)| before.clone()).unwrap_or_default();
+            let all = timeout(PATIENCE, service.resources()).await.ok().and_then(Result::ok).unwrap_or_else(before);
+            *listed = Some((Instant::now(), all));
+        }
+        listed.as_ref().map(|(_, all)| all.clone()).unwrap_or_default()
+    }
+}
+
+/// One peer from the inside, unless it has stopped.
+async fn look(service: &Service) -> Option<Seen> {
+    let both = join(service.inspect(), service.health());
+    let (inspection, health) = timeout(SOON, both).await.ok()?;
+    Some(Seen { inspection: inspection.ok()?, health: health.ok()? })
+}
+
+/// Everybody, as the register tells, or as this peer knows by itself.
+async fn known(service: &Service) -> Vec<PeerView> {
+    match timeout(SOON, service.cluster()).await {
+        Ok(Ok(cluster)) => cluster.peers,
+        Ok(Err(_)) | Err(_) => timeout(SOON, service.peers()).await.ok().and_then(Result::ok).unwrap_or_default(),
+    }
+}
+
+/// What the whole cluster says of a resource.
+async fn ask(service: &Service, chosen: &mut ViewResource) {
+    match timeout(PATIENCE, service.show(chosen.name.as_str())).await {
+        Ok(Ok(details)) => chosen.join(details),
+        Ok(Err(error)) => chosen.trouble = Some(error.to_string()),
+        Err(_) => chosen.trouble = Some("The other peers do not answer; retrying.".to_owned()),
+    }
+}
+
+/// Counts the entries at one peer until it stops.
+async fn collect(mut events: broadcast::Receiver<Happening>, began: Instant, waits: Arc<Mutex<BTreeMap<Name, Waits>>>) {
+    loop {
+        let (name, waited) = match events.recv().await {
+            Ok(Happening { event: Event::Granted { name, waited, .. }, .. }) => (name, waited),
+            // Too slow for some of them: those are not counted.
+            Ok(_) | Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        let mut waits = lock(&waits);
+        if waits.len() < MOST_RESOURCES || waits.contains_key(&name) {
+            waits.entry(name).or_default().enter(began.elapsed().as_secs(), waited);
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

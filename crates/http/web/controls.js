@@ -1,0 +1,86 @@
+// The controls of a demo: what becomes of its peers, how many clients there are, and how many slots. No agent has them.
+
+import { html, say } from "/assets/dom.js";
+
+const ACTS = [
+  ["kill", "kill", "ends it without a word, as kill -9 does"],
+  ["freeze", "freeze", "lets it stand still, as kill -STOP does"],
+  ["cut_off", "cut off", "lets no message through"],
+  ["bring_back", "bring back", "starts it again, lets it go on, connects it"],
+];
+const fits = (act, fate) => (act === "bring_back" ? fate !== "runs" : fate === "runs");
+
+const bar = html("section", { id: "controls", "aria-label": "Controls" });
+const said = html("p", { id: "refusal", role: "status" });
+let settings = { clients: null };
+// The resource that is looked at, and the peer of somebody who is inside.
+let looked = null;
+let holder = null;
+
+async function ask(body) {
+  const request = { method: "POST", body: JSON.stringify(body) };
+  const answer = await fetch("/demo", body ? request : {});
+  const told = await answer.json();
+  if (answer.ok) settings = told;
+  say(said, answer.ok ? "" : told.message);
+  refresh();
+}
+
+// One thing at a time per button: it cannot be pressed again before it is done.
+function press(button, body) {
+  button.addEventListener("click", async () => {
+    button.dataset.busy = "";
+    button.disabled = true;
+    await ask(body()).catch(() => say(said, "The demo does not answer."));
+    delete button.dataset.busy;
+    button.disabled = false;
+  });
+  return button;
+}
+
+// The buttons of one peer.
+export function buttons({ label }) {
+  return ACTS.map(([act, text, what]) => {
+    const button = html("button", { type: "button", "data-act": act, title: `Peer ${label}: ${what}` }, text);
+    return press(button, () => ({ do: act, peer: Number(label) }));
+  });
+}
+
+export function update(cell, { fate }) {
+  for (const button of cell.children) {
+    button.hidden = !fits(button.dataset.act, fate) && button.dataset.busy === undefined;
+  }
+}
+
+function stepper(id, text, value, body) {
+  const shown = html("output", { id });
+  const step = (sign, by, what) => press(html("button", { type: "button", "aria-label": what, title: what }, sign), () => body(value() + by));
+  const element = html("span", { class: "stepper" }, html("span", {}, text), step("−", -1, `one fewer: ${text}`), shown, step("+", 1, `one more: ${text}`));
+  return { element, draw: () => say(shown, String(value() ?? "–")) };
+}
+
+const clients = stepper("clients", "clients per peer", () => settings.clients, (many) => ({ do: "clients", clients: Math.max(0, many) }));
+const slots = stepper("slots", "slots", () => looked?.slots, (many) => ({ do: "slots", name: looked.name, slots: Math.max(1, many) }));
+const strike = press(html("button", { type: "button", id: "strike", class: "strong" }, "Kill the peer of a holder"), () => ({ do: "kill", peer: holder }));
+bar.append(strike, clients.element, slots.element, said);
+
+function refresh() {
+  clients.draw();
+  slots.draw();
+}
+
+// Puts the controls above everything else.
+export function place(main) {
+  main.before(bar);
+  document.body.classList.add("demo");
+  ask(null);
+}
+
+export function draw(view, resource) {
+  looked = resource;
+  const numbers = new Map(view.peers.filter(({ up }) => up).map(({ peer, label }) => [peer, Number(label)]));
+  const inside = resource.tokens.filter(({ free, peer }) => !free && numbers.has(peer));
+  holder = numbers.get(inside[0]?.peer) ?? null;
+  strike.disabled = holder === null || strike.dataset.busy !== undefined;
+  refresh();
+}

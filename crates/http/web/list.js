@@ -1,0 +1,44 @@
+// The list of resources: those in trouble first, as they come, and only what is searched for.
+
+import { count, each, html, say } from "/assets/dom.js";
+
+// So many are listed; whoever wants another one searches for it.
+const LISTED = 200;
+const list = document.getElementById("list");
+const search = document.getElementById("search");
+const rest = document.getElementById("rest");
+// Below this many all can be seen at once.
+const FEW = 8;
+
+function make({ name }, choose) {
+  const button = html("button", { type: "button" }, html("span", { class: "label" }, name), html("span", { class: "many" }));
+  button.addEventListener("click", () => choose(name));
+  return button;
+}
+
+function update(button, { name, slots, inside, waiting, trouble }, chosen, whose) {
+  const many = button.children[1];
+  button.setAttribute("aria-pressed", name === chosen);
+  button.classList.toggle("trouble", Boolean(trouble));
+  say(many, `${inside}/${slots ?? "?"}${waiting ? ` · ${count(waiting)}` : ""}`);
+  const use = `${name}: ${inside} of ${slots ?? "?"} slots in use${whose}, ${count(waiting)} waiting`;
+  const title = trouble ? `${use}. ${trouble}` : use;
+  if (button.title !== title) button.title = title;
+}
+
+export function drawList(view, chosen, choose) {
+  const wanted = search.value.trim().toLowerCase();
+  const found = view.resources.filter(({ name }) => name.toLowerCase().includes(wanted));
+  const whose = view.whole ? "" : " by clients of this agent";
+  search.hidden = view.resources.length < FEW && !wanted;
+  each(list, found.slice(0, LISTED), ({ name }) => name, (one) => make(one, choose), (button, one) => {
+    update(button, one, chosen, whose);
+  });
+  const more = found.length - LISTED;
+  say(rest, more > 0 ? `and ${count(more)} more: search for them` : found.length ? "" : "None is called so.");
+}
+
+// Something else is searched for.
+export function onSearch(draw) {
+  search.addEventListener("input", draw);
+}
