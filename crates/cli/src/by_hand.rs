@@ -13,9 +13,9 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::client::{AgentArgs, print};
+use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::look::{holders, host_name, table};
-use crate::error::exit;
 use crate::say::say;
 use crate::{Error, Result, duration};
 

@@ -230,7 +230,8 @@ impl Held {
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
     let client = options.agent.agent().await?;
-    let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
+    let granted =
+        client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
         // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.

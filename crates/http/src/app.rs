@@ -76,7 +76,8 @@ impl App {
         let watch = Arc::new(Watch::new([first.clone()].into_iter().chain(others).collect()));
         let (closing, draining, accepted) = (watch::Sender::new(false), watch::Sender::new(false), AtomicU64::new(0));
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared = Shared { service: first, watch, times, labelled, log, program, began, closing, draining, accepted };
+        let shared =
+            Shared { service: first, watch, times, labelled, log, program, began, closing, draining, accepted };
         Self { shared: Arc::new(shared) }
     }
 

@@ -134,6 +134,15 @@ impl Hold {
         }
     }
 
+    /// Goes on at the next agent, if this one is gone, as [`keep`](Self::keep) does: `absent` is called as long as there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the slot is not to be had any more.
+    pub async fn go_on(&mut self, mut absent: impl AsyncFnMut()) -> Result<(), Error> {
+        self.resume(&mut |_| {}, &mut absent).await
+    }
+
     /// Goes on at the next agent, however long it takes until it is there.
     async fn resume(
         &mut self,
@@ -202,7 +211,9 @@ impl Hold {
                 loop {
                     match agent.release(self.granted.name.as_str(), &self.granted.grant).await {
                         // The next agent would keep the slot until the end of its lease.
-                        Err(Error::NoAgent { .. } | Error::Broken { .. }) if tries.next().is_some() => sleep(RETRY).await,
+                        Err(Error::NoAgent { .. } | Error::Broken { .. }) if tries.next().is_some() => {
+                            sleep(RETRY).await
+                        }
                         released => return released,
                     }
                 }

@@ -173,7 +173,8 @@ async fn who_holds_is_told_when_the_agent_stops() {
     let grant = client.acquire("a").await.unwrap();
     let mut hold = client.hold("b", |_| {}).await.unwrap();
     stand.stop.send(()).unwrap();
-    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await.unwrap();
+    let (stop, ()) =
+        timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await.unwrap();
     assert_eq!(stop, Stop::InGrace);
     assert!(grant.is_lost());
     stand.server.await.unwrap();

@@ -189,9 +189,10 @@ impl Command {
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
-            Self::Open { info, takes, .. } => {
-                within(info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN, "too many addresses or names")
-            }
+            Self::Open { info, takes, .. } => within(
+                info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN,
+                "too many addresses or names",
+            ),
             Self::Join { slots, .. } | Self::Resize { slots, .. } => {
                 within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be")
             }

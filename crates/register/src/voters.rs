@@ -155,7 +155,10 @@ mod tests {
     fn open(state: &mut State, host: u64, keeps: bool) {
         let host = PeerId::new(host);
         let ttl = Ttl::from_millis(1000).unwrap();
-        state.apply(1, Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None, takes: Vec::new() });
+        state.apply(
+            1,
+            Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None, takes: Vec::new() },
+        );
     }
 
     /// Carries the plan out until nothing is left to do; every learner catches up.

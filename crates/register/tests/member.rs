@@ -4,8 +4,8 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::Write;
 use peerlock_register::wire::{self, Answer, Letter, Malformed, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Estate, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page, Refusal,
-    Seen, SessionId, Topic, Ttl, Versions, VoterId,
+    ClusterId, Command, Config, Doing, Estate, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page,
+    Refusal, Seen, SessionId, Topic, Ttl, Versions, VoterId,
 };
 
 const CLUSTER: ClusterId = ClusterId::new(3);

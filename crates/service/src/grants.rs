@@ -120,7 +120,10 @@ impl GrantFile {
             Ok(())
         });
         if let Err(error) = written {
-            eprintln!("peerlock: cannot write {}: {error}. Nothing is granted that the next agent would not know", self.path.display());
+            eprintln!(
+                "peerlock: cannot write {}: {error}. Nothing is granted that the next agent would not know",
+                self.path.display()
+            );
             std::process::exit(74) // EX_IOERR
         }
     }
@@ -301,7 +304,13 @@ mod tests {
         assert!(read(&good, &file.boot, HOST).is_some());
         assert_eq!(read(&good, "another", HOST), None);
         assert_eq!(read(&good, &file.boot, PeerId::new(8)), None);
-        for (from, to) in [("\"until\"", "\"untill\""), ("15000", "0"), ("{\"begin\"", "{\"began\""), ("{\"grant\"", "{\"gift\""), ("c1\"", "x\"")] {
+        for (from, to) in [
+            ("\"until\"", "\"untill\""),
+            ("15000", "0"),
+            ("{\"begin\"", "{\"began\""),
+            ("{\"grant\"", "{\"gift\""),
+            ("c1\"", "x\""),
+        ] {
             assert!(good.contains(from), "{from}");
             assert_eq!(read(&good.replace(from, to), &file.boot, HOST), None, "{from}");
         }

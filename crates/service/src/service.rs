@@ -13,8 +13,8 @@ use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketI
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::grants::{GrantFile, translated};
 use crate::driver::{Command, Driver, Found, Waiter, chance, random};
+use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store};
 use crate::transport::Transport;

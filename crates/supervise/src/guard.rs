@@ -52,8 +52,8 @@ impl Guard {
     /// its output and writes nothing to.
     pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
         // A pipe could not carry a connection, and messages are to stay whole.
-        let (socket, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).map_err(io::Error::from)?;
+        let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(io::Error::from)?;
         // It must hold nothing else of ours open: somebody may wait for the end of our output.
         let process = errand::send(NAME, [])
             .current_dir("/")

@@ -1,6 +1,6 @@
 //! Our parts in resources, one for each under the session that stands.
 
-use peerlock_base::{Key, PeerId, Ticket, Time};
+use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 use peerlock_mutex::register::{Fact, Wish, Word};
 use peerlock_mutex::{self as mutex, Custody, Grant, custody};
 use peerlock_register::{Command, SessionId};
@@ -11,6 +11,9 @@ use crate::Name;
 use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
+
+/// How soon we look whether what was lost with a process has been counted since.
+const RECOUNT: Span = Span::from_secs(2);
 
 /// Our part in one resource.
 pub(super) struct Part {
@@ -121,9 +124,24 @@ impl Node {
         for (resource, generation) in lost {
             match goes_on {
                 true => self.recount(resource, generation),
-                // The end of its session comes before that.
-                false => self.timers.set(Alarm::Recount(resource, generation), self.now + self.standing.ttl() * 2),
+                false => self.recount_later(resource, generation, host),
             }
+        }
+    }
+
+    /// The process that messages were meant for has ended. As long as its session stands a count would wait for that, and
+    /// its end is followed by one.
+    fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
+        self.timers.set(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
+        self.look_soon();
+    }
+
+    pub(super) fn on_recount_alarm(&mut self, resource: Key, generation: u64, host: PeerId) {
+        let sessions = self.view.iter().flat_map(|view| &view.sessions).filter(|(_, of, _)| *of == host);
+        match sessions.count() {
+            // That of the process that is there now, if it has one.
+            0 | 1 => self.recount(resource, generation),
+            _ => self.recount_later(resource, generation, host),
         }
     }
 

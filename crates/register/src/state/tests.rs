@@ -136,7 +136,15 @@ fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry(
 fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_session() {
     let (mut state, sessions) = three();
     let host = PeerId::new(7);
-    let passing = Command::Open { host, nonce: 1, ttl: ttl(), info: info(1, false), voter: None, replaces: None, takes: Vec::new() };
+    let passing = Command::Open {
+        host,
+        nonce: 1,
+        ttl: ttl(),
+        info: info(1, false),
+        voter: None,
+        replaces: None,
+        takes: Vec::new(),
+    };
     state.apply(1, passing);
     assert!(state.members().contains_key(&host));
     state.apply(1, end(&[SessionId::new(4)]));
@@ -368,7 +376,15 @@ fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     let (mut state, [a, b, c]) = three();
     let upgraded = |host, replaces| {
         let host = PeerId::new(host);
-        Command::Open { host, nonce: 10, ttl: ttl(), info: info(2, true), voter: None, replaces: Some(replaces), takes: Vec::new() }
+        Command::Open {
+            host,
+            nonce: 10,
+            ttl: ttl(),
+            info: info(2, true),
+            voter: None,
+            replaces: Some(replaces),
+            takes: Vec::new(),
+        }
     };
     state.apply(1, upgraded(1, a));
     state.apply(1, upgraded(2, b));
