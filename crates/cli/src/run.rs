@@ -161,7 +161,10 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
             let asked = Moment::now();
             match hold.renew().await {
                 Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
-                    hold.go_on(async || again(client, lease.ttl).await).await?;
+                    // Nothing was started yet: who has lost it asks again.
+                    if hold.go_on(async || again(client, lease.ttl).await).await.is_err() {
+                        hold = options.hold(client, &lease, show).await?;
+                    }
                 }
                 stands => break (asked, stands?),
             }
