@@ -154,11 +154,21 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
     let acquired = async {
-        let hold = options.hold(client, &lease, show).await?;
+        let mut hold = options.hold(client, &lease, show).await?;
         // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
         // the other side counts from is later.
-        let asked = Moment::now();
-        let stands = hold.renew().await?;
+        let (asked, stands) = loop {
+            let asked = Moment::now();
+            match hold.renew().await {
+                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
+                    // Nothing was started yet: who has lost it asks again.
+                    if hold.go_on(async || again(client, lease.ttl).await).await.is_err() {
+                        hold = options.hold(client, &lease, show).await?;
+                    }
+                }
+                stands => break (asked, stands?),
+            }
+        };
         let lease = lease.within(stands);
         Ok::<_, Error>((hold, lease, lease.end(asked, stands)))
     };
@@ -290,6 +300,10 @@ impl Options {
             connection,
         }
     }
+}
+
+fn is_agent(client: &Client) -> bool {
+    matches!(client, Client::Agent(_))
 }
 
 /// The agent that we ask has gone: waits for the next one, or starts it.

@@ -258,9 +258,14 @@ impl Heir {
         self.awaited.insert(ticket);
     }
 
-    /// Messages and clients that have waited for it.
-    pub fn take_waiting(&mut self) -> (Vec<(PeerId, Key, custody::Message)>, Vec<(u64, Name, String)>) {
-        (std::mem::take(&mut self.early), std::mem::take(&mut self.resumes))
+    /// Messages that have waited for it.
+    pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// Clients that have waited for it: the call, the resource, and what the client calls its grant.
+    pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
+        std::mem::take(&mut self.resumes)
     }
 
     /// The ticket of what a client calls this.

@@ -43,8 +43,8 @@ enum Alarm {
     Part(Key, custody::Timer),
     /// Of the register and our session.
     Register,
-    /// Messages about this resource are lost: if it is still of this generation, it is counted anew.
-    Recount(Key, u64),
+    /// Messages about this resource to a host are lost: if it is still of this generation, it is counted anew.
+    Recount(Key, u64, PeerId),
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
     Ticket(TicketId),
     /// Time to ask for the line.
@@ -263,7 +263,7 @@ impl Node {
             match alarm {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
                 Alarm::Register => {} // It is attended to in every step.
-                Alarm::Recount(resource, generation) => self.recount(resource, generation),
+                Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),

@@ -138,6 +138,15 @@ impl Hold {
         }
     }
 
+    /// Goes on at the next agent, if this one is gone, as [`keep`](Self::keep) does: `absent` is called as long as there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the slot is not to be had any more.
+    pub async fn go_on(&mut self, mut absent: impl AsyncFnMut()) -> Result<(), Error> {
+        self.resume(&mut |_| {}, &mut absent).await
+    }
+
     /// Goes on at the next agent, however long it takes until it is there.
     async fn resume(
         &mut self,

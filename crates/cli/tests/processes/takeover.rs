@@ -116,7 +116,10 @@ impl Machine {
     }
 
     fn jobs(&self, numbers: std::ops::Range<u64>, log: &Path) -> Vec<Job> {
-        let stay = |number: u64| Duration::from_millis(1000 + number % 4 * 700);
+        self.jobs_that_stay(numbers, log, |number| Duration::from_millis(1000 + number % 4 * 700))
+    }
+
+    fn jobs_that_stay(&self, numbers: std::ops::Range<u64>, log: &Path, stay: impl Fn(u64) -> Duration) -> Vec<Job> {
         let one = |number: u64| {
             let output = self.output(&format!("job-{number}.log"));
             job(self.peerlock("run"), number, stay(number), (log, output))
@@ -228,7 +231,8 @@ async fn an_agent_that_is_stopped_stops_no_job_and_one_that_is_drained_lets_them
     let mut third = machine.agent(&["--replace"]);
     assert!(second.wait().unwrap().success(), "it has made way");
     all_end(&mut jobs, &log).await;
-    let mut last = machine.jobs(JOBS..JOBS + 3, &log);
+    // Long enough for two more commands, however busy the machine is.
+    let mut last = machine.jobs_that_stay(JOBS..JOBS + 3, &log, |_| Duration::from_secs(8));
     until("jobs that came in", async || (entered(&log) >= JOBS as usize + 3).then_some(())).await;
     let drained = until("an answer", async || {
         let status = machine.peerlock("drain").args(["--wait", "0s"]).status().unwrap();

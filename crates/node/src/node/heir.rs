@@ -30,11 +30,10 @@ impl Node {
             }
             self.open_part_with(&name, &inside);
         }
-        let (messages, clients) = self.heir.take_waiting();
-        for (from, resource, message) in messages {
+        for (from, resource, message) in self.heir.take_early() {
             self.on_part_message(from, resource, message);
         }
-        clients.into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
+        self.heir.take_resumes().into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
     }
 
     pub(super) fn resume(&mut self, call: u64, name: Name, note: String) {

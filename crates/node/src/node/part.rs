@@ -1,6 +1,6 @@
 //! Our parts in resources, one for each under the session that stands.
 
-use peerlock_base::{Key, PeerId, Ticket, Time};
+use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 use peerlock_mutex::register::{Fact, Wish, Word};
 use peerlock_mutex::{self as mutex, Custody, Grant, custody};
 use peerlock_register::{Command, SessionId};
@@ -12,9 +12,14 @@ use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
+<<<<<<< HEAD
 /// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than twice
 /// of what its clients can want.
 const RATION: usize = 250_000;
+=======
+/// How soon we look whether what was lost with a process has been counted since.
+const RECOUNT: Span = Span::from_secs(2);
+>>>>>>> takeover
 
 /// Our part in one resource.
 pub(super) struct Part {
@@ -143,9 +148,24 @@ impl Node {
         for (resource, generation) in lost {
             match goes_on {
                 true => self.recount(resource, generation),
-                // The end of its session comes before that.
-                false => self.timers.set(Alarm::Recount(resource, generation), self.now + self.standing.ttl() * 2),
+                false => self.recount_later(resource, generation, host),
             }
+        }
+    }
+
+    /// The process that messages were meant for has ended. As long as its session stands a count would wait for that, and
+    /// its end is followed by one.
+    fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
+        self.timers.set(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
+        self.look_soon();
+    }
+
+    pub(super) fn on_recount_alarm(&mut self, resource: Key, generation: u64, host: PeerId) {
+        let sessions = self.view.iter().flat_map(|view| &view.sessions).filter(|(_, of, _)| *of == host);
+        match sessions.count() {
+            // That of the process that is there now, if it has one.
+            0 | 1 => self.recount(resource, generation),
+            _ => self.recount_later(resource, generation, host),
         }
     }
 
