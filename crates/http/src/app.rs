@@ -65,11 +65,7 @@ impl App {
         let (draining, connections) = (watch::Sender::new(false), Arc::default());
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
         let shared =
-<<<<<<< HEAD
             Shared { service, watch, times, labelled, log, program, longest_lease, began, draining, connections };
-=======
-            Shared { service: first, watch, times, labelled, log, program, began, closing, draining, accepted };
->>>>>>> takeover
         Self { shared: Arc::new(shared) }
     }
 

@@ -12,14 +12,11 @@ use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
-<<<<<<< HEAD
 /// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than twice
 /// of what its clients can want.
 const RATION: usize = 250_000;
-=======
 /// How soon we look whether what was lost with a process has been counted since.
 const RECOUNT: Span = Span::from_secs(2);
->>>>>>> takeover
 
 /// Our part in one resource.
 pub(super) struct Part {
