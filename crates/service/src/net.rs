@@ -125,3 +125,30 @@ impl Transport for RealNetwork {
         self.net.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use peerlock_net::{Config, Identity, Secret};
+
+    use super::*;
+
+    /// The network takes 256 at once, and was not asked again for those after them.
+    #[tokio::test]
+    async fn more_addresses_than_the_network_takes_at_once_are_all_dialled() {
+        let config = Config::new("127.0.0.1:0".parse().expect("an address"));
+        let net = Net::start(config, Identity::generate(), Secret::generate()).await.expect("a network");
+        let mut network = RealNetwork::new(net);
+        // Nobody listens there, which this machine says at once.
+        let addresses: BTreeSet<String> = (0..600).map(|at| format!("127.{}.{}.1:9", 1 + at / 250, at % 250)).collect();
+        addresses.iter().for_each(|address| network.dial(address));
+        let mut tried = BTreeSet::new();
+        while tried.len() < addresses.len() {
+            let event = tokio::time::timeout(Duration::from_secs(60), network.next()).await;
+            let Ok(Some(Event::Unreached { address, .. })) = event else { panic!("{} were tried", tried.len()) };
+            tried.insert(address);
+        }
+        assert_eq!(tried, addresses);
+    }
+}
