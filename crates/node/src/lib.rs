@@ -77,7 +77,7 @@ pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
 pub use heir::{Estate, Keep, Kept};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Node, describe};
+pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;
 pub use peerlock_register::disk::Write;
 pub use peerlock_register::file::Damage;

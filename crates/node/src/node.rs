@@ -92,6 +92,30 @@ pub fn describe(bytes: &[u8]) -> String {
     }
 }
 
+/// What bytes between two nodes are for, where messages are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The parts of a resource talk: requests, tokens, and who is where.
+    Resource,
+    /// About the register: sessions and their renewal, votes, entries.
+    Register,
+    /// The link itself: greetings, confirmations, questions of people, and what is passed on for others.
+    Link,
+}
+
+/// What these bytes are for.
+pub fn purpose(bytes: &[u8]) -> Purpose {
+    let body = match decode(bytes, Versions { min: 1, max: u16::MAX }) {
+        Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => decode_body(&body).ok(),
+        _ => None,
+    };
+    match body {
+        Some(Body::Part { .. }) => Purpose::Resource,
+        Some(Body::Register(_)) => Purpose::Register,
+        _ => Purpose::Link,
+    }
+}
+
 /// One peer with all its clients.
 pub struct Node {
     config: Config,

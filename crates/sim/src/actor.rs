@@ -60,6 +60,12 @@ pub trait Actor: Sized {
         None
     }
 
+    /// What a peer is told first, one after the other, when it begins and when it begins again with what its disk has
+    /// kept; where the workload has nothing of its own to tell.
+    fn begin(_me: PeerId, _disk: &Self::Disk) -> Vec<Self::Command> {
+        Vec::new()
+    }
+
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 

@@ -485,6 +485,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
         let delay = self.fate.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
+        self.watch.on_way(self.now, from, at);
         self.queue.push(at, Event::Arrive { from, to, message });
     }
 

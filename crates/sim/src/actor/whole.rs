@@ -6,7 +6,8 @@ use std::fmt;
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
 use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, TicketId, Ttl, Wait, Wanted,
+    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, TicketId, Ttl, Wait,
+    Wanted,
 };
 use peerlock_register::Register;
 
@@ -106,6 +107,9 @@ pub enum Role {
     /// It joins one, and has no folder.
     Guest,
 }
+
+/// Where a closed loop has no word of its own, this many of the first hosts are known to everybody.
+const KNOWN: u64 = 7;
 
 /// The number of all calls that people make by hand: no ticket of a client has it.
 const BY_HAND: u64 = u64::MAX;
@@ -382,12 +386,19 @@ impl Actor for Whole {
     type Write = Write;
     type Buffers = Vec<Effect<Self>>;
 
-    const KINDS: &'static [&'static str] = &["data"];
+    const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const TELLS_ENDS: bool = true;
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {
-        matches!(message.0.part, Part::Data(..)).then_some(0)
+        match &message.0.part {
+            Part::Data(_, bytes) => Some(match node::purpose(bytes) {
+                Purpose::Resource => 0,
+                Purpose::Register => 1,
+                Purpose::Link => 2,
+            }),
+            _ => None,
+        }
     }
 
     fn step(&mut self, input: Input<Self>, mut cx: Cx<'_>, out: &mut Self::Buffers) {
@@ -455,6 +466,11 @@ impl Actor for Whole {
 
     fn effects<E>(out: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
         out.drain(..).try_for_each(carry_out)
+    }
+
+    fn begin(me: PeerId, folder: &Folder) -> Vec<Command> {
+        let via = (0..KNOWN).map(PeerId::new).filter(|host| *host != me).collect();
+        vec![Command::Start(via, folder.clone()), Command::Patience(true)]
     }
 
     fn write(folder: &mut Folder, write: Write) {
