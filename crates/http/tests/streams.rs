@@ -250,7 +250,7 @@ async fn a_socket_may_be_a_groups() {
     let own = directory.path().metadata().unwrap();
     let group = if own.uid() == 0 { 4242 } else { own.gid() };
     let path = directory.path().join("run/agent.sock");
-    let listener = Listener::bind(&Endpoint::Unix(path.clone()), None).await.unwrap();
+    let listener = Listener::bind(&Endpoint::Unix(path.clone()), None, 100).await.unwrap();
     listener.admit(group).unwrap();
     let parent = path.parent().unwrap();
     assert_eq!((mode(&path), mode(parent)), (0o660, 0o710));

@@ -257,12 +257,16 @@ async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
     let (enough, mut is_enough) = oneshot::channel();
     let mut enough = Some(enough);
     tokio::select! {
-        stop = hold.keep(|_, _| {
-            renewed += 1;
-            if renewed == 20 {
-                _ = enough.take().map(|enough| enough.send(()));
-            }
-        }) => panic!("{stop:?}"),
+        stop = hold.keep(
+            |_, _| {
+                renewed += 1;
+                if renewed == 20 {
+                    _ = enough.take().map(|enough| enough.send(()));
+                }
+            },
+            |_| (),
+            async || (),
+        ) => panic!("{stop:?}"),
         _ = &mut is_enough => {}
     }
     assert_eq!(app.connections().1, accepted, "no other connection was needed");

@@ -1,4 +1,5 @@
 //! Clusters with many resources, over a network that takes no letter above a megabyte and now and then loses one.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,7 +20,7 @@ fn identity(host: u64) -> Identity {
         keeps: true,
     };
     let ttl = Ttl::from_millis(15_000).unwrap();
-    Identity { cluster: CLUSTER, host: PeerId::new(host), info, ttl }
+    Identity { cluster: CLUSTER, host: PeerId::new(host), info, ttl, estate: None }
 }
 
 struct World {

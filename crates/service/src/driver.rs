@@ -332,8 +332,8 @@ impl<T: Transport> Driver<T> {
     fn keep(&mut self, effects: &mut Vec<Effect>) {
         let last = effects.iter().rposition(|effect| matches!(effect, Effect::Keep(_)));
         let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
-        let keeps = effects.drain(..=last).filter_map(|effect| match effect {
-            Effect::Keep(keep) => Some(on_clock(keep, self.began)),
+        let keeps = effects.drain(..=last).map(|effect| match effect {
+            Effect::Keep(keep) => on_clock(keep, self.began),
             effect => unreachable!("{effect:?} comes before something that is to be written down first"),
         });
         let keeps = keeps.collect();
