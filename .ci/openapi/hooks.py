@@ -1,12 +1,18 @@
-"""For schemathesis: nobody waits for a slot that another request of the same run has. See docs/http.md."""
+"""For schemathesis: nobody waits for long for a slot that another request of the same run has. See docs/http.md."""
 
 import schemathesis
+from schemathesis.core import NotSet
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):  # type: ignore[no-untyped-def]
-    if case.operation.path.endswith("/acquire"):
-        if isinstance(case.body, dict):
-            case.body.setdefault("try", "wait_ms" not in case.body)
-        elif not case.body:
-            case.body = {"try": True}
+    if not case.operation.path.endswith("/acquire"):
+        return
+    if isinstance(case.body, NotSet):
+        case.body, case.media_type = {"try": True}, "application/json"
+    elif isinstance(case.body, dict):
+        wait = case.body.get("wait_ms")
+        if isinstance(wait, (int, float)):
+            case.body["wait_ms"] = min(wait, 100)
+        elif wait is None and case.body.get("try") in (None, False):
+            case.body["try"] = True

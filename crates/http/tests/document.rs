@@ -64,7 +64,7 @@ async fn tools_of_others_can_read_it() {
     let stand = Stand::start().await;
     let document = stand.ask("GET", "/openapi.json", &[], "").await.json();
     assert_eq!(document["servers"][0]["url"], "/");
-    let tags: BTreeSet<&Value> = document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
+    let tags: Vec<&Value> = document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
     let mut operations = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values() {

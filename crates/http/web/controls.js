@@ -1,6 +1,6 @@
 // The controls of a demo: what becomes of its peers, how many clients there are, and how many slots. No agent has them.
 
-import { html, say } from "/assets/dom.js";
+import { html, proof, say } from "/assets/dom.js";
 
 const ACTS = [
   ["kill", "kill", "ends it without a word, as kill -9 does"],
@@ -11,18 +11,18 @@ const ACTS = [
 const fits = (act, fate) => (act === "bring_back" ? fate !== "runs" : fate === "runs");
 
 const bar = html("section", { id: "controls", "aria-label": "Controls" });
-const said = html("p", { id: "refusal", role: "status" });
+const refusal = html("p", { id: "refusal", role: "status" });
 let settings = { clients: null };
 // The resource that is looked at, and the peer of somebody who is inside.
 let looked = null;
 let holder = null;
 
 async function ask(body) {
-  const request = { method: "POST", body: JSON.stringify(body) };
-  const answer = await fetch("/demo", body ? request : {});
+  const request = body ? { method: "POST", body: JSON.stringify(body) } : {};
+  const answer = await fetch("/demo", { ...request, headers: proof() });
   const told = await answer.json();
   if (answer.ok) settings = told;
-  say(said, answer.ok ? "" : told.message);
+  say(refusal, answer.ok ? "" : told.message);
   refresh();
 }
 
@@ -31,7 +31,7 @@ function press(button, body) {
   button.addEventListener("click", async () => {
     button.dataset.busy = "";
     button.disabled = true;
-    await ask(body()).catch(() => say(said, "The demo does not answer."));
+    await ask(body()).catch(() => say(refusal, "The demo does not answer."));
     delete button.dataset.busy;
     button.disabled = false;
   });
@@ -62,7 +62,7 @@ function stepper(id, text, value, body) {
 const clients = stepper("clients", "clients per peer", () => settings.clients, (many) => ({ do: "clients", clients: Math.max(0, many) }));
 const slots = stepper("slots", "slots", () => looked?.slots, (many) => ({ do: "slots", name: looked.name, slots: Math.max(1, many) }));
 const strike = press(html("button", { type: "button", id: "strike", class: "strong" }, "Kill the peer of a holder"), () => ({ do: "kill", peer: holder }));
-bar.append(strike, clients.element, slots.element, said);
+bar.append(strike, clients.element, slots.element, refusal);
 
 function refresh() {
   clients.draw();

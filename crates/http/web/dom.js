@@ -2,6 +2,15 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+// What the address says behind its `#`, as `key=value&…`: the bearer token, and the resource that was chosen.
+export const said = () => new URLSearchParams(location.hash.slice(1));
+
+// What proves to know the token, where one is wanted.
+export function proof() {
+  const token = said().get("token");
+  return token ? { authorization: `Bearer ${token}` } : {};
+}
+
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);

@@ -1,7 +1,7 @@
 // The live page: asks for the view again and again, and draws it.
 
 import { drawChart } from "/assets/chart.js";
-import { count, duration, each, html, say, svg } from "/assets/dom.js";
+import { count, duration, each, html, proof, said, say, svg } from "/assets/dom.js";
 import { drawList, onSearch } from "/assets/list.js";
 import { drawPeers } from "/assets/peers.js";
 import { colour, drawRing, isLost, makeToken } from "/assets/ring.js";
@@ -15,8 +15,6 @@ const LISTED = 6;
 
 const part = (id) => document.getElementById(id);
 const main = document.querySelector("main");
-// What the address says behind its `#`, as `key=value&…`: the bearer token, and the resource that was chosen.
-const said = () => new URLSearchParams(location.hash.slice(1));
 let chosen = said().get("name");
 let shown = null;
 // What a demo lets whoever looks at it do.
@@ -30,9 +28,7 @@ class Trouble extends Error {}
 const SILENT = "The agent does not answer; retrying.";
 
 async function get(path) {
-  const token = said().get("token");
-  const headers = token ? { authorization: `Bearer ${token}` } : {};
-  const asked = fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(5000) });
+  const asked = fetch(path, { headers: proof(), cache: "no-store", signal: AbortSignal.timeout(5000) });
   const answer = await asked.catch(() => Promise.reject(new Trouble(SILENT)));
   if (answer.status === 401) throw new Trouble("The agent wants a token: add #token=… to the address.");
   const body = await answer.json().catch(() => Promise.reject(new Trouble(SILENT)));
@@ -45,10 +41,10 @@ function choose(name) {
   const address = said();
   address.set("name", name);
   history.pushState(null, "", `#${address}`);
-  look_at(name);
+  lookAt(name);
 }
 
-function look_at(name) {
+function lookAt(name) {
   if (name === chosen) return;
   chosen = name;
   lastTokens = new Map();
@@ -192,6 +188,6 @@ function whenVisible() {
 }
 
 // The address was changed by hand, or by going back.
-addEventListener("hashchange", () => look_at(said().get("name")));
+addEventListener("hashchange", () => lookAt(said().get("name")));
 onSearch(() => shown && drawList(shown, chosen, choose));
 look();

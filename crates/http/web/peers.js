@@ -15,12 +15,13 @@ export function fate({ fate: known, up }) {
 function state(peer, own) {
   if (peer.fate) return FATES[peer.fate];
   if (own) return "this agent";
-  return `${peer.up ? "up" : "down"}${peer.since_ms == null ? "" : ` for ${duration(peer.since_ms)}`}`;
+  return `${peer.up ? "up" : "down"}${peer.since_ms == null ? "" : ` ${duration(peer.since_ms)}`}`;
 }
 
+// Its number, and how long it stands unless it is renewed.
 function session(peer) {
   if (peer.session == null) return "none";
-  const left = peer.seen && peer.session_ms != null ? `, ${duration(peer.session_ms)} left` : "";
+  const left = peer.seen && peer.session_ms != null ? ` · ${duration(peer.session_ms)}` : "";
   return `${peer.session}${left}`;
 }
 

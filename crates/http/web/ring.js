@@ -73,6 +73,13 @@ function layout(view) {
   return { radius, size, spots };
 }
 
+// What stands beside a peer: the first part of its host's name, if no other begins so. An address stays as it is.
+function short({ label }, { peers: all }) {
+  const [first] = label.split(".");
+  const alone = all.filter((other) => other.label.split(".")[0] === first).length === 1;
+  return /^\d+$/.test(first) || !alone ? label : first;
+}
+
 // The places in line of each peer's clients, as a short text.
 function placesOf(resource) {
   const places = new Map();
@@ -106,13 +113,13 @@ function drawPeer(group, { peer, angle }, view, keeps, places, { radius, size })
   name.setAttribute("class", `name ${isInside ? (keeps ? "keeps" : "") : "beside"}`);
   name.setAttribute("text-anchor", isInside ? "middle" : lean);
   place(name, isInside ? [spot[0], spot[1] + 5] : [x, y + 5]);
-  say(name, isInside || !view.whole ? peer.label : "");
+  say(name, isInside ? peer.label : view.whole ? "" : short(peer, view));
   line.setAttribute("text-anchor", lean);
   place(line, [x, y + (view.whole ? 4 : y < CENTRE ? -10 : 20)]);
   const word = fate(peer);
   line.setAttribute("class", word ? "places word" : "places");
   say(line, word || places || "");
-  const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : peer.address;
+  const called = view.whole ? `Peer ${peer.label}, ${peer.address}` : `${peer.label}, ${peer.address}`;
   say(title, called + (word ? `, ${word}` : "") + (keeps ? ", keeps the line" : ""));
 }
 

@@ -20,18 +20,21 @@ struct Demo {
     process: Child,
     output: BufReader<ChildStdout>,
     page: String,
+    /// What it leaves behind when it is killed goes with this.
+    folder: tempfile::TempDir,
 }
 
 impl Demo {
     fn start(options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
-        command.arg("demo").args(options).stdout(Stdio::piped());
+        let folder = tempfile::tempdir().unwrap();
+        command.arg("demo").args(options).env("TMPDIR", folder.path()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         let page = line.trim().split_once("The page: ").unwrap_or_else(|| panic!("{line:?}")).1.to_owned();
-        Self { process, output, page }
+        Self { process, output, page, folder }
     }
 
     /// Sends it a signal; how it ended, and what else it has said.
@@ -258,7 +261,7 @@ fn the_page_of_an_agent() {
     for (what, expression) in [
         ("one peer stands on the ring", "all('#ring-picture .peers > g').length === 1"),
         ("the name of its host stands beside it", &format!("text('#ring-picture .name') === {host:?}")),
-        ("it leads, with a session", "/^.*\\|this agent\\|leads\\|\\d+, .* left$/.test(text('#peer-rows td'))"),
+        ("it leads, with a session", "/^.*\\|this agent\\|leads\\|\\d+ · .*s$/.test(text('#peer-rows td'))"),
         ("the client is inside", &format!("text('#tokens .client') === {label:?}")),
         ("and nothing more than text", "document.getElementById('bold') === null"),
         ("nobody waits", "text('#more') === 'Nobody waits.'"),
@@ -287,6 +290,7 @@ fn it_ends_by_itself_and_says_what_was() {
     let mut said = String::new();
     demo.output.read_to_string(&mut said).unwrap();
     assert!(demo.process.wait().unwrap().success());
+    assert_eq!(demo.folder.path().read_dir().unwrap().count(), 0, "nothing is left of it");
     let entries: u64 = said.lines().last().unwrap().split_once(" entries in ").unwrap().0.parse().unwrap();
     assert!(entries > 0, "{said}");
 }
