@@ -69,7 +69,7 @@ async fn tools_of_others_can_read_it() {
     for (path, item) in document["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values() {
             assert!(operations.insert(operation["operationId"].as_str().unwrap()), "{path}: another is called so");
-            assert!(tags.contains(&operation["tags"][0]), "{path}: {}", operation["tags"]);
+            assert!(tags.contains(&&operation["tags"][0]), "{path}: {}", operation["tags"]);
             for (status, response) in operation["responses"].as_object().unwrap() {
                 assert!(response["description"].is_string(), "{path}: {status} has no description");
             }

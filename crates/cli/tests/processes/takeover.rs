@@ -156,7 +156,7 @@ enum Next {
     /// Something that keeps it running.
     Supervisor,
     /// Another command that comes along.
-    NextRun,
+    AnotherRun,
 }
 
 /// The agent is killed while twenty jobs run or wait, again and again.
@@ -182,7 +182,7 @@ async fn jobs_outlive_their_agent(next: Next) {
                         *agent = machine.agent(&[]);
                     }
                 }
-                Next::NextRun => {
+                Next::AnotherRun => {
                     let number = JOBS + kills as u64;
                     jobs.extend(machine.jobs(number..number + 1, &log));
                 }
@@ -211,7 +211,7 @@ async fn jobs_outlive_their_agent_and_wait_for_who_keeps_it_running() {
 
 #[tokio::test]
 async fn jobs_outlive_their_agent_and_find_the_one_that_the_next_command_starts() {
-    jobs_outlive_their_agent(Next::NextRun).await;
+    jobs_outlive_their_agent(Next::AnotherRun).await;
 }
 
 /// Stopped in good order it takes nothing from them either; and `drain` lets them finish.
