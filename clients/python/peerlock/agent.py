@@ -13,7 +13,10 @@ from typing import Any, Callable, Optional, Type
 from urllib.parse import quote
 
 from .errors import Error, Failed, Lost, Unreachable, from_body
-from .transport import ANSWER_SECONDS, Transport
+from .transport import ANSWER_SECONDS, Line, Transport
+
+#: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
+OFTEN = 10.0
 
 
 def now() -> float:
@@ -176,26 +179,31 @@ class Hold:
         self._lose(grant, why)
 
     def _renew(self, grant: Grant) -> None:
-        """A third of the lease apart; what fails is tried again until it ends."""
-        pause = self._stands / 3
-        while not self._released.wait(max(0.0, min(pause, self._ends - now()))):
-            try:
-                if now() >= self._ends:
-                    raise Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
-                self._renew_once(grant)
-                pause = self._stands / 3
-            except Unreachable as error:
-                if now() >= self._ends:
+        """A third of the lease apart, and often enough for the agent to keep the connection open, so that it need not
+        take a new one; what fails is tried again until it ends."""
+        pause = min(self._stands / 3, OFTEN)
+        line = Line(self._transport)
+        try:
+            while not self._released.wait(max(0.0, min(pause, self._ends - now()))):
+                try:
+                    if now() >= self._ends:
+                        raise Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
+                    self._renew_once(line, grant)
+                    pause = min(self._stands / 3, OFTEN)
+                except Unreachable as error:
+                    if now() >= self._ends:
+                        return self._lose(grant, error)
+                    pause = self._stands / 30
+                except Failed as error:
                     return self._lose(grant, error)
-                pause = self._stands / 30
-            except Failed as error:
-                return self._lose(grant, error)
+        finally:
+            line.close()
 
-    def _renew_once(self, grant: Grant) -> None:
+    def _renew_once(self, line: Line, grant: Grant) -> None:
         asked = now()
         # Not beyond the end of the lease: who is not answered until then has lost it.
         patience = max(0.05, min(ANSWER_SECONDS, self._ends - asked))
-        renewed = self._transport.call("POST", f"{self._path}/renew", {"grant": grant.id}, patience)
+        renewed = line.call("POST", f"{self._path}/renew", {"grant": grant.id}, patience)
         self._stands = renewed["ttl_ms"] / 1000
         self._ends = asked + self._stands
 
@@ -212,8 +220,8 @@ class Agent:
     """The agent of this machine.
 
     ``endpoint`` is the path of its socket or ``host:port``; without one it is looked for where the commands do:
-    ``$PEERLOCK_AGENT``, else the socket of this user. ``token`` is the bearer token that an agent at ``host:port`` may
-    ask for.
+    ``$PEERLOCK_AGENT``, else the socket of this user. ``token`` is the bearer token that an agent at ``host:port`` asks
+    for: what is in the file ``token`` of its data folder, or in the one that its ``--token-file`` names.
     """
 
     def __init__(self, endpoint: Optional[str] = None, token: Optional[str] = None) -> None:

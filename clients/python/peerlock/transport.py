@@ -98,3 +98,34 @@ class Transport:
             raise Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}") from error
         finally:
             connection.close()
+
+
+class Line:
+    """One request after the other on a connection that stays open; a new one if it is gone."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._connection: Optional[http.client.HTTPConnection] = None
+
+    def call(self, method: str, path: str, body: Any, patience: float = ANSWER_SECONDS) -> Any:
+        """One request with one answer, within so many seconds."""
+        if self._connection is None:
+            self._connection = self._transport.connect(patience)
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(patience)
+        try:
+            answer = self._transport.ask(self._connection, method, path, body)
+            said = json.loads(answer.read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            raise Unreachable(f"the connection to the agent at {self._transport.endpoint} broke: {error!r}") from error
+        except Unreachable:
+            self.close()
+            raise
+        return said
+
+    def close(self) -> None:
+        """Until the next request."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

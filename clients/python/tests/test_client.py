@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ class AgentProcess:
         self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
         self.socket = os.path.join(self.folder.name, "agent.sock")
         command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
-        command += ["--data-dir", os.path.join(self.folder.name, "data"), *options]
+        command += ["--http", "127.0.0.1:0", "--data-dir", os.path.join(self.folder.name, "data"), *options]
         self.log = open(os.path.join(self.folder.name, "log"), "w+b")
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         eventually(self._answers, "the agent answers")
@@ -41,6 +42,16 @@ class AgentProcess:
             return True
         except peerlock.Unreachable:
             return False
+
+    def port(self) -> str:
+        """Where it listens besides its socket."""
+        said = re.search(r"http://(127\.0\.0\.1:\d+)", self._said())
+        assert said is not None, self._said()
+        return said[1]
+
+    def token(self) -> str:
+        with open(os.path.join(self.folder.name, "data", "token"), encoding="ascii") as file:
+            return file.read().strip()
 
     def _said(self) -> str:
         self.log.seek(0)
@@ -73,6 +84,14 @@ class WithAgent(unittest.TestCase):
 
 
 class Plain(WithAgent):
+    def test_at_a_port_there_is_a_token(self) -> None:
+        port = self.running.port()
+        with self.assertRaises(peerlock.Failed) as refused:
+            peerlock.Agent(port).lock("it").acquire()
+        self.assertEqual(refused.exception.kind, "unauthorized")
+        with peerlock.Agent(port, token=self.running.token()).lock("it") as grant:
+            self.assertFalse(grant.lost.is_set())
+
     def test_one_at_a_time_and_numbers_rise(self) -> None:
         inside, most, numbers = [0], [0], []
 

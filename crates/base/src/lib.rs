@@ -1,5 +1,5 @@
 //! The words every other room uses: who ([`PeerId`], [`Ticket`]), where ([`Key`]), when ([`Time`], [`Span`]), by chance
-//! ([`Rng`]), and what may stand in a line that people read ([`visible`]).
+//! ([`Rng`]), how many ([`MOST_SLOTS`]), and what may stand in a line that people read ([`visible`]).
 //!
 //! Nothing here reads a clock or a random source of the machine: time and seeds are arguments.
 #![no_std]
@@ -9,6 +9,7 @@ extern crate alloc;
 mod duration;
 mod id;
 mod key;
+mod limits;
 mod random;
 mod text;
 mod time;
@@ -16,6 +17,7 @@ mod time;
 pub use duration::{SpanError, roughly};
 pub use id::{PeerId, Ticket};
 pub use key::Key;
+pub use limits::{MOST_GENERATION, MOST_SLOTS};
 pub use random::{Rng, mix};
 pub use text::{is_hidden, visible};
 pub use time::{Span, Time};

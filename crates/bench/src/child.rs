@@ -155,7 +155,7 @@ async fn started(builder: PeerBuilder) -> Result<Peer, Failure> {
 async fn agent(socket: &str, join: &[&str]) -> Result<Peer, Failure> {
     let any_port = ([127, 0, 0, 1], 0).into();
     let peer = peer(any_port, any_port, join).await?;
-    let listener = Listener::bind(&Endpoint::Unix(socket.into()), None).await?;
+    let listener = Listener::bind(&Endpoint::Unix(socket.into()), None, usize::MAX).await?;
     tokio::spawn(serve(vec![listener], App::new(peer.service().clone()), std::future::pending()));
     Ok(peer)
 }

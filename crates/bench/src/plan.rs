@@ -214,7 +214,7 @@ fn their_settings(crew: usize, who: &'static str, what: &'static str) -> [Settin
 }
 
 pub(crate) fn secret() -> Result<String, Error> {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -22,7 +22,7 @@ pub struct Flags {
     /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among
     /// a fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask
     /// replicas, in an open workload or with --peers in a closed loop; e2e, non-e2e, and with --overlay also sigma and
-    /// coordinator for peers on an overlay [default: fair-k]
+    /// coordinator for peers on an overlay; custody for whole peers as this program runs them [default: fair-k]
     #[arg(long)]
     #[serde(with = "by_name")]
     pub protocol: Option<Protocol>,
@@ -31,13 +31,14 @@ pub struct Flags {
     #[arg(long)]
     #[serde(with = "by_name")]
     pub form: Option<Form>,
-    /// How many peers [default: 100; on an overlay 6500]
+    /// How many peers [default: 100; on an overlay 6500; of custody 20]
     #[arg(long, help_heading = CLOSED)]
     pub peers: Option<u32>,
     /// How many may be inside at a time [default: 3]
     #[arg(long, help_heading = CLOSED)]
     pub slots: Option<u32>,
-    /// How many replicas, up to 64 [default: 32; on an overlay 10 for each resource]
+    /// How many replicas, up to 64; of custody voters, 1, 3 or 5 of the peers [default: 32; on an overlay 10 for each
+    /// resource; of custody 3]
     #[arg(long, help_heading = OPEN)]
     pub replicas: Option<u32>,
     /// How many votes win: more than half of the replicas [default: three quarters, 24 of 32; on an overlay just more
@@ -84,10 +85,10 @@ pub struct Flags {
     #[arg(long)]
     #[serde(with = "by_name")]
     pub links: Option<Links>,
-    /// How often each peer goes inside [default: 2000]
+    /// How often each peer goes inside [default: 2000; of custody 30]
     #[arg(long, help_heading = CLOSED)]
     pub entries: Option<u32>,
-    /// How long votes are good for without renewal [default: 10s]
+    /// How long votes are good for without renewal, and of custody sessions [default: 10s; of custody 15s]
     #[arg(long, value_name = "TIME", help_heading = OPEN, allow_hyphen_values = true)]
     #[serde(with = "by_name")]
     pub lease: Option<Span>,
@@ -194,7 +195,7 @@ pub struct Flags {
     /// How many trials [default: 10]
     #[arg(long)]
     pub trials: Option<u32>,
-    /// How many of each peer's first entries the steady state leaves out [default: 20]
+    /// How many of each peer's first entries the steady state leaves out [default: 20; of custody 5]
     #[arg(long, value_name = "ENTRIES", help_heading = CLOSED)]
     pub warm_up: Option<u32>,
     /// The seed of all random numbers; the same seed gives the same result [default: 1]

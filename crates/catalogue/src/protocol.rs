@@ -34,6 +34,8 @@ pub enum Protocol {
     E2e,
     /// Hops that requests have come by stop and keep those that follow.
     NonE2e,
+    /// What the program itself runs: whole peers, with sessions and tokens in the custody of a register.
+    Custody,
 }
 
 /// Which form of a protocol is run.
@@ -54,6 +56,8 @@ pub(crate) enum Among {
     Replicas,
     /// Peers that find the replicas by their keys.
     Overlay,
+    /// Whole peers, with links, sessions, disks and a register among them.
+    Nodes,
 }
 
 impl Protocol {
@@ -75,6 +79,7 @@ impl Protocol {
         ("coordinator", Self::Coordinator),
         ("e2e", Self::E2e),
         ("non-e2e", Self::NonE2e),
+        ("custody", Self::Custody),
     ];
 
     /// What it can run among; the first is taken if nothing is said.
@@ -84,6 +89,7 @@ impl Protocol {
             Self::SigmaOnce | Self::Strawman | Self::StrawmanRetry => &[Among::Replicas],
             Self::Sigma | Self::Coordinator => &[Among::Replicas, Among::Overlay],
             Self::E2e | Self::NonE2e => &[Among::Overlay],
+            Self::Custody => &[Among::Nodes],
         }
     }
 
@@ -218,6 +224,6 @@ mod tests {
             assert!(error.starts_with(sentence), "{name}: {error}");
         }
         let all = "paxos".parse::<Protocol>().unwrap_err().to_string();
-        assert!(all.ends_with("strawman, strawman-retry, coordinator, e2e, non-e2e"), "{all}");
+        assert!(all.ends_with("strawman, strawman-retry, coordinator, e2e, non-e2e, custody"), "{all}");
     }
 }

@@ -13,6 +13,7 @@ use peerlock_sim::latency::MatrixError;
 use peerlock_sim::{self as sim, Failure, Ideal, Report};
 use thiserror::Error;
 
+use crate::setting::session;
 use crate::{Backups, Closed, Form, Load, Open, Protocol, Recovery, Rounds, Setting, Voters};
 
 /// Why a setting that makes sense has no result.
@@ -40,6 +41,9 @@ impl Setting {
         let progress: Progress<'_> = &|trials| progress(trials * per_trial);
         Ok(match &self.load {
             Load::Closed(closed) => {
+                if self.protocol == Protocol::Custody {
+                    return Ok(self.custody(closed)?.run(progress)?);
+                }
                 let experiment = self.experiment(closed)?;
                 match closed.voters {
                     None => self.run_closed(&experiment, closed.backups, progress)?,
@@ -88,6 +92,24 @@ impl Setting {
             workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
             network: self.latency.load(peers)?,
             links: self.links,
+            faults: self.faults,
+            count_violations: self.count_violations,
+            warm_up: closed.warm_up,
+            trials: self.trials,
+            seed: self.seed,
+        })
+    }
+
+    fn custody(&self, closed: &Closed) -> Result<sim::Custody, MatrixError> {
+        let Voters { quorum, lease } = closed.voters.expect("custody has voters: a setting is checked");
+        let peers = closed.peers as usize;
+        Ok(sim::Custody {
+            peers,
+            voters: quorum.replicas(),
+            slots: closed.slots,
+            session: session(lease).expect("a session is as long as it may be: a setting is checked"),
+            workload: sim::Closed { think: mean_gap(closed.think_rate), hold: closed.hold, entries: closed.entries },
+            network: self.latency.load(peers)?,
             faults: self.faults,
             count_violations: self.count_violations,
             warm_up: closed.warm_up,

@@ -3,7 +3,7 @@
 use peerlock_base::Span;
 use peerlock_mutex::Quorum;
 use peerlock_sim::latency::Model;
-use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells};
+use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells, Ttl};
 use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
@@ -12,6 +12,9 @@ use crate::{Flags, Form, Pair, Partition, Protocol, Recovery};
 
 /// After how long peers that have backups for each other take one for gone: two round trips in the Fair-K paper's LAN.
 const DETECTION: Span = Span::from_secs(5);
+
+/// How long a session of custody stands after a renewal: as in the program.
+const SESSION: Span = Span::from_secs(15);
 
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
@@ -56,9 +59,10 @@ pub enum Load {
 pub struct Closed {
     /// How many peers ask.
     pub peers: u32,
-    /// How many may be inside at a time; one, where replicas vote.
+    /// How many may be inside at a time; one, where replicas vote on who is.
     pub slots: u32,
-    /// Who votes, beside the peers that ask; of protocols with replicas.
+    /// Who votes, beside the peers that ask; of protocols with replicas. Of custody some of those peers, and the lease is
+    /// the time of their sessions.
     pub voters: Option<Voters>,
     /// Who keeps copies of peers' states, if anybody does; of protocols among peers.
     pub backups: Option<Backups>,
@@ -154,10 +158,11 @@ impl TryFrom<Flags> for Setting {
             Among::Replicas => Load::Open(open(&flags, voters(&flags, 32, 24)?)?),
             // "Majority of replica votes" (E2E paper).
             Among::Overlay => Load::Rounds(rounds(&flags, protocol, voters(&flags, 10, 6)?)),
+            Among::Nodes => Load::Closed(nodes(&flags)?),
         };
         let latency = flags.latency.clone().unwrap_or(match among {
             Among::Peers => Model::Constant(Span::from_secs(1)),
-            Among::Replicas => Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) },
+            Among::Replicas | Among::Nodes => Model::Uniform { low: Span::ZERO, high: Span::from_millis(200) },
             Among::Overlay => Model::Uniform { low: Span::from_millis(20), high: Span::from_millis(100) },
         });
         let setting = Self {
@@ -224,6 +229,42 @@ fn closed(flags: &Flags, voters: Option<Voters>, backups: Option<Backups>) -> Re
     })
 }
 
+/// Whole peers in a closed loop, some of which vote.
+fn nodes(flags: &Flags) -> Result<Closed, Refused> {
+    let quorum = match flags.replicas.unwrap_or(3) {
+        voters @ (1 | 3 | 5) => Quorum::new(voters, voters / 2 + 1),
+        voters => return refuse(format!("{voters} replicas: of custody one, three or five peers vote")),
+    };
+    let peers = flags.peers.unwrap_or(20);
+    let keepers = sim::Custody::keepers(quorum.replicas());
+    if (peers as usize) < keepers {
+        return refuse(format!("peers {peers}: there are {} voters among {keepers} peers or more", quorum.replicas()));
+    }
+    let lease = flags.lease.unwrap_or(SESSION);
+    session(lease).map_err(|why| Refused(format!("lease {lease:#} is no time for a session: {why}")))?;
+    if flags.links == Some(Links::Unordered) {
+        return refuse("the links of custody are connections, which keep the order: leave links unordered out".into());
+    }
+    if flags.detection.is_some() {
+        return refuse("custody is told by nobody who is gone: leave detection out".into());
+    }
+    Ok(Closed {
+        peers,
+        slots: flags.slots.unwrap_or(3),
+        voters: Some(Voters { quorum, lease }),
+        backups: None,
+        hold: hold(flags)?.unwrap_or(Hold::Constant(Span::from_secs(10))),
+        think_rate: flags.think_rate.unwrap_or(0.5),
+        entries: flags.entries.unwrap_or(30),
+        warm_up: flags.warm_up.unwrap_or(5),
+    })
+}
+
+/// A lease as the time of a session.
+pub(crate) fn session(lease: Span) -> Result<Ttl, &'static str> {
+    Ttl::from_millis(lease.as_nanos() / 1_000_000)
+}
+
 fn open(flags: &Flags, voters: Voters) -> Result<Open, Refused> {
     Ok(Open {
         voters,
@@ -257,7 +298,7 @@ fn rounds(flags: &Flags, protocol: Protocol, voters: Voters) -> Rounds {
 }
 
 fn faults(flags: &Flags, protocol: Protocol) -> Result<Faults, Refused> {
-    if flags.replica_life.is_some() && protocol.among() == [Among::Peers] {
+    if flags.replica_life.is_some() && [Among::Peers, Among::Nodes].contains(&protocol.among()[0]) {
         return refuse(format!("{protocol} has no replicas that could forget: leave replica-life out, or try crash"));
     }
     let of_resets =
@@ -380,7 +421,7 @@ impl Setting {
         match given.pairs().iter().find(|(name, value)| !has_effect(name, value)) {
             None => Ok(()),
             Some((name, _)) => {
-                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.load.in_words()))
+                refuse(format!("{name} has no effect on {}{}: leave it out", self.protocol, self.in_words()))
             }
         }
     }
@@ -432,12 +473,13 @@ impl Setting {
     /// What a person sees while it runs.
     pub fn name(&self) -> String {
         let form = self.form_if_any().map(|form| format!(" ({form})")).unwrap_or_default();
-        format!("{}{form}{}", self.protocol, self.load.in_words())
+        format!("{}{form}{}", self.protocol, self.in_words())
     }
 
     /// Its form, if the protocol has more than one here.
     pub fn form_if_any(&self) -> Option<Form> {
         let among = match self.load {
+            _ if self.protocol == Protocol::Custody => Among::Nodes,
             Load::Closed(Closed { voters: None, .. }) => Among::Peers,
             Load::Closed(_) | Load::Open(_) => Among::Replicas,
             Load::Rounds(_) => Among::Overlay,
@@ -446,18 +488,22 @@ impl Setting {
     }
 }
 
-impl Load {
+impl Setting {
+    /// Among whom it runs.
     fn in_words(&self) -> String {
-        match self {
-            Self::Closed(Closed { peers, voters: None, backups: Some(backups), .. }) => {
+        match &self.load {
+            Load::Closed(Closed { peers, voters: Some(voters), .. }) if self.protocol == Protocol::Custody => {
+                format!(" among {peers} peers with {} voters", voters.quorum.replicas())
+            }
+            Load::Closed(Closed { peers, voters: None, backups: Some(backups), .. }) => {
                 format!(" among {peers} peers with {} backups", backups.copies)
             }
-            Self::Closed(Closed { peers, voters: None, .. }) => format!(" among {peers} peers"),
-            Self::Closed(Closed { peers, voters: Some(voters), .. }) => {
+            Load::Closed(Closed { peers, voters: None, .. }) => format!(" among {peers} peers"),
+            Load::Closed(Closed { peers, voters: Some(voters), .. }) => {
                 format!(" among {peers} peers with {} replicas", voters.quorum.replicas())
             }
-            Self::Open(open) => format!(" with {} replicas", open.voters.quorum.replicas()),
-            Self::Rounds(rounds) => format!(" on {}, {} peers", rounds.overlay, rounds.peers),
+            Load::Open(open) => format!(" with {} replicas", open.voters.quorum.replicas()),
+            Load::Rounds(rounds) => format!(" on {}, {} peers", rounds.overlay, rounds.peers),
         }
     }
 }
@@ -490,16 +536,18 @@ impl From<&Setting> for Flags {
             Load::Open(open) => Some(open.voters),
             Load::Rounds(rounds) => Some(rounds.voters),
         };
+        // Whole peers need a majority, whatever is said.
+        let is_whole = setting.protocol == Protocol::Custody;
         let common = Self {
             replicas: voters.map(|voters| voters.quorum.replicas()),
-            votes: voters.map(|voters| voters.quorum.votes()),
+            votes: voters.filter(|_| !is_whole).map(|voters| voters.quorum.votes()),
             lease: voters.map(|voters| voters.lease),
             ..common
         };
         match &setting.load {
             Load::Closed(closed) => Self {
                 peers: Some(closed.peers),
-                slots: Some(closed.slots).filter(|_| closed.voters.is_none()),
+                slots: Some(closed.slots).filter(|_| closed.voters.is_none() || is_whole),
                 backups: closed.backups.map(|backups| backups.copies),
                 recovery: closed.backups.map(|backups| backups.recovery),
                 hold: Some(closed.hold),

@@ -82,7 +82,7 @@ fn random(rng: &mut Rng) -> Flags {
     let has_forms = ["fair-k", "coordinator", "e2e", "non-e2e"].contains(&&*name) || (name == "sigma" && !is_routed);
     flags.form = maybe(rng, |rng| if rng.chance(0.5) { Form::Printed } else { Form::Repaired }).filter(|_| has_forms);
     let has_voters = !(name.starts_with("fair-k") || name.starts_with("bv95") || name == "ideal");
-    let is_closed = !has_voters || (!is_routed && rng.chance(0.5));
+    let is_closed = !has_voters || name == "custody" || (!is_routed && rng.chance(0.5));
     if !is_routed {
         flags.hold = maybe(rng, |rng| match rng.below(3) {
             0 => format!("{:#}", time(rng)).parse().unwrap(),
@@ -92,7 +92,13 @@ fn random(rng: &mut Rng) -> Flags {
         let is_two_point = flags.hold.is_some_and(|hold| hold.to_string().starts_with("two-point"));
         flags.long_share = maybe(rng, share).filter(|_| is_two_point);
     }
-    if has_voters {
+    if protocol == Protocol::Custody {
+        (flags.links, flags.detection) = (None, None);
+        (flags.replica_life, flags.resets_at_most, flags.down_after_reset) = (None, None, None);
+        flags.replicas = maybe(rng, |rng| [1, 3, 5][rng.below(3) as usize]);
+        flags.slots = maybe(rng, count);
+        flags.lease = maybe(rng, |rng| Span::from_millis(1000 + rng.below(60_000)));
+    } else if has_voters {
         flags.replicas = Some(replicas);
         flags.votes = maybe(rng, |rng| replicas - rng.below(u64::from(replicas.div_ceil(2))) as u32);
         flags.lease = maybe(rng, time);
@@ -104,7 +110,7 @@ fn random(rng: &mut Rng) -> Flags {
         (flags.backups, flags.recovery) = (backups, recovery.filter(|_| backups.is_some()));
     }
     if is_closed {
-        flags.peers = Some(count(rng));
+        flags.peers = Some(6 + count(rng));
         flags.think_rate = maybe(rng, rate);
         flags.entries = maybe(rng, count);
         flags.warm_up = maybe(rng, |rng| rng.below(50) as u32);
@@ -164,7 +170,7 @@ fn a_command_can_be_pasted_into_a_shell() {
 #[test]
 fn the_help_names_every_default() {
     let help = Flags::augment_args(Command::new("simulate"));
-    for line in ["", "--protocol sigma", "--protocol sigma --peers 100", "--protocol e2e"] {
+    for line in ["", "--protocol sigma", "--protocol sigma --peers 100", "--protocol e2e", "--protocol custody"] {
         for (name, value) in from_line(line).unwrap().pairs() {
             let flag = help.get_arguments().find(|flag| flag.get_long() == Some(&name)).unwrap();
             let text = flag.get_help().unwrap().to_string();
@@ -258,6 +264,41 @@ fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
             "--resets-at-most 2/10s",
             "resets-at-most = '2/10s'",
             "resets-at-most needs replicas that forget: say replica-life, too",
+        ),
+        (
+            "--protocol custody --replicas 4",
+            "protocol = 'custody'\nreplicas = 4",
+            "4 replicas: of custody one, three or five peers vote",
+        ),
+        (
+            "--protocol custody --replicas 5 --peers 6",
+            "protocol = 'custody'\nreplicas = 5\npeers = 6",
+            "peers 6: there are 5 voters among 7 peers or more",
+        ),
+        (
+            "--protocol custody --votes 2",
+            "protocol = 'custody'\nvotes = 2",
+            "votes has no effect on custody among 20 peers with 3 voters: leave it out",
+        ),
+        (
+            "--protocol custody --lease 1ms",
+            "protocol = 'custody'\nlease = '1ms'",
+            "lease 1ms is no time for a session: it is not between a tenth of a second and thirty days",
+        ),
+        (
+            "--protocol custody --detection 5s",
+            "protocol = 'custody'\ndetection = '5s'",
+            "custody is told by nobody who is gone: leave detection out",
+        ),
+        (
+            "--protocol custody --replica-life 5s",
+            "protocol = 'custody'\nreplica-life = '5s'",
+            "custody has no replicas that could forget: leave replica-life out, or try crash",
+        ),
+        (
+            "--protocol custody --links unordered",
+            "protocol = 'custody'\nlinks = 'unordered'",
+            "the links of custody are connections, which keep the order: leave links unordered out",
         ),
         ("--protocol sigma --measure 0s", "protocol = 'sigma'\nmeasure = '0s'", "measure must be more than 0s"),
     ] {

@@ -4,17 +4,19 @@ mod notify;
 
 use std::fs;
 use std::future::pending;
-use std::io::{IsTerminal as _, stderr};
-use std::path::PathBuf;
+use std::io::{ErrorKind, IsTerminal as _, stderr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Group, close, setsid};
 use peerlock::store::Store;
-use peerlock::{Endpoint, Identity, Peer, StartError, places};
+use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
 use peerlock_http::{App, Listener, Program, serve};
+use peerlock_net::private;
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -23,11 +25,18 @@ use tracing_subscriber::EnvFilter;
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, PeerArgs};
-use crate::{Error, Result, duration};
+use crate::say::say;
+use crate::{Error, Result, duration, folder};
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
 const LOGGED: &str = "info,libp2p_swarm=warn";
+/// How many files a process may have open where nobody says otherwise.
+const USUAL_LIMIT: usize = 1024;
+/// So many connections are served at Unix sockets at most, and by TCP, where the kernel does not tell us who comes. Our
+/// choice: each costs some tens of kilobytes.
+const MOST_CLIENTS: usize = 16_384;
+const MOST_BY_TCP: usize = 1024;
 /// How often an agent that is to end by itself looks whether somebody needs it.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long an agent that a command has started waits for the one before it to go.
@@ -36,27 +45,32 @@ const SUCCESSION: Duration = Duration::from_secs(15);
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
 /// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
-/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it lets nobody in any more, waits until those who hold slots have stopped or their leases
-/// have ended, hands everything over to the other peers, and ends. A second signal ends it at once.
+/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it
+/// ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start. `peerlock
+/// drain` lets them finish first.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   peerlock agent                                         the first of a cluster
   peerlock agent --join 10.0.0.7                         with the same secret file as the others
-  peerlock agent --http 127.0.0.1:7401                   and the live page in a browser
+  peerlock agent --http 127.0.0.1:7401                   and the live page in a browser: it says at which address
+  peerlock agent --replace                               instead of the one that runs, after an upgrade
 
 What it logs: PEERLOCK_LOG=warn, PEERLOCK_LOG=info,peerlock_net=debug, … [default: info]")]
 pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
-    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable;
-    /// addresses that other machines can reach need a bearer token [default: $XDG_RUNTIME_DIR/peerlock/agent.sock;
-    /// /run/peerlock/agent.sock for root]
+    /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable
+    /// [default: $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,
-    /// A file with the bearer token that clients at HOST:PORT must know
+    /// A file with the bearer token that clients at HOST:PORT must know, mode 600 [default: `token` in the data folder,
+    /// made at the first start]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The longest lease that a client may ask for
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "24h")]
+    longest_lease: Duration,
     /// A group whose members may use its Unix socket, too, and with it do all that its owner may
     #[arg(long, value_name = "GROUP")]
     socket_group: Option<String>,
@@ -71,6 +85,10 @@ pub struct Options {
     /// End when there has been no client for this long, and nobody holds anything here [default: stay]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle: Option<Duration>,
+    /// Take over from the agent that has this data folder: it ends, and those who hold slots or wait there go on here. An
+    /// upgrade is this one command
+    #[arg(long)]
+    replace: bool,
     /// Started by a command: leave its terminal, and let go of whatever it had open
     #[arg(long, hide = true)]
     detached: bool,
@@ -94,11 +112,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
-    raise_limit();
+    let files = raise_limit();
     let mut signals = Signals::ending().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
-    let patience = if options.detached { SUCCESSION } else { Duration::ZERO };
+    let patience = options.succeed(&data_dir);
     let _only_one = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
@@ -109,7 +127,14 @@ async fn go(options: &Options) -> Result<ExitCode> {
     if let Some(cluster) = known.cluster {
         tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
     }
+    // Only now: whoever wrote it had the folder.
+    let path = me.socket.with_extension("grants");
+    let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
+    if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
+        tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
+    }
     let prepared = options.peer.prepare(Kind {
+        grants: Some(grants),
         identity: Some(identity),
         any_port: options.idle.is_some(),
         folder: Some((store, known)),
@@ -118,7 +143,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
     })?;
     // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
     // by itself, because whoever has started it takes it for running when it answers there.
-    let listeners = options.listeners().await?;
+    let token = options.token(&data_dir)?;
+    let listeners = options.listeners(token.as_ref(), files).await?;
     let here = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
@@ -135,15 +161,24 @@ async fn go(options: &Options) -> Result<ExitCode> {
         listens: here.peer.address().to_string(),
         addresses,
     };
-    let app = App::agent(here.peer.service().clone(), program);
+    let app = App::agent(here.peer.service().clone(), program, options.longest_lease);
+    say_page(&listeners, token.as_ref());
     let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
     notify(READY);
 
     tokio::select! {
+        biased;
         signal = signals.number() => {
-            tracing::info!(signal, "leaving, when those who hold slots here have stopped; a second signal ends it at once");
+            if here.peer.service().has_clients().await {
+                notify(STOPPING);
+                // At once, as if it were killed: whatever is done in good order would take something away from them.
+                tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this machine");
+                std::process::exit(0);
+            }
+            tracing::info!(signal, "leaving");
         }
+        () = drained(&app, &here.peer) => tracing::info!("leaving: those who held slots have finished"),
         () = unneeded(&app, &here.peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
     }
     notify(STOPPING);
@@ -152,19 +187,39 @@ async fn go(options: &Options) -> Result<ExitCode> {
         drop(close);
         // It ends by itself, and its panic would be its own.
         let _served = serving.await;
-        here.leave().await;
+        here.leave().await
     };
     tokio::select! {
         biased;
         signal = signals.number() => Ok(ExitCode::from(128 + signal)),
-        () = leave => {
-            tracing::info!("left");
-            Ok(ExitCode::SUCCESS)
+        told = leave => match told {
+            true => {
+                tracing::info!("left");
+                Ok(ExitCode::SUCCESS)
+            }
+            false => Err(Error::Untold),
         }
     }
 }
 
 impl Options {
+    /// How long the agent that has the folder has to go, if it is to. One that a command has started makes way for one
+    /// that was started by hand or by systemd.
+    fn succeed(&self, data_dir: &Path) -> Duration {
+        let by_itself = || folder::last(data_dir).is_some_and(|last| last.ends_by_itself);
+        let replaces = self.replace || self.idle.is_none() && by_itself();
+        match folder::holder(data_dir).filter(|_| replaces) {
+            Some(process) => {
+                tracing::info!(%process, "takes over from the agent that runs");
+                // It may have ended just now.
+                _ = kill(process, Signal::SIGTERM);
+                SUCCESSION
+            }
+            None if self.detached || replaces => SUCCESSION,
+            None => Duration::ZERO,
+        }
+    }
+
     /// Where this user's commands find it.
     fn socket(&self) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
@@ -175,20 +230,63 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    async fn listeners(&self) -> Result<Vec<Listener>> {
-        let token = self.token_file.as_deref().map(token).transpose()?;
+    /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if there
+    /// is none.
+    fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
+        if let Some(named) = &self.token_file {
+            return token(named).map(Some);
+        }
+        if self.ports() == 0 {
+            return Ok(None);
+        }
+        let path = data_dir.join("token");
+        let made = || private::create(&path, Token::generate()?.as_str());
+        match made() {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(Error::File { path, source }),
+            Ok(()) | Err(_) => token(&path).map(Some),
+        }
+    }
+
+    /// At how many addresses clients come by TCP.
+    fn ports(&self) -> usize {
+        self.http.iter().filter(|endpoint| matches!(endpoint, Endpoint::Tcp(_))).count()
+    }
+
+    /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers and what is
+    /// written: so nobody who connects can take what the agent needs to go on.
+    async fn listeners(&self, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
-        if !endpoints.iter().any(|endpoint| matches!(endpoint, Endpoint::Unix(_))) {
+        if endpoints.len() == self.ports() {
             endpoints.insert(0, Endpoint::Unix(socket()?));
         }
+        let sockets = endpoints.len() - self.ports();
         let group = self.socket_group.as_deref().map(group).transpose()?;
         let mut listeners = Vec::new();
         for endpoint in &endpoints {
-            let listener = Listener::bind(endpoint, token.clone()).await?;
+            let most = match endpoint {
+                Endpoint::Unix(_) => (files / 2).min(MOST_CLIENTS) / sockets,
+                Endpoint::Tcp(_) => (files / 8).min(MOST_BY_TCP) / self.ports(),
+            };
+            let listener = Listener::bind(endpoint, token.cloned(), most).await?;
             group.map_or(Ok(()), |group| listener.admit(group))?;
             listeners.push(listener);
         }
         Ok(listeners)
+    }
+}
+
+/// Resolves when somebody has wanted it to end, and nobody holds a slot here any more.
+async fn drained(app: &App, peer: &Peer) {
+    app.drained().await;
+    tracing::info!("lets nobody in any more, and leaves when those who hold slots have finished");
+    peer.service().close().await;
+}
+
+/// Where a person at the terminal finds the page. The token is for nobody who reads a log.
+fn say_page(listeners: &[Listener], token: Option<&Token>) {
+    let Some(token) = token.filter(|_| stderr().is_terminal()) else { return };
+    for listener in listeners.iter().filter(|listener| matches!(listener.endpoint(), Endpoint::Tcp(_))) {
+        say(format_args!("the page: {}", token.page(listener.endpoint())));
     }
 }
 
@@ -218,11 +316,13 @@ async fn unneeded(app: &App, peer: &Peer, idle: Option<Duration>) {
 }
 
 /// Clients and peers are a descriptor each, and the usual limit of 1024 is meant for programs that use select(2).
-fn raise_limit() {
+/// How many there may be.
+fn raise_limit() -> usize {
     // Where it cannot be raised fewer come in at a time, which is said when it happens.
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(USUAL_LIMIT, |(soft, _)| usize::try_from(soft).unwrap_or(usize::MAX))
 }
 
 /// Leaves the session of who has started us, and closes whatever it had open: a pipe that we held would never end, and

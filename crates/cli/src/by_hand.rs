@@ -10,12 +10,17 @@ use peerlock::{Class, Client, PeerId, PeerView, SlotView, StartError, Voter, pla
 use peerlock_http::Done;
 use peerlock_register::{Versions, recover as recovered};
 use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 use crate::client::{AgentArgs, print};
+use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::look::{holders, host_name, table};
 use crate::say::say;
-use crate::{Error, Result};
+use crate::{Error, Result, duration};
+
+/// How often we look whether an agent has gone.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// See which hosts vote on the cluster's register, or say which
 ///
@@ -54,6 +59,21 @@ pub struct Resize {
     agent: AgentArgs,
 }
 
+/// Let the jobs of this machine finish, take no new ones, and end the agent
+///
+/// Those who wait are sent away (their `run` ends with 69). The agent ends when the last slot is given back, and so does
+/// this command; slots of `acquire` are not waited for. Who only wants another agent, after an upgrade, has no need of
+/// it: `peerlock agent --replace`, or `systemctl restart`, stop no job.
+#[derive(Args)]
+pub struct Drain {
+    /// How long to wait for the agent's end; it goes on draining after that, and this ends with 75 [default: as long as it
+    /// takes]
+    #[arg(short, long, value_name = "DURATION", value_parser = duration)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
 /// Go on after the loss of a majority of the voters, from what this machine's folder knows
 ///
 /// For when a majority of the voters will never come back; otherwise bring them back. Run it on one of those that are
@@ -66,6 +86,26 @@ pub struct Recover {
     /// Do not ask
     #[arg(long)]
     yes: bool,
+}
+
+pub async fn drain(options: &Drain) -> Result<ExitCode> {
+    let Some(Client::Agent(agent)) = options.agent.present()? else {
+        say("no agent runs here");
+        return Ok(ExitCode::SUCCESS);
+    };
+    agent.drain().await?;
+    let gone = async {
+        while agent.is_there().await {
+            sleep(LOOK).await;
+        }
+    };
+    match timeout(options.wait.unwrap_or(Duration::MAX), gone).await {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(_) => {
+            say("jobs still hold slots here: the agent lets nobody else in, and ends when they have finished");
+            Ok(ExitCode::from(exit::NOT_ACQUIRED))
+        }
+    }
 }
 
 pub async fn voters(options: &Voters) -> Result<ExitCode> {

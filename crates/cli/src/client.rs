@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use peerlock::{Agent, Client, Endpoint, Granted, Request, StartError, Token, places};
 use peerlock_http::{Released, Renewed};
+use peerlock_net::private;
 use serde::Serialize;
 use serde_json::json;
 
@@ -41,12 +42,12 @@ impl RequestArgs {
         !self.only_try && self.wait != Some(Duration::ZERO)
     }
 
-    /// The request that they make.
-    pub fn of(&self, name: &str, ttl: Duration, label: String) -> Request {
+    /// The request that they make, after so long of the wait has passed.
+    pub fn of(&self, name: &str, ttl: Duration, label: String, waited: Duration) -> Request {
         let request = Request::new(name).ttl(ttl).label(label);
         let request = self.slots.into_iter().fold(request, Request::slots);
         match self.wait {
-            Some(wait) if !wait.is_zero() => request.wait(wait),
+            Some(wait) if !wait.is_zero() => request.wait(wait.saturating_sub(waited)),
             Some(_) => request.try_only(),
             None if self.only_try => request.try_only(),
             None => request,
@@ -62,7 +63,7 @@ pub struct AgentArgs {
     /// which is started if there is none]
     #[arg(long, value_name = "ADDR")]
     agent: Option<Endpoint>,
-    /// The bearer token of an agent that wants one
+    /// The file with the bearer token of an agent at HOST:PORT, mode 600
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -110,9 +111,13 @@ pub fn socket() -> Result<PathBuf> {
     Ok(places::agent_socket().map_err(StartError::from)?)
 }
 
-/// The bearer token in a file.
+/// The bearer token in a file that only its owner can use.
 pub fn token(path: &Path) -> Result<Token> {
     let unusable = |source| Error::File { path: path.to_owned(), source };
+    let mode = private::mode(&std::fs::metadata(path).map_err(unusable)?);
+    if mode & 0o077 != 0 {
+        return Err(Error::OpenToken { path: path.to_owned(), mode });
+    }
     let text = std::fs::read_to_string(path).map_err(unusable)?;
     Token::new(&text).map_err(|error| unusable(io::Error::new(ErrorKind::InvalidData, error)))
 }
@@ -230,7 +235,8 @@ impl Held {
 pub async fn acquire(options: &Acquire) -> Result<ExitCode> {
     let label = options.label.clone().unwrap_or_else(|| crate::run::label(&[]));
     let client = options.agent.agent().await?;
-    let granted = client.acquire_detached(options.request.of(&options.name, options.ttl, label)).await?;
+    let granted =
+        client.acquire_detached(options.request.of(&options.name, options.ttl, label, Duration::ZERO)).await?;
     let text = if options.json { json!(granted).to_string() + "\n" } else { variables(&granted) };
     if let Err(error) = print(&text) {
         // Nobody knows its name, so nobody else can give it back. If that fails, too, its lease will end.

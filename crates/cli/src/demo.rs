@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
-use peerlock::{Endpoint, Request, Secret};
+use peerlock::{Endpoint, Request, Secret, Token};
 use peerlock_base::Span;
 use peerlock_http::{Act, Demo, Fate, Listener, Wish, serve};
 use peerlock_service::{Class, Service};
@@ -37,6 +37,8 @@ Examples:
   peerlock demo --slots 1 --peers 16 --hold 50ms         a lock that goes round fast
   peerlock demo --http 127.0.0.1:7401 --for 10m          where others expect it, and not for ever";
 
+/// So many connections there may be at the page's port: browsers have six each.
+const MOST_CONNECTIONS: usize = 256;
 /// How long the peers may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
 /// The most clients that a peer can have.
@@ -96,8 +98,9 @@ pub fn run(options: &Options) -> Result<()> {
 async fn demo(options: &Options) -> Result<()> {
     let signals = Signals::ending().map_err(Error::Start)?;
     let endpoint = Endpoint::Tcp(options.http.to_string());
-    let listener = Listener::bind(&endpoint, None).await?;
-    let page = format!("{}/", listener.endpoint());
+    let token = Token::generate().map_err(Error::Start)?;
+    let listener = Listener::bind(&endpoint, Some(token.clone()), MOST_CONNECTIONS).await?;
+    let page = token.page(listener.endpoint());
     let (demo, wishes) = Demo::new();
     let stage = Arc::new(Stage::begin(options, demo.clone()).await?);
     let began = Instant::now();

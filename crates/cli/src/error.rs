@@ -57,6 +57,27 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A folder of the agent's is not its own.
+    #[error(
+        "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or choose \
+         another folder"
+    )]
+    OpenFolder {
+        /// The data folder, or that of the socket.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Others can read the bearer token.
+    #[error(
+        "others can use the token in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+    )]
+    OpenToken {
+        /// The file with the token.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// Another agent has the data folder.
     #[error(
         "an agent with the data folder {path} runs already{}: stop it, or give this one a folder with --data-dir",
@@ -104,6 +125,12 @@ pub enum Error {
         /// Where it may say why.
         log: PathBuf,
     },
+    /// An agent has left, and could not tell anybody.
+    #[error(
+        "left, and the cluster does not know it: no majority of the voters could be reached, and what this agent had is \
+         free for others only when its session has run out"
+    )]
+    Untold,
     /// Nothing could be listened on for clients.
     #[error("cannot listen for clients: {0}")]
     Listen(#[from] ListenError),
@@ -172,9 +199,9 @@ pub mod exit {
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
-            Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
+            Error::AgentStopped { .. } | Error::AgentMute { .. } | Error::Untold => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
-            Error::NoSecret { .. } => NO_INPUT,
+            Error::NoSecret { .. } | Error::OpenFolder { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::Folder { .. } => CANNOT_CREATE,
             Error::Start(_) => SYSTEM,
             Error::Output(_) => IO,
@@ -191,7 +218,7 @@ pub mod exit {
                 | NetworkError::IdentityTooOpen { .. }
                 | NetworkError::SecretUnreadable { .. }
                 | NetworkError::SecretTooOpen { .. }
-                | NetworkError::SecretTooShort { .. } => NO_INPUT,
+                | NetworkError::SecretWeak { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,
             StartError::Folder(_) => NO_INPUT,

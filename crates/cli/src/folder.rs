@@ -9,12 +9,13 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Pid;
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -45,8 +46,8 @@ impl DataFolder {
     /// would push each other out.
     pub async fn take(path: &Path, patience: Duration, me: &Occupant) -> Result<Self> {
         let unusable = |source| Error::Folder { path: path.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
-        let mut file = open(path).map_err(unusable)?;
+        private(path)?;
+        let mut file = open(&path.join("agent.lock")).map_err(unusable)?;
         let since = Instant::now();
         let mut lock = loop {
             file = match lock(file) {
@@ -91,18 +92,40 @@ pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
 }
 
-/// Where an agent that nobody watches writes what it has to say.
-pub fn log(path: &Path) -> io::Result<(File, PathBuf)> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let log = path.join("agent.log");
-    if fs::metadata(&log).is_ok_and(|log| log.len() > LONGEST_LOG) {
-        fs::rename(&log, path.join("agent.log.old"))?;
-    }
-    Ok((File::options().append(true).create(true).open(&log)?, log))
+/// The process of the agent that has this folder, if it has it indeed: what is written there may be of one before it.
+pub fn holder(path: &Path) -> Option<Pid> {
+    let pid = last(path).filter(|_| is_taken(path))?.pid;
+    let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
+    has_it.then(|| i32::try_from(pid).ok()).flatten().map(Pid::from_raw)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(path.join("agent.lock"))
+/// Where an agent that nobody watches writes what it has to say.
+pub fn log(path: &Path) -> Result<(File, PathBuf)> {
+    let unusable = |source| Error::Folder { path: path.to_owned(), source };
+    private(path)?;
+    let log = path.join("agent.log");
+    if fs::metadata(&log).is_ok_and(|log| log.len() > LONGEST_LOG) {
+        fs::rename(&log, path.join("agent.log.old")).map_err(unusable)?;
+    }
+    Ok((File::options().append(true).create(true).mode(0o600).open(&log).map_err(unusable)?, log))
+}
+
+/// A folder of this user's own, which is made if there is none. Whoever could write into it could put other files and
+/// sockets there, and whoever could open its locks could hold them.
+pub fn private(path: &Path) -> Result<()> {
+    let unusable = |source| Error::Folder { path: path.to_owned(), source };
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+    let mode = fs::metadata(path).map_err(unusable)?.permissions().mode() & 0o777;
+    if mode & 0o022 == 0 { Ok(()) } else { Err(Error::OpenFolder { path: path.to_owned(), mode }) }
+}
+
+/// Opens a file that is locked, which only this user can: also one that a program of before has made for others to read.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// Locks a file unless somebody else has.
@@ -114,6 +137,20 @@ pub fn lock(file: File) -> std::result::Result<Flock<File>, (File, Errno)> {
 #[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_could_write_into_is_not_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        private(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o700, 0o700));
+        for (bits, good) in [(0o755, true), (0o770, false), (0o777, false), (0o702, false), (0o500, true)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
+            assert_eq!(private(&path).is_ok(), good, "{bits:o}");
+            assert_eq!(mode(&path), bits, "it is the owner's to change");
+        }
+    }
 
     #[tokio::test]
     async fn a_folder_has_one_agent_at_a_time_and_tells_which() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use peerlock::store::{Known, Store};
-use peerlock::{Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
+use peerlock::{Estate, GrantFile, Identity, PORT, Peer, PeerBuilder, Secret, StartError, places};
 use peerlock_net as net;
 use tokio::time::timeout;
 
@@ -52,6 +52,8 @@ pub struct Kind {
     pub any_port: bool,
     /// What it keeps, and what those before it have kept.
     pub folder: Option<(Store, Known)>,
+    /// Where it writes down what it grants, and what the one before it has left there.
+    pub grants: Option<(GrantFile, Option<Estate>)>,
     /// How many have to meet before one of them founds a cluster.
     pub expect: Option<usize>,
     /// How long its session stands.
@@ -104,6 +106,10 @@ impl PeerArgs {
             Some((store, known)) => builder.folder(store, known),
             None => builder,
         };
+        let builder = match kind.grants {
+            Some((file, estate)) => builder.grants(file, estate),
+            None => builder,
+        };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));
         let builder = self.join.iter().fold(builder, |builder, address| builder.join(address));
         Ok(Prepared { builder, secret: path, is_first: self.join.is_empty() })
@@ -152,9 +158,9 @@ impl LocalPeer {
         net::dialable(told).first().copied().unwrap_or(told)
     }
 
-    /// Says goodbye to the others, but not for ever.
-    pub async fn leave(self) {
-        let _late = timeout(LEAVING, self.peer.leave()).await;
+    /// Says goodbye to the others, but not for ever. Whether they know.
+    pub async fn leave(self) -> bool {
+        timeout(LEAVING, self.peer.leave()).await.unwrap_or(false)
     }
 }
 

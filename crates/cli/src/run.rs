@@ -7,8 +7,10 @@ mod show;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::future::pending;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, ValueEnum};
 use peerlock::{Class, Client, Hold, Stop};
@@ -19,7 +21,7 @@ use tokio::time::timeout;
 use crate::client::{AgentArgs, RequestArgs};
 use crate::error::exit;
 use crate::here::{LocalPeer, PeerArgs};
-use crate::{Error, Result, duration};
+use crate::{Error, Result, duration, start};
 pub use label::of as label;
 use lease::LeaseTimes;
 pub use peerlock_base::roughly;
@@ -30,6 +32,8 @@ const HELD: &str = "PEERLOCK_HELD";
 
 /// How long to wait for the word that a slot was given back. It is free before that, or when we are gone.
 const RELEASING: Duration = Duration::from_secs(5);
+/// How long an agent may be away while its clients wait in line.
+const ABSENT: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
 The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
@@ -149,14 +153,22 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 /// Waits for the slot, and runs the command with it.
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
-    let label = options.label.clone().unwrap_or_else(|| label(&options.command));
-    let request = options.request.of(&options.name, lease.ttl, label).grace(lease.grace);
     let acquired = async {
-        let hold = client.hold(request, |place| show.waiting(&options.name, place)).await?;
+        let mut hold = options.hold(client, &lease, show).await?;
         // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
         // the other side counts from is later.
-        let asked = Moment::now();
-        let stands = hold.renew().await?;
+        let (asked, stands) = loop {
+            let asked = Moment::now();
+            match hold.renew().await {
+                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
+                    // Nothing was started yet: who has lost it asks again.
+                    if hold.go_on(async || again(client, lease.ttl).await).await.is_err() {
+                        hold = options.hold(client, &lease, show).await?;
+                    }
+                }
+                stands => break (asked, stands?),
+            }
+        };
         let lease = lease.within(stands);
         Ok::<_, Error>((hold, lease, lease.end(asked, stands)))
     };
@@ -167,22 +179,35 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     };
     show.clear();
     show.granted(hold.granted());
-    let job = options.job(&hold, &lease, end);
+    let (opened, connection) = hold.socket().map(watch::channel).unzip();
+    let job = options.job(&hold, &lease, end, connection);
     let (renewed, ends) = watch::channel(end);
+    let news = News { lease, end: renewed, opened };
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        never = keep(&mut hold, &lease, &renewed, show) => match never {},
+        never = keep(&mut hold, client, &news, show) => match never {},
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
     Ok(Run::Ended(outcome.map_err(Error::Start)?.code()))
 }
 
-/// Renews the lease for as long as that is possible. When the slot is lost the command has its time to stop, unless it
-/// has less already.
-async fn keep(hold: &mut Hold, lease: &LeaseTimes, end: &watch::Sender<Moment>, show: &Show) -> Infallible {
-    let stop = hold.keep(|asked, stands| _ = end.send_replace(lease.end(asked, stands))).await;
+/// What the command's supervision hears while the slot is held.
+struct News {
+    lease: LeaseTimes,
+    /// When the command has to be over.
+    end: watch::Sender<Moment>,
+    /// The connection that the slot belongs to.
+    opened: Option<watch::Sender<Arc<OwnedFd>>>,
+}
+
+/// Renews the lease for as long as that is possible, also if the agent ends and another goes on. When the slot is lost the
+/// command has its time to stop, unless it has less already.
+async fn keep(hold: &mut Hold, client: &Client, News { lease, end, opened }: &News, show: &Show) -> Infallible {
+    let renewed = |asked, stands| _ = end.send_replace(lease.end(asked, stands));
+    let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
+    let stop = hold.keep(renewed, opened, async || again(client, lease.ttl).await).await;
     if let Some(why @ peerlock::Error::Revoked { .. }) = hold.why_lost() {
         show.lost(why);
     }
@@ -227,7 +252,34 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    fn job(&self, hold: &Hold, lease: &LeaseTimes, end: Moment) -> Job {
+    /// Waits in line for the slot. If the agent goes away meanwhile, at the next one, behind those who have asked there
+    /// before.
+    async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show) -> Result<Hold> {
+        let label = self.label.clone().unwrap_or_else(|| label(&self.command));
+        let since = Instant::now();
+        let mut gone: Option<Instant> = None;
+        loop {
+            let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
+            let error = match client.hold(request, |place| show.waiting(&self.name, place)).await {
+                Ok(hold) => return Ok(hold),
+                Err(error) => error,
+            };
+            match error {
+                peerlock::Error::Broken { .. } if self.request.waits() => gone = Some(Instant::now()),
+                peerlock::Error::NoAgent { .. } if gone.is_some_and(|gone| gone.elapsed() < ABSENT) => {}
+                error => return Err(error.into()),
+            }
+            again(client, ABSENT).await;
+        }
+    }
+
+    fn job(
+        &self,
+        hold: &Hold,
+        lease: &LeaseTimes,
+        end: Moment,
+        connection: Option<watch::Receiver<Arc<OwnedFd>>>,
+    ) -> Job {
         let (granted, deadline) = (hold.granted(), unix_seconds(end));
         let variable = |name: &str, value: String| (OsString::from(name), OsString::from(value));
         Job {
@@ -245,8 +297,19 @@ impl Options {
                 WhenLost::None => OnLost::Leave,
             },
             grace: lease.time_to_stop(),
-            connection: hold.socket(),
+            connection,
         }
+    }
+}
+
+fn is_agent(client: &Client) -> bool {
+    matches!(client, Client::Agent(_))
+}
+
+/// The agent that we ask has gone: waits for the next one, or starts it.
+async fn again(client: &Client, left: Duration) {
+    if let Client::Agent(agent) = client {
+        start::again(agent.endpoint(), left).await;
     }
 }
 

@@ -5,9 +5,8 @@
 //!   command B    no agent ── waits for the lock ─────────────────────────── it answers ── connect
 //! ```
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf, absolute};
@@ -31,8 +30,40 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Longer than an agent takes to start that has to wait for another to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long whoever keeps an agent running has to start it again at most, before its clients do.
+const SUPERVISED: Duration = Duration::from_secs(3);
+/// How long to wait for an agent that is not ours to start.
+const ABSENT: Duration = Duration::from_millis(100);
+
 /// The agent of this user on this machine, which is started if there is none.
 pub async fn agent() -> Result<Endpoint> {
+    agent_and(stderr().is_terminal()).await
+}
+
+/// An agent whose clients we are has gone: it is started again, if it was this user's own and nobody else does that. An
+/// agent that was started by hand or by systemd is waited for, for a quarter of the time that is left. Whether one is
+/// there is for the caller to see.
+pub async fn again(endpoint: &Endpoint, left: Duration) {
+    let Ok((data_dir, socket)) = usual() else { return sleep(ABSENT).await };
+    let last = folder::last(&data_dir);
+    let is_ours = |path: &PathBuf| *path == socket || last.as_ref().is_some_and(|last| last.socket == *path);
+    if !matches!(endpoint, Endpoint::Unix(path) if is_ours(path)) {
+        return sleep(ABSENT).await;
+    }
+    let since = Instant::now();
+    while last.as_ref().is_some_and(|last| !last.ends_by_itself) && since.elapsed() < SUPERVISED.min(left / 4) {
+        sleep(LOOK).await;
+        if running(&socket, &data_dir).is_some() {
+            return;
+        }
+    }
+    if let Err(error) = agent_and(false).await {
+        tracing::debug!(%error, "the agent could not be started again");
+        sleep(ABSENT).await;
+    }
+}
+
+async fn agent_and(tells: bool) -> Result<Endpoint> {
     let (data_dir, socket) = usual()?;
     let running = || running(&socket, &data_dir);
     if let Some(agent) = running() {
@@ -47,7 +78,7 @@ pub async fn agent() -> Result<Endpoint> {
             Ok(Some(turn)) => break turn,
             Ok(None) if since.elapsed() < PATIENCE => sleep(LOOK).await,
             Ok(None) => return Err(mute(&data_dir)),
-            Err(source) => return Err(Error::Folder { path: socket.clone(), source }),
+            Err(error) => return Err(error),
         }
         if let Some(agent) = running() {
             return Ok(agent);
@@ -56,7 +87,7 @@ pub async fn agent() -> Result<Endpoint> {
     // Whoever had the turn before us may have started it.
     match running() {
         Some(agent) => Ok(agent),
-        None => start(&data_dir, &socket, running).await,
+        None => start(&data_dir, &socket, running, tells).await,
     }
 }
 
@@ -102,25 +133,31 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
 }
 
 /// The right to start the agent, if nobody else has it. The lock lies beside the socket.
-fn turn(socket: &Path) -> std::io::Result<Option<Flock<File>>> {
+fn turn(socket: &Path) -> Result<Option<Flock<File>>> {
     let folder = socket.parent().unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    match folder::lock(File::create(folder.join("starting.lock"))?) {
+    let unusable = |source| Error::Folder { path: folder.to_owned(), source };
+    folder::private(folder)?;
+    match folder::lock(folder::open(&folder.join("starting.lock")).map_err(unusable)?) {
         Ok(lock) => Ok(Some(lock)),
         Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, error)) => Err(error.into()),
+        Err((_, error)) => Err(unusable(error.into())),
     }
 }
 
 /// Starts it, in a session of its own and without anything of ours but the environment, and waits until it answers.
-async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endpoint>) -> Result<Endpoint> {
+async fn start(
+    data_dir: &Path,
+    socket: &Path,
+    running: impl Fn() -> Option<Endpoint>,
+    tells: bool,
+) -> Result<Endpoint> {
     let last = folder::last(data_dir);
     let knows_cluster = ["cluster", "register"].iter().any(|file| data_dir.join(file).exists());
     if last.is_some_and(|last| !last.ends_by_itself) && !knows_cluster && !folder::is_taken(data_dir) {
         return Err(Error::AgentStopped { folder: data_dir.to_owned() });
     }
     let unusable = |source| Error::Folder { path: data_dir.to_owned(), source };
-    let (log, log_path) = folder::log(data_dir).map_err(unusable)?;
+    let (log, log_path) = folder::log(data_dir)?;
     let said_before = log.metadata().map_err(unusable)?.len();
     // Not the path that we were called by: that may be another program by now.
     let mut command = Command::new("/proc/self/exe");
@@ -131,7 +168,7 @@ async fn start(data_dir: &Path, socket: &Path, running: impl Fn() -> Option<Endp
     let since = Instant::now();
     loop {
         if let Some(agent) = running() {
-            if stderr().is_terminal() {
+            if tells {
                 let log = log_path.display();
                 say(format_args!(
                     "started an agent for this machine; it ends {IDLE} after its last client. Its log: {log}"

@@ -38,6 +38,8 @@ const FILES: &[(&str, &str)] = files! {
     "coordinator/fig2-per-peer"
     "coordinator/fig3"
     "faults/table"
+    "faults/catastrophe"
+    "faults/partition"
     "beyond/hold-times"
     "beyond/run-length"
     "beyond/slots"

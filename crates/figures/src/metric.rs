@@ -53,6 +53,9 @@ pub struct Measured {
     /// How long it took from a catastrophe until all slots were in use again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<f64>,
+    /// The longest time of each trial for which somebody waited, a slot was free and nobody was let in: their mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standstill: Option<f64>,
     /// How many fencing numbers were not new, per entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fencing: Option<f64>,
@@ -194,6 +197,8 @@ impl Measured {
             Some(count as f64 / trials.len() as f64)
         };
         let (recovered, took) = (report.numbers.count("recovered"), report.numbers.count("nanoseconds to recover"));
+        let standstills: Option<Vec<f64>> =
+            trials.iter().map(|trial| trial.numbers.get("longest standstill, ms")).collect();
         let of_backups = |(kind, count): &(&str, u64)| kind.starts_with(BACKUP).then_some(*count);
         let of_backups: Vec<u64> = report.messages.iter().filter_map(of_backups).collect();
         let backup_messages = (!of_backups.is_empty()).then(|| per_entry(of_backups.iter().sum(), report.entries));
@@ -202,6 +207,7 @@ impl Measured {
             violated: share(|harm| harm.violations > 0),
             starved: share(|harm| harm.stuck > 0),
             recovery: (recovered > 0).then(|| took as f64 / recovered as f64 / 1e9),
+            standstill: standstills.map(|all| all.iter().sum::<f64>() / all.len() as f64 / 1e3),
             fencing: per_entry(report.harm().fencing_back, report.entries),
             backup_messages: backup_messages.flatten(),
             ..Self::default()
@@ -361,6 +367,12 @@ impl Metric {
             "time from the catastrophe until all slots are in use again, mean over the trials in which they were",
             |run| run.recovery,
         ),
+        Self::new(
+            "standstill",
+            "s",
+            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the trials",
+            |run| run.standstill,
+        ),
         Self::new("fencing", "per entry", "share of entries with a fencing number that is not new", |run| run.fencing),
         Self::new(
             "backup-messages",
@@ -476,6 +488,7 @@ mod tests {
             violated: Some(0.375),
             starved: Some(0.25),
             recovery: Some(12.5),
+            standstill: Some(3.25),
             fencing: Some(0.0625),
             backup_messages: Some(40.0),
             broken: None,
@@ -526,6 +539,7 @@ mod tests {
             ("violated", 0.375),
             ("starved", 0.25),
             ("recovery", 12.5),
+            ("standstill", 3.25),
             ("fencing", 0.0625),
             ("backup-messages", 40.0),
             ("load-mean", 777.0),
@@ -536,7 +550,7 @@ mod tests {
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 39);
+        assert_eq!(Metric::ALL.len(), 40);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

@@ -1,6 +1,5 @@
 //! What is served: the routes, and what they share.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use axum::extract::State;
 use axum::http::{Method, Uri};
 use axum::{Json, Router};
 use peerlock_service::{Class, GrantId, Moment, Name, Service, slept};
+use tokio::sync::watch;
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -18,6 +18,9 @@ use crate::events::Log;
 use crate::metrics::{Labelled, Times};
 use crate::watch::Watch;
 use crate::{Failure, Program, by_hand, events, health, metrics, page, resources, view};
+
+/// The longest lease that an agent gives unless its operator says otherwise. Our choice: somebody looks once a day.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An agent's API. Copies are the same.
 #[derive(Clone, Debug)]
@@ -35,10 +38,11 @@ struct Shared {
     /// What has happened of late.
     log: Arc<Log>,
     program: Program,
+    longest_lease: Duration,
     /// When it began, and how long the machine had slept then.
     began: (Moment, Duration),
-    /// Keys for the names of grants.
-    keys: RandomState,
+    /// Whether somebody wants the agent to end when those who hold slots have finished.
+    draining: watch::Sender<bool>,
     connections: Arc<Connections>,
 }
 
@@ -48,19 +52,20 @@ impl App {
     /// # Panics
     /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        Self::agent(service, Program::default())
+        Self::agent(service, Program::default(), LONGEST_LEASE)
     }
 
-    /// The API of the agent that this program is.
+    /// The API of the agent that this program is, which gives no longer leases than this.
     ///
     /// # Panics
     /// As [`App::new`].
-    pub fn agent(service: Service, program: Program) -> Self {
+    pub fn agent(service: Service, program: Program, longest_lease: Duration) -> Self {
         let (times, log) = (Times::collect(service.events()), Log::collect(service.events()));
         let watch = Arc::new(Watch::of_agent(service.clone()));
-        let (keys, connections) = (RandomState::new(), Arc::default());
+        let (draining, connections) = (watch::Sender::new(false), Arc::default());
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared = Shared { service, watch, times, labelled, log, program, began, keys, connections };
+        let shared =
+            Shared { service, watch, times, labelled, log, program, longest_lease, began, draining, connections };
         Self { shared: Arc::new(shared) }
     }
 
@@ -84,6 +89,10 @@ impl App {
         &self.shared.program
     }
 
+    pub(crate) fn longest_lease(&self) -> Duration {
+        self.shared.longest_lease
+    }
+
     /// For how long it has run, and the machine slept meanwhile.
     pub(crate) fn runs(&self) -> (Duration, Duration) {
         let (began, slept_before) = self.shared.began;
@@ -93,6 +102,17 @@ impl App {
     /// How many connections are open, and how many there have been.
     pub fn connections(&self) -> (usize, u64) {
         self.shared.connections.count()
+    }
+
+    /// A client wants the agent to end, once those who hold slots have finished.
+    pub(crate) fn drain(&self) {
+        self.shared.draining.send_replace(true);
+    }
+
+    /// Resolves when a client wants that.
+    pub async fn drained(&self) {
+        // The sender is ours.
+        _ = self.shared.draining.subscribe().wait_for(|draining| *draining).await;
     }
 
     /// Resolves when the agent stops.
@@ -118,22 +138,11 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// What a client knows a grant by. It is good only for this resource, and if it ends with this process only here: a
-    /// client that has slept while the agent restarted must not renew what is another's by now.
-    pub(crate) fn grant_name(&self, name: &Name, grant: &GrantId) -> String {
-        match grant {
-            GrantId::Held(_) => format!("{grant}-{:016x}", self.shared.keys.hash_one((name, grant))),
-            GrantId::Detached(note) => note.clone(),
-        }
-    }
-
-    /// The grant of such a name.
-    pub(crate) fn grant(&self, name: &Name, text: &str) -> Result<GrantId, Failure> {
-        let grant: Option<GrantId> = match text.split_once('-') {
-            Some((number, _)) if !text.starts_with('d') => number.parse().ok(),
-            _ => text.parse().ok(),
-        };
-        let grant = grant.filter(|grant| self.grant_name(name, grant) == text && grant.fits(name));
+    /// The grant of such a name, which is good only for this resource, and which nobody else has: a client that has slept
+    /// while the agent restarted must not renew what is another's by now.
+    pub(crate) fn grant(name: &Name, text: &str) -> Result<GrantId, Failure> {
+        let is_ours = |grant: &GrantId| matches!(grant, GrantId::Named(_)) && grant.fits(name);
+        let grant = text.parse().ok().filter(is_ours);
         grant.ok_or_else(|| Failure::from(peerlock_service::Error::Lost))
     }
 }

@@ -15,6 +15,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(cluster))
         .routes(routes!(voters))
+        .routes(routes!(drain))
         .routes(routes!(resize))
         .routes(routes!(revoke))
         .routes(routes!(expel))
@@ -45,6 +46,13 @@ async fn cluster(State(app): State<App>) -> Result<Json<ClusterView>, Failure> {
 async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<Json<Done>, Failure> {
     let hosts = voters.hosts.map(|hosts| hosts.iter().map(|host| peer(host)).collect()).transpose()?;
     app.service().seats(hosts).await?;
+    Ok(Json(Done {}))
+}
+
+/// Lets nobody in at this agent any more; it leaves when those who hold slots have given them back.
+#[utoipa::path(post, path = "/v1/drain", responses((status = 200, body = Done), (status = "default", body = Failure)))]
+async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
+    app.drain();
     Ok(Json(Done {}))
 }
 

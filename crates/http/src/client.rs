@@ -76,6 +76,20 @@ impl Agent {
         Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
     }
 
+    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended. `opened` gets the connection that it
+    /// will belong to, before it does.
+    ///
+    /// # Errors
+    /// See [`Error`]; most come with the hold's [lines](Hold::next). [`Error::Lost`] if its lease has ended.
+    pub async fn resume(&self, name: &str, grant: &str, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Hold, Error> {
+        let which = Which { grant: grant.to_owned() };
+        let request = self.request(Method::POST, &resource(name, "/resume")?, Some(&which))?;
+        let connection = self.open().await?;
+        opened(Arc::clone(connection.socket()));
+        let (response, connection) = self.send_on(connection, request).await?;
+        Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
+    }
+
     /// Renews a lease: how long it stands, counted from before this was called.
     ///
     /// # Errors
@@ -170,6 +184,14 @@ impl Agent {
         self.call(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }
 
+    /// Has the agent let nobody in any more, and leave when those who hold slots have given them back.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn drain(&self) -> Result<(), Error> {
+        self.call(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
+    }
+
     /// What happens at the agent from now on, of one resource or of everything.
     ///
     /// # Errors
@@ -207,6 +229,25 @@ impl Agent {
     ) -> Result<(Response<Incoming>, Connection), Error> {
         let request = self.request(method, path, body)?;
         let (response, connection) = self.exchange(request).await?;
+        self.answered(response, connection).await
+    }
+
+    async fn send_on(
+        &self,
+        mut connection: Connection,
+        request: hyper::Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Connection), Error> {
+        match connection.send(request).await {
+            Ok(response) => self.answered(response, connection).await,
+            Err((error, _)) => Err(self.broken(&error)),
+        }
+    }
+
+    async fn answered(
+        &self,
+        response: Response<Incoming>,
+        connection: Connection,
+    ) -> Result<(Response<Incoming>, Connection), Error> {
         if response.status().is_success() {
             return Ok((response, connection));
         }
@@ -251,12 +292,16 @@ impl Agent {
                 Err((error, None)) => return Err(self.broken(&error)),
             }
         }
-        let no_agent = |error| Error::NoAgent { endpoint: self.endpoint().to_string(), why: with_sources(&error) };
-        let mut connection = Connection::open(self.endpoint()).await.map_err(no_agent)?;
+        let mut connection = self.open().await?;
         match connection.send(request).await {
             Ok(response) => Ok((response, connection)),
             Err((error, _)) => Err(self.broken(&error)),
         }
+    }
+
+    async fn open(&self) -> Result<Connection, Error> {
+        let no_agent = |error| Error::NoAgent { endpoint: self.endpoint().to_string(), why: with_sources(&error) };
+        Connection::open(self.endpoint()).await.map_err(no_agent)
     }
 
     fn idle(&self) -> Option<Connection> {

@@ -92,7 +92,7 @@ impl Hold {
     fn on_acquired(&mut self, acquired: Result<Grant, service::Error>, asked: Moment) -> Line {
         match acquired {
             Ok(grant) => {
-                let granted = granted(&self.app, &grant, asked);
+                let granted = granted(&grant, asked);
                 self.stage = Stage::Held(grant);
                 Line::Granted(granted)
             }

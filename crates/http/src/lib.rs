@@ -16,6 +16,8 @@ mod app;
 #[cfg(feature = "server")]
 mod connections;
 #[cfg(feature = "server")]
+mod crowd;
+#[cfg(feature = "server")]
 mod demo;
 #[cfg(feature = "server")]
 mod document;
@@ -53,7 +55,7 @@ pub use failure::Failure;
 pub use token::{BadToken, Token};
 
 #[cfg(feature = "server")]
-pub use app::App;
+pub use app::{App, LONGEST_LEASE};
 #[cfg(feature = "server")]
 pub use connections::Site;
 #[cfg(feature = "server")]

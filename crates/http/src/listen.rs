@@ -5,9 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
+use crate::crowd::Crowd;
 use crate::guard::Door;
 use crate::{Endpoint, Token};
 
@@ -19,6 +21,7 @@ const MOST_PATH: usize = 107;
 pub struct Listener {
     pub(crate) socket: Socket,
     pub(crate) door: Door,
+    pub(crate) crowd: Arc<Crowd>,
     endpoint: Endpoint,
     /// Last, so that it goes when nobody can connect any more.
     _file: Option<SocketFile>,
@@ -35,12 +38,12 @@ pub(crate) enum Socket {
 pub enum ListenError {
     /// Without a bearer token everybody could release everything.
     #[error(
-        "{address} can be reached from other machines, and there is no token: give one that clients must know, \
-         or listen on 127.0.0.1 or a Unix socket"
+        "{endpoint} can be reached by other users, and there is no token: give one that clients must know, or listen on a \
+         Unix socket"
     )]
     NoToken {
         /// Where it was to listen.
-        address: SocketAddr,
+        endpoint: Endpoint,
     },
     /// Another agent is there.
     #[error("another agent listens at {endpoint}: use that, stop it, or choose another place")]
@@ -71,32 +74,30 @@ pub enum ListenError {
 }
 
 impl Listener {
-    /// Listens at an endpoint. A bearer token is needed where other machines come in, and asked for wherever it was
-    /// given; but not on a Unix socket, which only its owner can use.
+    /// Listens at an endpoint, for so many connections at a time. A bearer token is needed at a TCP port, where other
+    /// users of the machine come in, if not other machines; and not asked for on a Unix socket, which only its owner
+    /// can use.
     ///
     /// # Errors
     /// See [`ListenError`].
-    pub async fn bind(endpoint: &Endpoint, token: Option<Token>) -> Result<Self, ListenError> {
+    pub async fn bind(endpoint: &Endpoint, token: Option<Token>, most: usize) -> Result<Self, ListenError> {
         let cannot = |source| ListenError::Cannot { endpoint: endpoint.clone(), source };
+        let crowd = Crowd::new(most);
         match endpoint {
             Endpoint::Unix(path) => {
                 let (listener, file) = bind_unix(path)?;
                 let endpoint = endpoint.clone();
-                Ok(Self { socket: Socket::Unix(listener), door: Door::Unix, endpoint, _file: Some(file) })
+                Ok(Self { socket: Socket::Unix(listener), door: Door::Unix, crowd, endpoint, _file: Some(file) })
             }
             Endpoint::Tcp(address) => {
+                let token = token.ok_or_else(|| ListenError::NoToken { endpoint: endpoint.clone() })?;
                 let addresses: Vec<SocketAddr> = lookup_host(address).await.map_err(cannot)?.collect();
-                let open = addresses.iter().find(|address| !address.ip().is_loopback());
-                if let (Some(&address), None) = (open, &token) {
-                    return Err(ListenError::NoToken { address });
-                }
                 let listener = TcpListener::bind(&addresses[..]).await.map_err(|source| match source.kind() {
                     io::ErrorKind::AddrInUse => ListenError::InUse { endpoint: endpoint.clone() },
                     _ => cannot(source),
                 })?;
                 let endpoint = Endpoint::Tcp(listener.local_addr().map_err(cannot)?.to_string());
-                let door = token.map_or(Door::Loopback, Door::Token);
-                Ok(Self { socket: Socket::Tcp(listener), door, endpoint, _file: None })
+                Ok(Self { socket: Socket::Tcp(listener), door: Door::Token(token), crowd, endpoint, _file: None })
             }
         }
     }

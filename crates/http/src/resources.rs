@@ -22,6 +22,7 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(acquire))
         .routes(routes!(hold))
+        .routes(routes!(resume))
         .routes(routes!(renew))
         .routes(routes!(release))
         .routes(routes!(list))
@@ -48,7 +49,7 @@ async fn acquire(
     Named(name): Named,
     Input(request): Input<Request>,
 ) -> Result<Json<Granted>, Failure> {
-    let request = named(name, caller, request);
+    let request = named(&app, name, caller, request)?;
     if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
         return Err(Failure::new(
             Class::BadRequest,
@@ -61,7 +62,7 @@ async fn acquire(
         grant = app.service().acquire_detached(request) => grant?,
         () = app.closed() => return Err(Error::Stopped.into()),
     };
-    let granted = granted(&app, &grant, asked);
+    let granted = granted(&grant, asked);
     grant.detach();
     Ok(Json(granted))
 }
@@ -96,7 +97,27 @@ async fn hold(
             "a slot that belongs to a connection cannot be asked for again on another: leave request_id out",
         ));
     }
-    let acquire = app.service().hold(named(name, caller, request));
+    let acquire = app.service().hold(named(&app, name, caller, request)?);
+    let lines = Hold::new(app, acquire).lines();
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+}
+
+/// Takes up again what was acquired with `hold` at an agent of this machine that has ended: the slot belongs to this
+/// connection from now on, and its lease has its whole time again. The answer is as for `hold`. It may take until the
+/// agent is back in its cluster, and is an error if the lease has ended before.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/resume",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    request_body(content = Which),
+    responses(
+        (status = 200, body = Line, content_type = "application/x-ndjson"),
+        (status = "default", body = Failure)
+    )
+)]
+async fn resume(State(app): State<App>, Named(name): Named, Input(which): Input<Which>) -> Result<Response, Failure> {
+    let grant = App::grant(&name, &which.grant)?;
+    let acquire = app.service().resume(name, grant);
     let lines = Hold::new(app, acquire).lines();
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
 }
@@ -119,7 +140,7 @@ async fn renew(
     Input(which): Input<Which>,
 ) -> Result<Json<Renewed>, Failure> {
     let got = app.service().now();
-    let deadline = app.service().renew(&app.grant(&name, &which.grant)?).await?;
+    let deadline = app.service().renew(&App::grant(&name, &which.grant)?).await?;
     Ok(Json(Renewed { ttl: deadline.since(got) }))
 }
 
@@ -140,7 +161,7 @@ async fn release(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
-    app.service().release(&app.grant(&name, &which.grant)?).await?;
+    app.service().release(&App::grant(&name, &which.grant)?).await?;
     Ok(Json(Released {}))
 }
 
@@ -187,13 +208,25 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().peers().await?))
 }
 
-/// A client's request for the resource in the path.
-fn named(name: Name, Caller(pid): Caller, mut request: Request) -> Request {
+/// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have it.
+fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Result<Request, Failure> {
+    let longest = app.longest_lease();
+    if let Some(ttl) = request.ttl.filter(|ttl| *ttl > longest) {
+        return Err(Failure::new(
+            Class::BadRequest,
+            format!(
+                "a lease of {} s is longer than this agent gives, {} s at most: ask for less and renew it, or start the \
+                 agent with a higher --longest-lease",
+                ttl.as_secs(),
+                longest.as_secs_f64(),
+            ),
+        ));
+    }
     (request.name, request.pid) = (name.into(), pid);
-    request
+    Ok(request)
 }
 
 /// What a client is told of its grant.
-pub fn granted(app: &App, grant: &Grant, asked: Moment) -> Granted {
-    grant.granted(app.grant_name(grant.name(), grant.id()), asked)
+pub fn granted(grant: &Grant, asked: Moment) -> Granted {
+    grant.granted(grant.id().to_string(), asked)
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::{HeaderValue, header};
 use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse as _;
 use futures_util::future::join_all;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -14,11 +16,14 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use peerlock_service::Class;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::Failure;
 use crate::connections::{Connections, Site};
+use crate::crowd::Place;
 use crate::guard::guard;
 use crate::input::Caller;
 use crate::listen::{Listener, Socket};
@@ -29,6 +34,10 @@ const SILENCE: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// When there are no more file descriptors, we wait for one to become free.
 const PAUSE: Duration = Duration::from_millis(100);
+/// So many who find no place are told so at a time; others find the connection closed.
+const REFUSALS: usize = 16;
+/// A user whom the kernel does not tell is this one, as in other places of the kernel.
+const NOBODY: u32 = 65_534;
 
 /// Answers at all listeners until `shutdown` resolves. Then waits and holds are told that the agent stops, event
 /// streams end, and after two seconds at most nothing is left.
@@ -48,18 +57,38 @@ pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: im
 }
 
 async fn accept(listener: &Listener, router: Router, connections: &Connections) -> Infallible {
+    let refusals = Arc::new(Semaphore::new(REFUSALS));
     loop {
         let accepted = match &listener.socket {
             Socket::Unix(socket) => socket.accept().await.map(|(stream, _)| {
+                let peer = stream.peer_cred().ok();
                 // 0 is a process that has no number here, such as one of another container.
-                let pid = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
-                let caller = Caller(pid.filter(|pid| *pid > 0));
-                tokio::spawn(connection(stream, router.clone(), caller, connections.begin()));
+                let pid = peer.and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
+                let user = peer.map_or(NOBODY, |peer| peer.uid());
+                match listener.crowd.user(user) {
+                    Ok(place) => {
+                        let visit = Visit { caller: Caller(pid), place: Arc::new(place) };
+                        tokio::spawn(connection(stream, router.clone(), visit, connections.begin()));
+                    }
+                    Err(limit) => refuse(stream, limit, &refusals),
+                }
             }),
             Socket::Tcp(socket) => socket.accept().await.map(|(stream, _)| {
                 // Without it answers are slower, and as good.
                 _ = stream.set_nodelay(true);
-                tokio::spawn(connection(stream, router.clone(), Caller(None), connections.begin()));
+                match listener.crowd.stranger() {
+                    Ok((place, goes)) => {
+                        let visit = Visit { caller: Caller(None), place: Arc::new(place) };
+                        let connection = connection(stream, router.clone(), visit, connections.begin());
+                        tokio::spawn(async {
+                            tokio::select! {
+                                () = connection => {}
+                                Ok(()) = goes => {}
+                            }
+                        });
+                    }
+                    Err(limit) => refuse(stream, limit, &refusals),
+                }
             }),
         };
         if let Err(error) = accepted {
@@ -69,16 +98,23 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
     }
 }
 
+/// Who has come by a connection.
+struct Visit {
+    caller: Caller,
+    place: Arc<Place>,
+}
+
 /// One connection's life. It ends when the client closes it, and with it what its request waits for or holds.
 async fn connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    caller: Caller,
+    Visit { caller, place }: Visit,
     mut closing: watch::Receiver<bool>,
 ) {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(Arc::clone(&place));
         router.call(request)
     });
     let mut builder = http1::Builder::new();
@@ -94,4 +130,23 @@ async fn connection(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended");
     }
+}
+
+/// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked at.
+fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: usize, refusals: &Arc<Semaphore>) {
+    let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
+    tokio::spawn(async move {
+        let busy = service_fn(async |_: Request<Incoming>| {
+            let message = format!(
+                "{limit} connections are open here, and there may be no more: close some, try again later, or use the \
+                 agent's Unix socket"
+            );
+            let mut response = Failure::new(Class::Busy, message).into_response();
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            Ok::<_, Infallible>(response)
+        });
+        let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), busy);
+        _ = timeout(LAST_WORDS, served).await;
+        drop(turn);
+    });
 }

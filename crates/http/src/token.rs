@@ -1,9 +1,13 @@
 //! What a client must know where the file system does not keep others away.
 
 use std::fmt;
+#[cfg(feature = "server")]
+use std::io;
 
 #[cfg(feature = "server")]
 use subtle::ConstantTimeEq;
+
+use crate::Endpoint;
 
 /// A bearer token.
 #[derive(Clone)]
@@ -25,6 +29,27 @@ impl Token {
         let text = text.trim();
         let good = text.len() >= LEAST && text.bytes().all(|byte| byte.is_ascii_graphic());
         if good { Ok(Self(text.to_owned())) } else { Err(BadToken) }
+    }
+
+    /// A new one that nobody knows yet.
+    ///
+    /// # Errors
+    /// What the system says if it has no random numbers for us.
+    #[cfg(feature = "server")]
+    pub fn generate() -> io::Result<Self> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    /// Itself, for the file that it is kept in.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address of the live page of an agent that wants it. What is behind the `#` stays in the browser.
+    pub fn page(&self, endpoint: &Endpoint) -> String {
+        format!("{endpoint}/#token={}", self.0)
     }
 
     /// The value of the header that proves to know it.
@@ -57,6 +82,11 @@ mod tests {
             assert_eq!(Token::new(text).is_ok(), good, "{text:?}");
         }
         assert!(Token::new("0123456789abcdef 0123").is_err());
+        let (one, other) = (Token::generate().unwrap(), Token::generate().unwrap());
+        assert!(one.as_str().len() == 64 && one.as_str() != other.as_str());
+        assert!(Token::new(one.as_str()).is_ok());
+        let page = Token::new("0123456789abcdef").unwrap().page(&"127.0.0.1:80".parse().unwrap());
+        assert_eq!(page, "http://127.0.0.1:80/#token=0123456789abcdef");
     }
 
     #[test]

@@ -457,7 +457,7 @@ mod tests {
     #[test]
     fn an_agent_shows_its_peer_and_where_the_others_lie() {
         let line = vec![TicketView { peer: peer(7), ticket: 9 }];
-        let mut known = [known(1, true), known(7, false), known(8, true)];
+        let known = [known(1, true), known(7, false), known(8, true)];
         let seen = [seen(1, &[0], Some(line))];
         let members = [(peer(1), Fate::Runs)];
         let looked = Looked { whole: false, members: &members, seen: &seen, known: &known, listed: &[], now_s: 0 };
@@ -470,8 +470,9 @@ mod tests {
         let expected = [("host1", true, true), ("host7", false, false), ("host8", true, false)];
         assert_eq!(of(&view), expected.map(|(label, up, seen)| (label.to_owned(), up, seen, false)).into());
         // Two that are called the same are told apart.
-        known[1].name = "host8".to_owned();
-        let twice = Looked { known: &known, ..looked }.view(&BTreeMap::new(), None);
+        let mut alike = known.clone();
+        alike[1].name = "host8".to_owned();
+        let twice = Looked { known: &alike, ..looked }.view(&BTreeMap::new(), None);
         let labels: Vec<String> = of(&twice).into_iter().map(|(label, ..)| label).collect();
         assert_eq!(labels, ["10.0.0.7:7400", "10.0.0.8:7400", "host1"]);
 

@@ -200,7 +200,7 @@ async fn a_client_finds_an_agent_that_was_started_again() {
     let agent = stand.unix();
     let old = agent.acquire(&Request::new("a")).await.unwrap();
     stand.stop().await;
-    let listener = Listener::bind(&stand.unix, None).await.unwrap();
+    let listener = Listener::bind(&stand.unix, None, 1024).await.unwrap();
     let app = peerlock_http::App::new(stand.service.clone());
     let server = tokio::spawn(peerlock_http::serve(vec![listener], app, std::future::pending()));
     agent.renew("a", &old.grant).await.unwrap();
@@ -217,13 +217,13 @@ async fn a_socket_is_its_owners_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/er/agent.sock");
     let endpoint = Endpoint::Unix(path.clone());
-    let listener = Listener::bind(&endpoint, None).await.unwrap();
+    let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
     assert!(path.metadata().unwrap().file_type().is_socket());
     let entries = path.parent().unwrap().read_dir().unwrap().count();
     assert_eq!(entries, 1, "nothing else is left there");
 
-    let refused = Listener::bind(&endpoint, None).await.unwrap_err();
+    let refused = Listener::bind(&endpoint, None, 1024).await.unwrap_err();
     assert!(matches!(refused, ListenError::InUse { .. }), "{refused}");
     drop(listener);
     assert!(!path.exists());
@@ -231,13 +231,13 @@ async fn a_socket_is_its_owners_alone() {
     // The socket of an agent that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    let listener = Listener::bind(&endpoint, None).await.unwrap();
+    let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
 
     // It is not ours any more: another has taken its place.
     std::fs::remove_file(&path).unwrap();
     std::fs::write(&path, "precious").unwrap();
     drop(listener);
-    let refused = Listener::bind(&endpoint, None).await.unwrap_err();
+    let refused = Listener::bind(&endpoint, None, 1024).await.unwrap_err();
     assert!(matches!(refused, ListenError::NoSocket { .. }), "{refused}");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
 }
@@ -250,7 +250,7 @@ async fn a_socket_may_be_a_groups() {
     let own = directory.path().metadata().unwrap();
     let group = if own.uid() == 0 { 4242 } else { own.gid() };
     let path = directory.path().join("run/agent.sock");
-    let listener = Listener::bind(&Endpoint::Unix(path.clone()), None).await.unwrap();
+    let listener = Listener::bind(&Endpoint::Unix(path.clone()), None, 100).await.unwrap();
     listener.admit(group).unwrap();
     let parent = path.parent().unwrap();
     assert_eq!((mode(&path), mode(parent)), (0o660, 0o710));

@@ -41,7 +41,7 @@ use peerlock_base::{PeerId, Span, Ticket};
 
 use self::census::{Census, Count};
 use self::keeper::Keeper;
-pub use self::message::{Answer, Body, Message, Report};
+pub use self::message::{Answer, Body, MOST_WAITING, Message, Report};
 use crate::fair_k_late::REACH;
 use crate::holder::{Due, Held, Holder, Next};
 pub use crate::line::{Following, Line, News, Seat};
@@ -157,17 +157,13 @@ pub struct Custody {
     /// Our clients that wait, by ticket.
     waiting: Vec<Waiter>,
     role: Option<Box<Role>>,
-    /// What came before its generation, or before the count was over.
-    early: Vec<(u64, Early)>,
+    /// What came before its generation, or before the count was over, and from whom.
+    early: Vec<(u64, PeerId, Early)>,
     /// The generation in which we have asked for the next one.
     renumbered: u64,
     /// What we have told ourselves in this step and not yet done. Empty between steps.
     inbox: VecDeque<Message>,
 }
-
-/// At most this many early news are kept. Each peer tells a few at a time, and only while a generation begins, so that
-/// more are a mistake or malice.
-const MOST_EARLY: usize = 100_000;
 
 impl Custody {
     /// A session that has nothing of the resource yet.
@@ -267,6 +263,19 @@ impl Custody {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
+    /// How much is kept here because this peer has said it, or everybody else: for who sees to it that there is an end to
+    /// it.
+    pub fn kept(&self, of: Option<PeerId>) -> usize {
+        let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
+        let role = match self.role.as_deref() {
+            Some(Role::Counting(census)) => census.kept(is_of),
+            Some(Role::Keeping(keeper)) => keeper.line.waiting().filter(|claim| is_of(claim.peer)).count(),
+            None => 0,
+        };
+        let told = if is_of(self.coordinator) { self.tokens.kept() } else { 0 };
+        self.early.iter().filter(|(_, from, _)| is_of(*from)).count() + told + role
+    }
+
     fn keeps(&self, rule: Rule) -> bool {
         self.config.without != Some(rule)
     }
@@ -305,17 +314,28 @@ impl Custody {
     fn process(&mut self, from: PeerId, Message { generation, body }: Message, cx: &mut Cx<'_, Self>) {
         match body {
             Body::Census { session, slots } => self.on_census(from, generation, session, slots, cx),
+            Body::Answer(Answer { session, .. }) if session.peer != from => cx.strange("an answer for somebody else"),
             Body::Answer(answer) => self.on_answer(generation, answer, cx),
-            Body::Tell(news) => self.on_early(generation, Early::News(news), cx),
-            Body::Dropped { slot, stay } => self.on_early(generation, Early::Dropped { slot, stay }, cx),
+            Body::Tell(News::Request(claim) | News::Withdraw(claim)) if claim.peer != from => {
+                cx.strange("a request of somebody else's client");
+            }
+            Body::Tell(news) => self.on_early(from, generation, Early::News(news), cx),
+            Body::Dropped { slot, stay } => self.on_early(from, generation, Early::Dropped { slot, stay }, cx),
             // R5. What comes here may be meant for an earlier session of this host.
             Body::Token { .. } if self.stage != Stage::Party && self.keeps(Rule::PartiesOnly) => {}
             Body::Token { .. } | Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if self.is_void(generation) => {}
             Body::Token { .. } if generation > self.generation && self.stage == Stage::Party => {
                 cx.strange("a token of a generation in which we were not counted");
             }
+            // All that there is of this generation will be handed out by us.
+            Body::Token { .. } if generation == self.generation && self.missing().is_some() => {
+                cx.strange("a token of a generation that is not counted yet");
+            }
             Body::Token { to, token, stay, following } => self.on_token(to, token, stay, following, cx),
             _ if generation > self.generation => {}
+            Body::Next { .. } | Body::Void(_) | Body::Arrivals(_) if from != self.coordinator => {
+                cx.strange("what only the coordinator says");
+            }
             Body::Next { slot, stay, following, anew } => {
                 let due = self.tokens.on_next(Next { slot, stay, following, anew });
                 self.attend_to(due, cx);
@@ -445,8 +465,9 @@ impl Custody {
 
     fn on_arrivals(&mut self, arrivals: &[(Ticket, Arrival)]) {
         for &(told, arrival) in arrivals {
-            if let Some((_, known)) = self.waiting.iter_mut().find(|(ticket, _)| *ticket == told) {
-                *known = Some(arrival);
+            // They are asked for in order, and there may be many.
+            if let Ok(at) = self.waiting.binary_search_by_key(&told, |&(ticket, _)| ticket) {
+                self.waiting[at].1 = Some(arrival);
             }
         }
     }
@@ -518,7 +539,7 @@ impl Protocol for Custody {
             Fact::Opened { slots, asked, detached } => {
                 self.on_opened(generation, slots, Census::new(asked, detached), cx);
             }
-            Fact::Expired(detached) => self.on_early(generation, Early::Expired(detached), cx),
+            Fact::Expired(detached) => self.on_early(self.me.peer, generation, Early::Expired(detached), cx),
             Fact::Expelled => self.on_expelled(generation, cx),
         }
         self.settle(cx);

@@ -105,6 +105,13 @@ impl Holder {
         Self { held, absent: Vec::new() }
     }
 
+    /// How many tokens are here or heard of, with all who were said to come after.
+    pub(crate) fn kept(&self) -> usize {
+        let here = self.held.iter().map(|held| 1 + held.following.claims.len());
+        let words = |absent: &Absent| absent.words.iter().map(|word| 1 + word.following.claims.len()).sum::<usize>();
+        here.sum::<usize>() + self.absent.iter().map(|absent| 1 + words(absent)).sum::<usize>()
+    }
+
     pub(crate) fn place_of(&self, slot: u32) -> Option<usize> {
         self.held.iter().position(|held| held.token.slot == slot)
     }

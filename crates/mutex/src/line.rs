@@ -322,9 +322,9 @@ impl<A: Copy> Line<A> {
         self.seats.iter().any(|seat| seat.slot == slot && seat.stay > stay)
     }
 
-    /// The mark of somebody who waits.
-    pub(crate) fn mark_of(&self, claim: Claim) -> Option<A> {
-        self.waiting.iter().find(|waiter| waiter.claim == claim).map(|waiter| waiter.mark)
+    /// Everybody who waits with its mark, oldest first.
+    pub(crate) fn marked(&self) -> impl Iterator<Item = (Claim, A)> {
+        self.waiting.iter().map(|waiter| (waiter.claim, waiter.mark))
     }
 
     /// Everybody who waits, oldest first.

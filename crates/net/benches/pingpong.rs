@@ -89,7 +89,7 @@ async fn up(net: &mut Net) -> (PeerId, Epoch) {
 
 async fn ours(rounds: usize, transport: Transport) -> Result<Vec<Duration>> {
     let start = async || {
-        let secret = Secret::new(b"for measuring on loopback only")?;
+        let secret = Secret::new(b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")?;
         Net::start(Config::new("127.0.0.1:0".parse().expect("this is an address")), Identity::generate(), secret).await
     };
     let (mut ping, mut pong) = (start().await?, start().await?);

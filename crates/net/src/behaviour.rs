@@ -8,7 +8,7 @@
 //! connection's was tried and took a tenth longer per message, for every message then costs two rounds of libp2p's
 //! loop.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
@@ -31,6 +31,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::Refusal;
 use crate::address::Address;
+use crate::doorstep::Goes;
 use crate::identity::number;
 use crate::log::Log;
 use crate::proof::Role;
@@ -53,7 +54,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Behaviour {
     shared: Arc<Shared>,
     /// Connections that somebody else has made and that have proved nothing yet.
-    strangers: HashSet<ConnectionId>,
+    strangers: HashMap<ConnectionId, Address>,
     log: Log,
     actions: VecDeque<ToSwarm<(ConnectionId, Outcome), Infallible>>,
     waker: Option<Waker>,
@@ -61,13 +62,11 @@ pub(crate) struct Behaviour {
 
 impl Behaviour {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, strangers: HashSet::new(), log: Log::default(), actions: VecDeque::new(), waker: None }
+        Self { shared, strangers: HashMap::new(), log: Log::default(), actions: VecDeque::new(), waker: None }
     }
 
-    fn handler(&self, name: libp2p::PeerId, address: &Multiaddr, role: Role) -> Result<Handler, ConnectionDenied> {
-        let address = Address::from_multiaddr(address)
-            .ok_or_else(|| ConnectionDenied::new(format!("{address} is no address of ours")))?;
-        Ok(Handler::new(Remote { peer: number(&name), name, address, role }, Arc::clone(&self.shared)))
+    fn handler(&self, name: libp2p::PeerId, address: Address, role: Role, goes: Option<Goes>) -> Handler {
+        Handler::new(Remote { peer: number(&name), name, address, role }, goes, Arc::clone(&self.shared))
     }
 
     /// Somebody who came to us did not become a link.
@@ -94,11 +93,7 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
-        if self.strangers.len() >= self.shared.config.max_strangers {
-            self.refused(Refusal::Crowded, readable(remote));
-            return Err(ConnectionDenied::new(Refusal::Crowded));
-        }
-        self.strangers.insert(connection);
+        self.strangers.insert(connection, ours(remote)?);
         Ok(())
     }
 
@@ -109,7 +104,10 @@ impl NetworkBehaviour for Behaviour {
         _: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<Handler, ConnectionDenied> {
-        self.handler(name, remote, Role::Listener)
+        let address = ours(remote)?;
+        // It may have been told to go when its handshake was just done.
+        let goes = self.shared.doorstep.goes(address).ok_or_else(|| ConnectionDenied::new(Refusal::Crowded))?;
+        Ok(self.handler(name, address, Role::Listener, Some(goes)))
     }
 
     fn handle_established_outbound_connection(
@@ -120,20 +118,24 @@ impl NetworkBehaviour for Behaviour {
         _: Endpoint,
         _: PortUse,
     ) -> Result<Handler, ConnectionDenied> {
-        self.handler(name, remote, Role::Dialler)
+        Ok(self.handler(name, ours(remote)?, Role::Dialler, None))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
-        // One that was denied for being too many is not among them, and has been counted.
-        if let FromSwarm::ListenFailure(ListenFailure { connection_id, send_back_addr, .. }) = event
-            && self.strangers.remove(&connection_id)
+        if let FromSwarm::ListenFailure(ListenFailure { connection_id, .. }) = event
+            && let Some(address) = self.strangers.remove(&connection_id)
         {
-            self.refused(Refusal::Broken, readable(send_back_addr));
+            let refusal = if self.shared.doorstep.leave(address) { Refusal::Broken } else { Refusal::Crowded };
+            self.refused(refusal, address);
         }
     }
 
     fn on_connection_handler_event(&mut self, name: libp2p::PeerId, connection: ConnectionId, outcome: Outcome) {
-        let came_to_us = self.strangers.remove(&connection);
+        let came_from = self.strangers.remove(&connection);
+        let came_to_us = came_from.is_some();
+        if let Some(address) = came_from {
+            self.shared.doorstep.leave(address);
+        }
         match &outcome {
             Outcome::Refused(_, refusal, address) if came_to_us => self.refused(*refusal, address),
             // Whoever dialled is told.
@@ -157,9 +159,9 @@ impl NetworkBehaviour for Behaviour {
     }
 }
 
-/// An address for people: ours if it is one, else libp2p's way to write it.
-fn readable(address: &Multiaddr) -> String {
-    Address::from_multiaddr(address).map_or_else(|| address.to_string(), |address| address.to_string())
+/// An address of the kind that we listen on.
+fn ours(address: &Multiaddr) -> Result<Address, ConnectionDenied> {
+    Address::from_multiaddr(address).ok_or_else(|| ConnectionDenied::new(format!("{address} is no address of ours")))
 }
 
 /// The life of a connection, from libp2p's handshake to its end.
@@ -188,18 +190,20 @@ pub(crate) struct Handler {
     remote: Remote,
     shared: Arc<Shared>,
     stage: Stage,
-    /// When the proof must be done.
+    /// When the proof must be done …
     deadline: Pin<Box<Sleep>>,
+    /// … if nobody else needs the place before that.
+    goes: Option<Goes>,
 }
 
 impl Handler {
-    fn new(remote: Remote, shared: Arc<Shared>) -> Self {
+    fn new(remote: Remote, goes: Option<Goes>, shared: Arc<Shared>) -> Self {
         let stage = match remote.role {
             Role::Dialler => Stage::Asking,
             Role::Listener => Stage::Waiting,
         };
         let deadline = Box::pin(sleep(shared.config.proof));
-        Self { remote, shared, stage, deadline }
+        Self { remote, shared, stage, deadline, goes }
     }
 
     fn start(&mut self, stream: Stream) {
@@ -207,6 +211,14 @@ impl Handler {
         if let Stage::Waiting = self.stage {
             self.stage = Stage::Proving(Box::pin(Session::open(stream, self.remote, Arc::clone(&self.shared))));
         }
+    }
+
+    /// Why it is not waited for any longer.
+    fn waited_for(&mut self, cx: &mut Context<'_>) -> Poll<Refusal> {
+        if self.goes.as_mut().is_some_and(|goes| Pin::new(goes).poll(cx).is_ready()) {
+            return Poll::Ready(Refusal::Crowded);
+        }
+        self.deadline.as_mut().poll(cx).map(|()| Refusal::Timeout)
     }
 
     /// Goes on as far as it can.
@@ -219,20 +231,14 @@ impl Handler {
                     return Poll::Ready(Outcome::Linked(peer));
                 }
                 Poll::Ready(Err(refusal)) => Outcome::Refused(peer, refusal, address),
-                Poll::Pending => {
-                    ready!(self.deadline.as_mut().poll(cx));
-                    Outcome::Refused(peer, Refusal::Timeout, address)
-                }
+                Poll::Pending => Outcome::Refused(peer, ready!(self.waited_for(cx)), address),
             },
             Stage::Linked(running) => {
                 // If it panicked, its guard was dropped as well.
                 let _ = ready!(Pin::new(&mut running.0).poll(cx));
                 Outcome::Ended(peer)
             }
-            Stage::Asking | Stage::Waiting => {
-                ready!(self.deadline.as_mut().poll(cx));
-                Outcome::Refused(peer, Refusal::Timeout, address)
-            }
+            Stage::Asking | Stage::Waiting => Outcome::Refused(peer, ready!(self.waited_for(cx)), address),
             Stage::Over => return Poll::Pending,
         };
         self.stage = Stage::Over;

@@ -70,12 +70,13 @@ pub enum Error {
         mode: u32,
     },
     /// The secret is too easy to guess.
-    #[error("the cluster secret has {length} bytes and needs at least {least}: make one with `openssl rand -hex 32`")]
-    SecretTooShort {
-        /// How long it is.
-        length: usize,
-        /// How long it must be.
-        least: usize,
+    #[error(
+        "the cluster secret can be guessed: {why}. Make one with `openssl rand -hex 32`, and give the same file to all \
+         members; an agent that starts a cluster makes a good one by itself"
+    )]
+    SecretWeak {
+        /// What is wrong with it.
+        why: &'static str,
     },
     /// The address to listen on cannot be had.
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
@@ -165,6 +166,12 @@ pub enum Refusal {
     /// Another peer has the same number.
     #[error("another peer has the same number: give one of the two a new identity")]
     Collision,
+    /// Another process has the same identity: its file was copied, as with the image of a machine.
+    #[error(
+        "another process has this identity: if it runs on another machine, move the file `identity` of one of the two away \
+         and start that one again"
+    )]
+    Twin,
     /// It is us.
     #[error("this is our own address")]
     Myself,

@@ -57,7 +57,8 @@ mod kind {
 }
 
 /// What members may tell each other of a refusal, by its number on the wire.
-const REFUSALS: [Refusal; 4] = [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving];
+const REFUSALS: [Refusal; 5] =
+    [Refusal::Crowded, Refusal::Collision, Refusal::Duplicate, Refusal::Leaving, Refusal::Twin];
 
 impl Frame {
     /// Appends the frame to `buffer`.

@@ -18,7 +18,7 @@ use crate::behaviour::{Behaviour, Outcome};
 use crate::dials::Dials;
 use crate::random::random;
 use crate::table::Table;
-use crate::{Address, Config, Error, Refusal, Transport, Unreached};
+use crate::{Address, Config, Error, Refusal, Transport, Unreached, interfaces};
 
 /// How often a port is tried that is free for TCP and must be free for UDP, too.
 const PORTS: usize = 8;
@@ -108,6 +108,7 @@ pub(crate) async fn run(
             event = swarm.select_next_some() => on_event(event, &mut dials, &table),
             command = commands.recv() => match command {
                 Some(Command::Dial { address, keep }) => {
+                    table.know(address.socket.ip());
                     if !dials.want(address, keep, Instant::now()) {
                         table.unreached(address, Refusal::Crowded.into());
                     }
@@ -171,7 +172,11 @@ fn failed(connection: ConnectionId, why: Unreached, dials: &mut Dials, table: &T
 fn unreached(error: &DialError) -> Unreached {
     match error {
         // An address that we listen on is struck off the list, which leaves none.
-        DialError::LocalPeerId { .. } | DialError::NoAddresses => Refusal::Myself.into(),
+        DialError::NoAddresses => Refusal::Myself.into(),
+        DialError::LocalPeerId { address } => {
+            let elsewhere = Address::from_multiaddr(address).filter(|found| !interfaces::is_here(found.socket.ip()));
+            elsewhere.map_or(Refusal::Myself, |_| Refusal::Twin).into()
+        }
         DialError::Transport(errors) => {
             Unreached::Connection(errors.first().map_or_else(|| error.to_string(), |(_, error)| root(error)))
         }

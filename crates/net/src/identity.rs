@@ -6,7 +6,7 @@ use peerlock_base::PeerId;
 use sha2::{Digest as _, Sha256};
 
 use crate::Error;
-use crate::private::{create, mode};
+use crate::private::{create, hex, mode};
 use crate::random::random;
 
 const KEY: usize = 32;
@@ -28,7 +28,7 @@ impl Identity {
             loaded => return loaded,
         }
         let key = random();
-        match create(path, &key) {
+        match create(path, &hex(&key)) {
             Ok(()) => Ok(Self::from_key(key)),
             // Somebody was faster: theirs is whole, because it appears at once.
             Err(source) if source.kind() == io::ErrorKind::AlreadyExists => Self::load(path),

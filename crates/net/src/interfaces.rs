@@ -15,6 +15,11 @@ pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
     }
 }
 
+/// Whether this machine has an address: only such a one can be bound.
+pub(crate) fn is_here(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
+}
+
 /// The addresses of this machine of one family: the one that it speaks from to the outside first, and loopback only if
 /// there is nothing else, since to another machine that is itself.
 fn addresses(every: IpAddr) -> Vec<IpAddr> {

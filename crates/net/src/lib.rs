@@ -34,6 +34,7 @@
 mod address;
 mod behaviour;
 mod dials;
+mod doorstep;
 mod error;
 mod frame;
 mod hub;
@@ -42,7 +43,7 @@ mod interfaces;
 mod log;
 mod metrics;
 mod net;
-mod private;
+pub mod private;
 mod proof;
 mod random;
 mod secret;

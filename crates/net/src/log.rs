@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use peerlock_base::PeerId;
+
 use crate::{Event, Refusal, Unreached, Why};
 
 /// Anybody who can reach the port can cause a line, so there are few of them: this many in each [`WINDOW`].
@@ -18,6 +20,9 @@ pub(crate) fn event(event: &Event) {
             tracing::warn!(%peer, %why, "a link was given up");
         }
         Event::Down { peer, why, .. } => tracing::info!(%peer, %why, "a link is down"),
+        Event::Unreached { address, why: why @ Unreached::Refused(Refusal::Twin) } => {
+            tracing::warn!(%address, %why, "an address was reached, but no link came about");
+        }
         Event::Unreached { address, why: why @ Unreached::Refused(_) } => {
             tracing::info!(%address, %why, "an address was reached, but no link came about");
         }
@@ -25,6 +30,11 @@ pub(crate) fn event(event: &Event) {
         Event::Unreached { address, why } => tracing::debug!(%address, %why, "an address was not reached"),
         Event::Message { .. } => {}
     }
+}
+
+/// The other side has refused a connection that was a link for us already.
+pub(crate) fn refused_later(peer: PeerId, refusal: Refusal) {
+    tracing::warn!(%peer, why = %refusal, "a peer does not want this link");
 }
 
 /// Logs refusals, and not too many of them.
@@ -40,8 +50,12 @@ impl Log {
             return;
         }
         let held_back = self.0.lock().unwrap_or_else(PoisonError::into_inner).open(Instant::now());
-        if let Some(held_back) = held_back {
-            tracing::info!(%address, why = %refusal, held_back, "a connection was refused");
+        match held_back {
+            Some(held_back) if refusal == Refusal::Twin => {
+                tracing::warn!(%address, why = %refusal, held_back, "a connection was refused");
+            }
+            Some(held_back) => tracing::info!(%address, why = %refusal, held_back, "a connection was refused"),
+            None => {}
         }
     }
 }

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::behaviour::Behaviour;
+use crate::doorstep::Doorstep;
 use crate::hub::{self, Command};
 use crate::log;
 use crate::session::Shared;
@@ -52,7 +53,7 @@ pub struct Config {
     pub inbox: usize,
     /// How many links there may be.
     pub max_peers: usize,
-    /// How many connections made by others may be without proof at any time.
+    /// How many connections made by others may be without proof at any time; as many again from where members are.
     pub max_strangers: usize,
 }
 
@@ -158,9 +159,16 @@ impl Net {
         let me = identity.peer();
         let goodbye = config.goodbye;
         let table = Arc::new(Table::new(me, config.clone()));
-        let shared = Shared { name: identity.name(), secret, config: config.clone(), table: Arc::clone(&table) };
+        let doorstep = Arc::new(Doorstep::new(Arc::clone(&table), config.max_strangers));
+        let shared = Shared {
+            name: identity.name(),
+            secret,
+            config: config.clone(),
+            table: Arc::clone(&table),
+            doorstep: Arc::clone(&doorstep),
+        };
         let swarm = Swarm::new(
-            transport(&identity, &config),
+            transport(&identity, &config, doorstep),
             Behaviour::new(Arc::new(shared)),
             identity.name(),
             libp2p::swarm::Config::with_tokio_executor()

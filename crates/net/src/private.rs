@@ -1,17 +1,19 @@
-//! Files that only their owner may read.
+//! Files that only their owner may use.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes a key as one line of hexadecimal digits: the whole file beside `path` first, which then gets its name, unless
-/// the name is taken. A folder that is missing is made.
-pub fn create(path: &Path, key: &[u8; 32]) -> io::Result<()> {
+/// Writes one line: the whole file beside `path` first, which then gets its name, unless the name is taken. A folder that
+/// is missing is made.
+///
+/// # Errors
+/// What the system says; `AlreadyExists` if somebody was faster.
+pub fn create(path: &Path, line: &str) -> io::Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_folder(folder)?;
     let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
-    let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    writeln!(file, "{digits}")?;
+    writeln!(file, "{line}")?;
     file.as_file().sync_all()?;
     file.persist_noclobber(path)?;
     Ok(())
@@ -28,6 +30,12 @@ fn create_folder(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
+/// A key in hexadecimal digits.
+pub(crate) fn hex(key: &[u8; 32]) -> String {
+    key.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Who may use a file, as its permission bits say.
 #[cfg(unix)]
 pub fn mode(metadata: &fs::Metadata) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::{fs, io};
 
@@ -5,26 +6,40 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::Error;
-use crate::private::{create, mode};
+use crate::private::{create, hex, mode};
 use crate::random::random;
 
 /// What the members of a cluster have in common and nobody else knows.
 ///
 /// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a
-/// phrase: 32 bytes from a random source, written as hexadecimal digits, are right.
+/// phrase: 32 bytes or more from a random source, written as hexadecimal digits. Nothing else is taken, since nobody can
+/// see of a phrase how easily it is guessed.
 #[derive(Clone)]
 pub struct Secret(Hmac<Sha256>);
 
 impl Secret {
-    /// The least number of bytes: sixteen random letters and digits still have 80 bits.
-    pub const LEAST: usize = 16;
+    /// The least number of digits: 256 bits.
+    pub const LEAST: usize = 64;
+    /// Of so many random digits fewer different ones come together once in 10¹² times. Our choice.
+    const LEAST_DIFFERENT: usize = 10;
 
-    /// A secret of these bytes, which should be random.
-    pub fn new(bytes: &[u8]) -> Result<Self, Error> {
-        if bytes.len() < Self::LEAST {
-            return Err(Error::SecretTooShort { length: bytes.len(), least: Self::LEAST });
+    /// A secret of these hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`Error::SecretWeak`] if they are too few, or cannot be random.
+    pub fn new(digits: &[u8]) -> Result<Self, Error> {
+        let weak = |why| Err(Error::SecretWeak { why });
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return weak("it is not written in hexadecimal digits");
         }
-        Ok(Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length")))
+        if digits.len() < Self::LEAST {
+            return weak("it has fewer than 64 hexadecimal digits");
+        }
+        let different: BTreeSet<u8> = digits.iter().map(u8::to_ascii_lowercase).collect();
+        if different.len() < Self::LEAST_DIFFERENT {
+            return weak("its digits are not random");
+        }
+        Ok(Self(Hmac::new_from_slice(digits).expect("HMAC takes a key of any length")))
     }
 
     /// A new one that nobody else knows: for peers of one process.
@@ -50,7 +65,7 @@ impl Secret {
             Err(Error::SecretUnreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
             loaded => return loaded,
         }
-        match create(path, &random()) {
+        match create(path, &hex(&random())) {
             // Somebody was faster: theirs is whole, because it appears at once.
             Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
                 Err(Error::SecretUncreatable { path: path.to_owned(), source })
@@ -86,22 +101,40 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_its_line_and_not_too_short() {
+    fn a_secret_is_its_line_and_nobody_elses() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret");
-        let expected = tag(&Secret::new(b"0123456789abcdef").unwrap());
-        for text in [&b"0123456789abcdef"[..], b"0123456789abcdef\n", b"0123456789abcdef\r\n"] {
-            write(&path, text, 0o600);
+        let digits = "0123456789abcdef".repeat(4);
+        let expected = tag(&Secret::new(digits.as_bytes()).unwrap());
+        for end in ["", "\n", "\r\n"] {
+            write(&path, format!("{digits}{end}").as_bytes(), 0o600);
             assert_eq!(tag(&Secret::load(&path).unwrap()), expected);
         }
         for open in [0o640, 0o604, 0o620] {
-            write(&path, b"0123456789abcdef", open);
+            write(&path, digits.as_bytes(), open);
             let error = Secret::load_or_create(&path).err().unwrap();
             assert!(matches!(error, Error::SecretTooOpen { mode, .. } if mode == open), "{error}");
         }
-        write(&path, b"0123456789abcde\n", 0o600);
-        assert!(matches!(Secret::load(&path), Err(Error::SecretTooShort { length: 15, .. })));
         assert!(matches!(Secret::load(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
+    }
+
+    #[test]
+    fn what_can_be_guessed_is_no_secret() {
+        let digits = "0123456789abcdef".repeat(4);
+        for (weak, why) in [
+            ("a".repeat(16), "fewer than 64"),
+            (digits[..63].to_owned(), "fewer than 64"),
+            (String::new(), "fewer than 64"),
+            ("a".repeat(64), "not random"),
+            ("0123456789".repeat(7).replace('9', "0"), "not random"),
+            ("correct horse battery staple ".repeat(3), "not written in hexadecimal digits"),
+            (format!("{digits} "), "not written in hexadecimal digits"),
+        ] {
+            let error = Secret::new(weak.as_bytes()).err().unwrap().to_string();
+            assert!(error.contains(why) && error.contains("openssl rand -hex 32"), "{weak:?}: {error}");
+            assert!(weak.is_empty() || !error.contains(&weak), "a secret is not shown, not even a bad one");
+        }
+        assert!(Secret::new(format!("{digits}00").to_uppercase().as_bytes()).is_ok());
     }
 
     #[test]

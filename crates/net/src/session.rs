@@ -24,10 +24,11 @@ use peerlock_base::PeerId;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::address::Transport;
+use crate::doorstep::Doorstep;
 use crate::frame::{Decoder, Frame, Hello};
 use crate::proof::{Role, prove};
 use crate::table::{LinkGuard, Newcomer, Table, Work};
-use crate::{Address, Config, Refusal, Secret, Why};
+use crate::{Address, Config, Refusal, Secret, Why, log};
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -40,6 +41,7 @@ pub(crate) struct Shared {
     pub secret: Secret,
     pub config: Config,
     pub table: Arc<Table>,
+    pub doorstep: Arc<Doorstep>,
 }
 
 /// The other end of a connection, as libp2p has authenticated it.
@@ -92,7 +94,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             Ok(Frame::Refuse(refusal)) => return Err(refusal),
             _ => return Err(Refusal::Broken),
         };
-        let newcomer = Newcomer { peer, name: remote.name, hello, address: reachable(&hello, remote.address) };
+        let address = reachable(&hello, remote.address);
+        let newcomer = Newcomer { peer, name: remote.name, hello, address, seen: remote.address.socket.ip() };
+        if shared.table.is_twin(&newcomer) {
+            return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
+        }
         let guard = if shared.table.decides(peer) {
             match shared.table.take(newcomer) {
                 Ok(guard) => {
@@ -191,7 +197,12 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &m
             },
             Frame::Beat => {}
             Frame::Bye => return Why::Left,
-            Frame::Hello(_) | Frame::Take(_) | Frame::Refuse(_) => return Why::Malformed,
+            // We have decided for this connection before the other side had seen who we are.
+            Frame::Refuse(refusal) => {
+                log::refused_later(guard.peer, refusal);
+                return Why::Lost;
+            }
+            Frame::Hello(_) | Frame::Take(_) => return Why::Malformed,
         }
     }
 }

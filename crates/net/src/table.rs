@@ -10,7 +10,7 @@
 //! (`Hello::incarnation`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ pub(crate) struct Newcomer {
     pub hello: Hello,
     /// Where others can reach it.
     pub address: Address,
+    /// Where this connection of it comes from.
+    pub seen: IpAddr,
 }
 
 /// Links, queues and counters of one peer.
@@ -63,6 +65,8 @@ struct State {
     links: HashMap<PeerId, Link>,
     /// The newest link that is over, as `Hello` tells it, and since when; until the other side has surely noticed.
     past: HashMap<PeerId, ((u64, u64), Instant)>,
+    /// Where members have been, or are said to be; the latest last.
+    known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
     /// How many of the inbox are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
@@ -77,6 +81,8 @@ struct Link {
     epoch: Epoch,
     /// The number that the peer with the smaller number gave it.
     number: u64,
+    /// The process of the same peer that this one has taken the place of.
+    before: Option<u64>,
     outbox: VecDeque<Bytes>,
     outbox_cost: usize,
     inbox_cost: usize,
@@ -106,7 +112,7 @@ pub(crate) enum Work {
 /// A connection's place in the table. The link is down when it is dropped, whatever the reason.
 pub(crate) struct LinkGuard {
     table: Arc<Table>,
-    peer: PeerId,
+    pub peer: PeerId,
     epoch: Epoch,
     /// What the other side is told if we decide.
     pub number: u64,
@@ -183,6 +189,25 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
+    /// Whether another process with the same identity is linked with us, which has taken the place of this one. One that
+    /// was started again never comes back as the process that it was: so both of them run.
+    pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
+        let state = self.lock();
+        let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
+        let incarnation = newcomer.hello.incarnation;
+        link.is_some_and(|link| link.newcomer.hello.incarnation != incarnation && link.before == Some(incarnation))
+    }
+
+    /// A member is, or may be, at this address.
+    pub fn know(&self, ip: IpAddr) {
+        self.lock().know(ip, self.config.max_peers);
+    }
+
+    /// Whether a member is or was at this address.
+    pub fn knows(&self, ip: IpAddr) -> bool {
+        self.lock().known.contains(&ip)
+    }
+
     fn admissible(&self, state: &State, peer: PeerId, name: libp2p::PeerId) -> Result<(), Refusal> {
         if state.leaving {
             return Err(Refusal::Leaving);
@@ -203,10 +228,13 @@ impl Table {
 
     fn guard(self: &Arc<Self>, state: &mut State, newcomer: Newcomer, number: u64) -> LinkGuard {
         let peer = newcomer.peer;
+        let mut before = None;
         if let Some(link) = state.links.get(&peer) {
-            let epoch = link.epoch;
+            let (epoch, process) = (link.epoch, link.newcomer.hello.incarnation);
+            before = if process == newcomer.hello.incarnation { link.before } else { Some(process) };
             self.end_locked(state, peer, epoch, Why::Replaced);
         }
+        state.know(newcomer.seen, self.config.max_peers);
         state.last_epoch += 1;
         let epoch = Epoch(state.last_epoch);
         let signals = Arc::<Signals>::default();
@@ -214,6 +242,7 @@ impl Table {
             newcomer,
             epoch,
             number,
+            before,
             outbox: VecDeque::new(),
             outbox_cost: 0,
             inbox_cost: 0,
@@ -352,6 +381,15 @@ impl Table {
 }
 
 impl State {
+    /// Notes where a member is, and forgets what it has not heard of for longest.
+    fn know(&mut self, ip: IpAddr, most: usize) {
+        self.known.retain(|known| *known != ip);
+        self.known.push_back(ip);
+        if self.known.len() > most {
+            self.known.pop_front();
+        }
+    }
+
     fn link(&mut self, peer: PeerId, epoch: Epoch) -> Option<&mut Link> {
         self.links.get_mut(&peer).filter(|link| link.epoch == epoch)
     }
@@ -452,7 +490,8 @@ mod tests {
 
     fn newcomer(peer: PeerId) -> Newcomer {
         let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap(), quic: false };
-        Newcomer { peer, name: Identity::generate().name(), hello, address: "127.0.0.1:1".parse().unwrap() }
+        let address: Address = "127.0.0.1:1".parse().unwrap();
+        Newcomer { peer, name: Identity::generate().name(), hello, address, seen: address.socket.ip() }
     }
 
     fn with_hello(newcomer: Newcomer, change: impl FnOnce(&mut Hello)) -> Newcomer {
@@ -513,6 +552,42 @@ mod tests {
         drop((first, second, third));
         assert_eq!(events(&table), ["-3 Lost"]);
         assert_eq!(table.greet(SMALLER, peer.name).unwrap().over, (2, 1), "numbered by the other side");
+    }
+
+    #[test]
+    fn a_process_that_comes_back_after_another_of_its_identity_is_its_twin() {
+        let table = table(|_| ());
+        for peer in [newcomer(LARGER), newcomer(SMALLER)] {
+            let process = |incarnation| with_hello(peer, |hello| hello.incarnation = incarnation);
+            let link = |newcomer: Newcomer, number| match table.decides(newcomer.peer) {
+                true => table.take(newcomer).unwrap(),
+                false => table.follow(newcomer, number).unwrap(),
+            };
+            let first = link(process(1), 1);
+            assert!(!table.is_twin(&process(1)) && !table.is_twin(&process(2)), "it was started again, so far");
+            let second = link(process(2), 1);
+            assert!(table.is_twin(&process(1)), "but here is the first again");
+            assert!(!table.is_twin(&process(2)) && !table.is_twin(&process(3)));
+            // Also if the second has lost its connection meanwhile.
+            let over = (table.incarnation, second.number);
+            let again = link(with_hello(process(2), |hello| hello.over = over), 2);
+            assert!(table.is_twin(&process(1)));
+            drop((first, second, again));
+            assert!(!table.is_twin(&process(1)), "once the second is gone, the first may come");
+        }
+    }
+
+    #[test]
+    fn where_members_are_is_known_and_not_without_end() {
+        let table = table(|config| config.max_peers = 2);
+        let ip = |number: u8| IpAddr::from([10, 0, 0, number]);
+        for number in [1, 2, 1, 3] {
+            table.know(ip(number));
+        }
+        assert_eq!([1, 2, 3].map(|number| table.knows(ip(number))), [true, false, true]);
+        let member = Newcomer { seen: ip(9), ..newcomer(LARGER) };
+        drop(table.take(member).unwrap());
+        assert!(table.knows(ip(9)), "also when it is gone");
     }
 
     #[test]

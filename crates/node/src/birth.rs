@@ -3,6 +3,8 @@
 use peerlock_base::Rng;
 use peerlock_register::{ClusterId, Ttl};
 
+use crate::Estate;
+
 /// When and as which process a peer begins. All that is random about a node is here.
 #[derive(Clone, Debug)]
 pub struct Birth {
@@ -18,6 +20,10 @@ pub struct Birth {
     pub session: Ttl,
     /// What it knows of a cluster.
     pub origin: Origin,
+    /// The boot of this machine, another one each time that it is started.
+    pub boot: String,
+    /// What the process before it has left, if that is known to be gone.
+    pub estate: Option<Estate>,
 }
 
 /// What a process knows of a cluster when it begins.

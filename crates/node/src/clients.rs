@@ -46,6 +46,10 @@ pub struct Wanted {
     /// ([`Effect::Returned`](crate::Effect::Returned)): 1 to 255 bytes, the same for nobody else. `None` if it ends
     /// with its session.
     pub detached: Option<String>,
+    /// The client does not die with this process, and may go on with the grant at the next one of this host
+    /// ([`Input::Resume`](crate::Input::Resume)): what it calls it, the same for nobody else. `None` if it is in this
+    /// process, or detached.
+    pub taken_over_as: Option<String>,
     /// How long the client is willing to wait.
     pub wait: Wait,
     /// What others see of the client.
@@ -240,6 +244,30 @@ impl Clients {
         (ticket, look)
     }
 
+    /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
+    /// to look at it. Nobody is there to be told anything before its end.
+    pub fn inherit(&mut self, wanted: Wanted, grant: Grant, until: Time, now: Time, bound: Bound) -> (TicketId, Time) {
+        assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
+        let (ticket, _) = self.admit(wanted, now);
+        let (ttl, grace) = (until.since(now), Span::ZERO);
+        let lease = Lease { ttl, grace, kept: false, renewed: now, bound: Some(bound), lost: None };
+        let entry = self.tickets.get_mut(&ticket).expect("it was just admitted");
+        entry.stage = Stage::Held { grant, since: now, lease };
+        if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
+            crowd.waiting.remove(&ticket);
+            crowd.holding.insert(ticket);
+        }
+        (ticket, lease.next())
+    }
+
+    /// It comes here, and has its lease as it was asked for, if it has not ended.
+    pub fn resume(&mut self, ticket: TicketId, now: Time) -> Option<Lease> {
+        let Wanted { ttl, grace, kept, .. } = self.tickets.get(&ticket)?.wanted;
+        let lease = self.lease(ticket).filter(|lease| lease.lost.is_none() && now < lease.deadline())?;
+        *lease = Lease { ttl, grace, kept, renewed: now, ..*lease };
+        Some(*lease)
+    }
+
     /// Whether a grant of this number is here.
     pub fn has(&self, resource: Key, number: u64) -> bool {
         let is_it = |entry: &Entry| match entry.stage {
@@ -419,6 +447,11 @@ impl Clients {
         self.crowds.get(&resource).map(|crowd| &crowd.name)
     }
 
+    /// How many wait for a resource.
+    pub fn waits(&self, resource: Key) -> usize {
+        self.crowds.get(&resource).map_or(0, |crowd| crowd.waiting.len())
+    }
+
     /// The tickets that wait for a resource.
     pub fn waiting(&self, resource: Key) -> impl Iterator<Item = (TicketId, &Entry)> {
         let waiting = self.crowds.get(&resource).into_iter().flat_map(|crowd| &crowd.waiting);
@@ -481,6 +514,7 @@ mod tests {
             pid: None,
             request: Some("7".into()),
             detached: None,
+            taken_over_as: None,
         }
     }
 

@@ -110,6 +110,12 @@ impl Connections {
         self.ends.is_empty() && self.wanted.is_empty() && self.packets.is_empty() && self.changes.is_empty()
     }
 
+    /// How many connections there are or are wanted, and how much is to be sent.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
+    }
+
     /// Connects to a peer, and reconnects whenever that ends.
     pub fn want(&mut self, peer: PeerId, me: PeerId, now: Time) {
         self.wanted.insert(peer);

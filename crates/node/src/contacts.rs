@@ -10,7 +10,7 @@ use peerlock_register::{ClusterId, Versions};
 
 use crate::link::{Frame, Heard, Link};
 use crate::relay::is_due;
-use crate::wire::{Malformed, decode, encode};
+use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice};
 
 /// What we know of one host: its address, its link, and what it has said of itself.
@@ -53,6 +53,12 @@ impl Contact {
         self.relayed.is_some()
     }
 
+    /// How many messages to it were not confirmed.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.link.kept()
+    }
+
     /// The connection, of whatever kind.
     fn way(&self) -> Option<u64> {
         self.epoch.or(self.relayed)
@@ -66,6 +72,8 @@ pub enum News {
     Met(PeerId),
     /// These messages to a host got lost, and nobody will say them again.
     Lost {
+        /// The host that they were for.
+        host: PeerId,
         /// What was to be said.
         bodies: Vec<Vec<u8>>,
         /// The process that they were meant for goes on without them. Otherwise it has ended, and its session will.
@@ -171,6 +179,9 @@ impl Contacts {
 
     /// A connection by way of another host begins.
     pub fn relayed_up(&mut self, host: PeerId, epoch: u64, ours: Option<ClusterId>, now: Time) {
+        if !self.hosts.contains_key(&host) && self.hosts.len() >= MOST_HOSTS {
+            return;
+        }
         let contact = self.entry(host, now);
         if contact.epoch.is_none() {
             (contact.relayed, contact.is_foreign) = (Some(epoch), false);
@@ -224,13 +235,13 @@ impl Contacts {
             Heard::NewLife { lost, is_same } => {
                 if !lost.is_empty() {
                     news.push(News::Notice(Notice::Lost { host, messages: lost.len() }));
-                    news.push(News::Lost { bodies: lost, goes_on: is_same });
+                    news.push(News::Lost { host, bodies: lost, goes_on: is_same });
                 }
                 news.push(News::Met(host));
             }
             Heard::Forgotten { lost } => {
                 news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
-                news.push(News::Lost { bodies: lost, goes_on: true });
+                news.push(News::Lost { host, bodies: lost, goes_on: true });
                 self.out.push(Effect::HangUp(host));
             }
             Heard::Strange(why) => {
@@ -260,9 +271,14 @@ impl Contacts {
 
     /// Sends what must arrive, now or when the host is met. False if the host is not connected.
     pub fn send(&mut self, to: PeerId, body: Vec<u8>, now: Time, news: &mut Vec<News>) -> bool {
+        // Before it has a number: what is never sent can never be confirmed.
+        if body.len() > MOST_BYTES {
+            news.push(News::Notice(Notice::TooLong { host: to, bytes: body.len() }));
+            return true;
+        }
         if !self.hosts.contains_key(&to) && self.hosts.len() >= MOST_HOSTS {
             news.push(News::Notice(Notice::Unmet(to)));
-            news.push(News::Lost { bodies: vec![body], goes_on: true });
+            news.push(News::Lost { host: to, bodies: vec![body], goes_on: true });
             return true;
         }
         let contact = self.entry(to, now);
@@ -275,7 +291,7 @@ impl Contacts {
             (Ok(_), _) => {}
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
-                news.push(News::Lost { bodies: broken.lost, goes_on: true });
+                news.push(News::Lost { host: to, bodies: broken.lost, goes_on: true });
                 self.out.push(Effect::HangUp(to));
             }
         }
@@ -286,14 +302,14 @@ impl Contacts {
     #[cfg(test)]
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
-        news.push(News::Lost { bodies, goes_on });
+        news.push(News::Lost { host, bodies, goes_on });
         self.out.push(Effect::HangUp(host));
     }
 
     /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good
     /// enough.
     pub fn send_loose(&mut self, to: PeerId, body: Vec<u8>, by_any_way: bool) {
-        let Some(contact) = self.hosts.get(&to) else { return };
+        let Some(contact) = self.hosts.get(&to).filter(|_| body.len() <= MOST_BYTES) else { return };
         let way = if by_any_way { contact.way() } else { contact.epoch };
         if let (Some(frame), Some(epoch)) = (contact.link.loose(body), way) {
             self.post(to, epoch, &frame);

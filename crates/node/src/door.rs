@@ -8,7 +8,7 @@ use peerlock_register::ClusterId;
 use peerlock_register::disk::Write;
 
 use crate::clients::{TicketId, Wanted};
-use crate::{ClusterView, Error, Event, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::{ClusterView, Error, Event, Keep, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// Everything that can happen to a node.
 #[derive(Clone, Debug)]
@@ -51,6 +51,16 @@ pub enum Input {
         call: u64,
         /// As it was told by [`Answer::Ticket`], or by [`Effect::Returned`].
         ticket: TicketId,
+    },
+    /// A client that an earlier process of this host has let in goes on here. Answered when our first session stands;
+    /// [`Effect::Granted`] follows the first time, with its end. Fails if its end has come.
+    Resume {
+        /// Whom to answer with [`Answer::Ticket`].
+        call: u64,
+        /// The resource.
+        name: Name,
+        /// What it calls its grant: [`Wanted::taken_over_as`].
+        note: String,
     },
     /// Somebody wants to see a resource in the whole cluster.
     Show {
@@ -114,6 +124,9 @@ pub enum Input {
     /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
     /// all the same, for those who do not hear of it. What is detached stays. Answered by [`Effect::Drained`].
     Drain,
+    /// No more clients: those who wait are sent away, and those who are inside stay for as long as they like. Answered by
+    /// [`Effect::Drained`] when the last of them has left; what is detached is not waited for.
+    Close,
     /// End the session and stop. Clients here lose what they have, but for what is detached, so [`Input::Drain`] comes
     /// before it. Answered by [`Effect::Left`] when the register has ended the session, so that nobody waits for its
     /// time to run out; or after a while without that.
@@ -176,6 +189,8 @@ pub enum Effect {
     HangUp(PeerId),
     /// Connect to whoever listens there, and reconnect whenever that ends.
     Dial(String),
+    /// Do not dial this address any more; a connection that there is stays.
+    Forget(String),
     /// Change the voter's file. Answered by [`Input::Written`]; never waited for on the peer's own thread. A driver
     /// without a folder keeps it in memory, or nowhere, and answers at once.
     Write {
@@ -191,6 +206,10 @@ pub enum Effect {
     /// [`Origin::Seeks`]: crate::Origin::Seeks
     /// [`Origin::Founds`]: crate::Origin::Founds
     Belongs(ClusterId),
+    /// To be written down for the next process of this host, where that outlives this one but not the machine: at once,
+    /// and before what follows in the same step. Not answered. Whoever drives a node whose clients all die with it need
+    /// not.
+    Keep(Keep),
     /// Where all members listen, whenever that has changed: to be written down for the next process, which hands them
     /// to [`Input::Start`]. Not answered.
     Members(Vec<String>),
@@ -242,20 +261,31 @@ pub enum Effect {
         /// here.
         ttl: Duration,
     },
+    /// We answer for a grant of an earlier process of this host. It can be renewed and released by this ticket from now on,
+    /// and its client may [go on](Input::Resume) with it.
+    Inherited {
+        /// What it is called here.
+        ticket: TicketId,
+        /// What its client calls it.
+        note: String,
+    },
     /// For whoever watches this peer.
     Event(Event),
     /// For whoever keeps a log.
     Notice(Notice),
-    /// After [`Input::Drain`]: nobody is here any more.
+    /// After [`Input::Drain`] or [`Input::Close`]: nobody is here any more.
     Drained,
     /// After [`Input::Leave`].
-    Left,
+    Left {
+        /// Whether the register has ended its session. If not, nobody could be told, and others wait for its end.
+        told: bool,
+    },
 }
 
 /// What is answered to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To [`Input::Acquire`]: the ticket. If it is inside already, nothing else will say so: ask
+    /// To [`Input::Acquire`] and [`Input::Resume`]: the ticket. If it is inside already, nothing else will say so: ask
     /// [`Node::grant`](crate::Node::grant).
     Ticket(TicketId),
     /// To [`Input::Release`]: it stood until then.

@@ -69,13 +69,13 @@ pub enum Error {
     /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
     /// or none that knows of them.
     #[error(
-        "this peer has had no session for {}, and grants nothing without one: {}. It goes on by itself as soon as a \
-         majority of the voters can be reached: start their agents, or mend the network from here to them. Only if they \
+        "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by itself \
+         as soon as they can be reached: start their agents, or mend the network from here to them. Only if they \
          are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
         /// Whom we have asked and not heard of.
         missing: Vec<Missing>,
-        /// For how long this process has had no session.
+        /// For how long it has not been answered, or has had no session.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
@@ -154,8 +154,8 @@ pub enum Error {
     },
     /// No other peer was there to join.
     #[error(
-        "no peer could be reached at {}: check that a peer runs there, that its port is open to this machine, and that \
-         both have the same secret file. Only the first of a cluster starts without joining",
+        "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only the \
+         first of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {

@@ -3,7 +3,7 @@
 //! ```text
 //!   clients   acquire, release, renew, show, …  ┐                  ┌ Answer, Granted, Renewed, Lost, Ended, Progress
 //!   network   up, down, message, unreached      ├─► Node::step ──►─┤ Send, HangUp, Dial
-//!   disk      written, kept                     │                  │ Write, Belongs, Members
+//!   disk      written, kept                     │                  │ Write, Belongs, Members, Keep
 //!   clock     wake                              ┘                  └ Joined, Left, Event, Notice
 //! ```
 //!
@@ -13,6 +13,7 @@
 //!   Standing     which cluster, the session, what was asked of the register          standing.rs
 //!   parts        a `Custody` for each resource, under the session that stands        node/part.rs
 //!   Clients      tickets, the claims under which custody knows them, leases          clients.rs, lease.rs
+//!   Heir         what an earlier process of this host has left, and what we leave    heir.rs, node/heir.rs
 //!   Survey       what was asked about lines                                          survey.rs
 //!   Membership   where others are                                                    membership.rs
 //!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
@@ -51,6 +52,9 @@ pub mod connections;
 mod contacts;
 mod door;
 mod error;
+#[cfg(any(test, feature = "forge"))]
+pub mod forge;
+mod heir;
 pub mod json;
 mod lease;
 mod link;
@@ -71,12 +75,13 @@ pub use clients::{TicketId, Wait, Wanted};
 pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
+pub use heir::{Estate, Keep, Kept};
 pub use name::{MOST_SLOTS, Name, check_slots};
-pub use node::{Node, describe};
+pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;
 pub use peerlock_register::disk::Write;
 pub use peerlock_register::file::Damage;
-pub use peerlock_register::{ClusterId, Refusal, Ttl};
+pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{

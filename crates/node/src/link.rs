@@ -105,8 +105,9 @@ pub struct Broken {
     pub lost: Vec<Vec<u8>>,
 }
 
-/// At most this many messages, and this many bytes, are kept for a peer that does not confirm them.
-pub const MOST_KEPT: usize = 16_384;
+/// At most this many messages, and this many bytes, are kept for a peer that does not confirm them: more than one that
+/// asks for each of its clients at once.
+pub const MOST_KEPT: usize = 40_000;
 const MOST_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,8 +182,8 @@ impl Link {
     }
 
     /// How many messages have not been confirmed.
-    #[cfg(test)]
-    fn kept(&self) -> usize {
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
         self.kept.len()
     }
 

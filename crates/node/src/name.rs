@@ -21,8 +21,7 @@ use crate::Error;
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// The most slots a resource can have. Our choice: a coordinator looks at all of them for every entry.
-pub const MOST_SLOTS: u32 = 1024;
+pub use peerlock_base::MOST_SLOTS;
 
 const MOST_BYTES: usize = 255;
 

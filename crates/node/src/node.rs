@@ -3,6 +3,7 @@
 mod ask;
 mod cluster;
 mod health;
+mod heir;
 mod inspect;
 mod look;
 mod part;
@@ -25,6 +26,7 @@ use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
 use crate::contacts::News;
+use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
 use crate::relay::Relay;
@@ -41,8 +43,8 @@ enum Alarm {
     Part(Key, custody::Timer),
     /// Of the register and our session.
     Register,
-    /// Messages about this resource are lost: if it is still of this generation, it is counted anew.
-    Recount(Key, u64),
+    /// Messages about this resource to a host are lost: if it is still of this generation, it is counted anew.
+    Recount(Key, u64, PeerId),
     /// Whatever is next for this ticket: the end of its wait, or of its lease.
     Ticket(TicketId),
     /// Time to ask for the line.
@@ -55,6 +57,8 @@ enum Alarm {
     Look,
     /// Nobody has answered those who wait to see the cluster.
     Lookers,
+    /// The register has not answered this call.
+    Caller(u64),
     /// There is still no session.
     Trouble,
     /// Tell the others what we have of theirs.
@@ -65,6 +69,8 @@ enum Alarm {
     Join,
     /// We are still not out.
     Leave,
+    /// A client that wants to go on with its grant has waited for a session until its end.
+    Resume(u64),
 }
 
 /// What bytes between two nodes say, for a trace.
@@ -86,6 +92,30 @@ pub fn describe(bytes: &[u8]) -> String {
     }
 }
 
+/// What bytes between two nodes are for, where messages are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The parts of a resource talk: requests, tokens, and who is where.
+    Resource,
+    /// About the register: sessions and their renewal, votes, entries.
+    Register,
+    /// The link itself: greetings, confirmations, questions of people, and what is passed on for others.
+    Link,
+}
+
+/// What these bytes are for.
+pub fn purpose(bytes: &[u8]) -> Purpose {
+    let body = match decode(bytes, Versions { min: 1, max: u16::MAX }) {
+        Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => decode_body(&body).ok(),
+        _ => None,
+    };
+    match body {
+        Some(Body::Part { .. }) => Purpose::Resource,
+        Some(Body::Register(_)) => Purpose::Register,
+        _ => Purpose::Link,
+    }
+}
+
 /// One peer with all its clients.
 pub struct Node {
     config: Config,
@@ -95,7 +125,10 @@ pub struct Node {
     clients: Clients,
     /// Our part in each resource, under the session that stands. Empty without one.
     parts: BTreeMap<Key, Part>,
+    /// How much hosts have said of resources since that was counted last.
+    rations: BTreeMap<PeerId, usize>,
     survey: Survey,
+    heir: Heir,
     membership: Membership,
     relay: Relay,
     standing: Standing,
@@ -160,7 +193,8 @@ impl Node {
     /// # Errors
     /// If it has a voter's file and that is damaged, or of another version. Nothing was changed.
     pub fn new(host: PeerId, addresses: Vec<String>, mut birth: Birth, config: Config) -> Result<Self, Damage> {
-        let standing = Standing::new(host, &addresses, &mut birth, config)?;
+        let mut heir = Heir::new(birth.estate.take(), &birth.boot);
+        let standing = Standing::new(host, &addresses, &mut birth, &mut heir, config)?;
         let clients = Clients::after(birth.rng.bits() >> 33);
         Ok(Self {
             config,
@@ -169,7 +203,9 @@ impl Node {
             timers: Timers::new(),
             clients,
             parts: BTreeMap::new(),
+            rations: BTreeMap::new(),
             survey: Survey::default(),
+            heir,
             membership: Membership::new(host, addresses, birth.process, config.versions),
             relay: Relay::new(),
             standing,
@@ -211,6 +247,7 @@ impl Node {
             Input::Acquire { call, wanted } => self.acquire(call, wanted),
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
+            Input::Resume { call, name, note } => self.resume(call, name, note),
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
             Input::List { call, after } => self.list(call, after),
@@ -219,12 +256,14 @@ impl Node {
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::Seats { call, hosts } => self.seat(call, hosts),
             Input::Drain => self.drain(),
+            Input::Close => self.close(),
             Input::Leave => self.leave(),
         }
         self.settle();
         self.check();
         let sent = self.membership.contacts.out.iter().filter(|effect| matches!(effect, Effect::Send { .. }));
         self.counters.sent += sent.count() as u64;
+        self.write_down(out);
         out.append(&mut self.membership.contacts.out);
         out.append(&mut self.effects);
     }
@@ -248,18 +287,20 @@ impl Node {
             match alarm {
                 Alarm::Part(resource, timer) => self.part_step(resource, peerlock_mutex::Input::Timer(timer)),
                 Alarm::Register => {} // It is attended to in every step.
-                Alarm::Recount(resource, generation) => self.recount(resource, generation),
+                Alarm::Recount(resource, generation, host) => self.on_recount_alarm(resource, generation, host),
                 Alarm::Ticket(ticket) => self.on_ticket_alarm(ticket),
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
                 Alarm::Revoke(call) => self.on_revoke_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
                 Alarm::Lookers => self.answer_lookers(),
+                Alarm::Caller(call) => self.give_up_register(call),
                 Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.membership.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
-                Alarm::Leave => self.left(),
+                Alarm::Leave => self.left(self.standing.has_left()),
+                Alarm::Resume(call) => self.on_resume_alarm(call),
             }
         }
     }
@@ -279,7 +320,7 @@ impl Node {
         if self.membership.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
-        if self.draining == Draining::Yes && self.clients.attached().next().is_none() {
+        if self.draining == Draining::Yes && !self.has_clients() {
             self.draining = Draining::Done;
             self.effects.push(Effect::Drained);
         }

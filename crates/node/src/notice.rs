@@ -21,6 +21,13 @@ pub enum Notice {
         /// How many messages.
         messages: usize,
     },
+    /// Something that we wanted to say is longer than a message may be. It was not sent.
+    TooLong {
+        /// Who was to hear it.
+        host: PeerId,
+        /// How long it is.
+        bytes: usize,
+    },
     /// Too many hosts were heard of and not met; a message for this one was dropped.
     Unmet(PeerId),
     /// This host has left too many messages unconfirmed: no more fit. All of them were dropped.
@@ -92,6 +99,9 @@ impl fmt::Display for Notice {
             Self::Malformed(how) => write!(f, "a malformed frame: {how:?}"),
             Self::Strange(why) => write!(f, "a strange message: {why}"),
             Self::Lost { host, messages } => write!(f, "{messages} messages were lost: a process of {host} has ended"),
+            Self::TooLong { host, bytes } => {
+                write!(f, "a message of {bytes} bytes for {host} is not sent: that is too long")
+            }
             Self::Unmet(member) => {
                 write!(f, "a message for {member}, not met yet, is dropped: too many are waited for")
             }

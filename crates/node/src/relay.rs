@@ -73,6 +73,12 @@ impl Relay {
         self.via.get(&host).copied()
     }
 
+    /// How many hosts are known by way of others.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.via.len() + self.connections.kept()
+    }
+
     /// A host is linked with us now.
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);

@@ -37,6 +37,18 @@ pub enum Sabotage {
     ForceUnheard,
     /// Others are let in while more are inside than there are slots.
     HoldBack,
+    /// What a client is told is written down for the next process after it was told.
+    ToldBeforeKept,
+    /// A renewal is not written down for the next process.
+    OldEnds,
+    /// Who takes over answers only for clients that have come to it.
+    OnlyPresented,
+    /// Who takes over ends the session before it without taking part in what that had.
+    TakesNothing,
+    /// What was left in another boot of the machine counts.
+    OtherBoot,
+    /// The session of who takes over may be shorter than the one before it.
+    ShorterSession,
 }
 
 /// The rule that custody does without now.

@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_register::wire::Malformed;
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, Register, SessionId, file,
+    ClusterId, Command, Config, Doing, Identity, Info, Label, Look, Member, Register, SessionId, Ttl, file,
 };
 
 use crate::clients::TicketId;
+use crate::heir::Heir;
 use crate::lease::Bound;
 use crate::{self as node, Birth, Damage, Name, Origin};
 
@@ -112,7 +113,13 @@ pub struct Standing {
 
 impl Standing {
     /// Of a process that is born so.
-    pub fn new(host: PeerId, addresses: &[String], birth: &mut Birth, config: node::Config) -> Result<Self, Damage> {
+    pub fn new(
+        host: PeerId,
+        addresses: &[String],
+        birth: &mut Birth,
+        heir: &mut Heir,
+        config: node::Config,
+    ) -> Result<Self, Damage> {
         let addresses = addresses.iter().filter_map(|address| Label::new(address.clone()).ok());
         let info = Info {
             name: label_of(&birth.name),
@@ -121,7 +128,19 @@ impl Standing {
             keeps: birth.keeps,
         };
         // Where no cluster is known this is replaced before anybody sees it.
-        let identity = Identity { cluster: ClusterId::new(0), host, info, ttl: birth.session };
+        let mut identity = Identity { cluster: ClusterId::new(0), host, info, ttl: birth.session, estate: None };
+        // Only who belongs to a cluster already can go on with what another process had in it.
+        let cluster = match &birth.origin {
+            Origin::Votes(bytes) => Some(file::read(bytes)?.header.cluster),
+            Origin::Belongs(cluster) => Some(*cluster),
+            Origin::Founds(_) | Origin::Seeks { .. } => None,
+        };
+        identity.estate = cluster.and_then(|cluster| heir.estate(cluster));
+        if identity.estate.is_some() {
+            identity.ttl = heir.session(identity.ttl);
+        } else {
+            heir.renounce();
+        }
         let (rng, config) = (Rng::new(birth.rng.bits()), config.register);
         let mut standing = Self {
             identity,
@@ -136,8 +155,8 @@ impl Standing {
             leaves: false,
             asks: BTreeMap::new(),
         };
-        if let Origin::Votes(bytes) = &birth.origin {
-            standing.identity.cluster = file::read(bytes)?.header.cluster;
+        if let (Origin::Votes(bytes), Some(cluster)) = (&birth.origin, cluster) {
+            standing.identity.cluster = cluster;
             let rng = Rng::new(standing.rng.bits());
             let member = Member::restart(standing.identity.clone(), config, Vec::new(), bytes, rng, Time::ZERO)?;
             standing.phase = Phase::In(Box::new(member));
@@ -281,9 +300,19 @@ impl Standing {
         self.session.map(|(session, _)| session)
     }
 
+    /// Whether that is the first session that this process has opened.
+    pub fn is_first(&self) -> bool {
+        matches!(&self.phase, Phase::In(member) if member.client().stops() == 0)
+    }
+
     /// Until when what is granted now stands at most.
     pub fn bound(&self) -> Option<Bound> {
         self.session.map(|(_, until)| Bound { until, grace: self.identity.ttl.span() * 2 / 5 })
+    }
+
+    /// As the register has it.
+    pub fn session_ttl(&self) -> Ttl {
+        self.identity.ttl
     }
 
     /// For how long a session stands after a renewal.
@@ -353,6 +382,14 @@ impl Standing {
     pub fn has_stopped(&self) -> bool {
         match &self.phase {
             Phase::In(member) => self.leaves && member.has_stopped(),
+            Phase::Seeking | Phase::Learned(_) => self.leaves,
+        }
+    }
+
+    /// Whether the register knows that this session is over.
+    pub fn has_left(&self) -> bool {
+        match &self.phase {
+            Phase::In(member) => self.leaves && member.has_left(),
             Phase::Seeking | Phase::Learned(_) => self.leaves,
         }
     }

@@ -194,6 +194,17 @@ impl Survey {
         self.queries.remove(&number)
     }
 
+    /// How much is kept of what others have answered.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        let counting = self.watched.values().map(|watched| watched.counting.as_ref().map_or(0, |(_, who)| who.len()));
+        let told = self.queries.values().map(|query| {
+            let line = query.line.as_ref().map_or(0, |line| line.waiting.len() + line.seats.len());
+            line + query.silent.len() + query.clients.values().map(Vec::len).sum::<usize>()
+        });
+        self.watched.len() + self.queries.len() + counting.sum::<usize>() + told.sum::<usize>()
+    }
+
     /// What must be true after each step; `has_alarm` tells whether a query will be looked at again.
     pub fn check(&self, has_alarm: impl Fn(u64) -> bool) {
         for number in self.queries.keys() {
@@ -219,7 +230,7 @@ impl Query {
             // Nobody takes part: all slots are free, but for detached ones.
             (None, None) => {
                 let (generation, slots) = (seen.generation, seen.slots);
-                Line { generation, slots, waiting: Vec::new(), seats: Vec::new() }
+                Line { generation, slots, waiting: Vec::new(), behind: Vec::new(), seats: Vec::new() }
             }
             (None, Some(_)) => return None,
         };
@@ -297,7 +308,7 @@ mod tests {
     fn line() -> Line {
         let seat = TokenPlace { slot: 0, at: HOLDER, free: false, next: None };
         let waiting = vec![Claim { peer: COORDINATOR, ticket: Ticket::new(7) }];
-        Line { generation: 3, slots: 2, waiting, seats: vec![seat] }
+        Line { generation: 3, slots: 2, waiting, behind: vec![], seats: vec![seat] }
     }
 
     fn seen() -> ResourceView {

@@ -9,8 +9,8 @@
 //! understand each other's, and who knows less does not look at the rest. On a connection the newest version is spoken
 //! that both understand; where there is none, both say so and hang up.
 
-use peerlock_base::{Key, PeerId, Ticket};
-use peerlock_mutex::custody;
+use peerlock_base::{Key, MOST_SLOTS, PeerId, Ticket};
+use peerlock_mutex::custody::{self, MOST_WAITING};
 use peerlock_mutex::token::Claim;
 use peerlock_register::{ClusterId, Versions};
 use serde::{Deserialize, Serialize};
@@ -111,8 +111,10 @@ pub struct Line {
     pub generation: u64,
     /// How many slots it has.
     pub slots: u32,
-    /// Everybody who waits, oldest first.
+    /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
     pub waiting: Vec<Claim>,
+    /// The places of those of the asker's clients that wait behind these.
+    pub behind: Vec<(Ticket, u32)>,
     /// Where each token is.
     pub seats: Vec<TokenPlace>,
 }
@@ -156,6 +158,54 @@ pub enum Malformed {
     Version(Versions),
     /// Not of our format.
     Format,
+    /// Of our format, and out of bounds.
+    Bounds(&'static str),
+}
+
+/// The longest that a message may be. The network takes a little more: what is around it has to fit, too.
+pub const MOST_BYTES: usize = (1 << 20) - 1024;
+/// Of a longer line only so many are told, and of clients as many as have room in so many bytes.
+pub const MOST_TOLD: usize = 16_384;
+const MOST_BYTES_HERE: usize = 512 << 10;
+/// At most so many hosts are named: there are no more members.
+const MOST_HOSTS: usize = 4096;
+/// An address has at most so many bytes.
+const MOST_ADDRESS: usize = 255;
+
+impl Body {
+    /// Whether it is within its bounds, or what is not.
+    fn check(&self) -> Result<(), &'static str> {
+        let within = |good, why| if good { Ok(()) } else { Err(why) };
+        match self {
+            Self::Part { message, .. } => message.check(),
+            Self::Greeting { hosts, .. } => {
+                let is_one = |(_, address): &(PeerId, String)| address.len() <= MOST_ADDRESS;
+                within(hosts.len() <= MOST_HOSTS && hosts.iter().all(is_one), "hosts that cannot be")
+            }
+            Self::Answer { answer: Answer::Line(line), .. } => {
+                let Line { slots, waiting, behind, seats, .. } = line;
+                let is_line = waiting.len() <= MOST_TOLD && behind.len() <= MOST_WAITING;
+                within(is_line && *slots <= MOST_SLOTS && seats.len() <= MOST_SLOTS as usize, "a line that cannot be")
+            }
+            Self::Answer { answer: Answer::Counting { missing, .. }, .. } => {
+                within(missing.len() <= MOST_HOSTS, "more missing than there can be")
+            }
+            Self::Answer { answer: Answer::Here(_) | Answer::Revoked(_), .. }
+            | Self::Register(_)
+            | Self::Ask { .. }
+            | Self::Relay { .. } => Ok(()),
+        }
+    }
+}
+
+/// As many of these as have room in a message.
+pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
+    let mut bytes = 0;
+    let fits = move |client: &Client| {
+        bytes += 64 + client.label.len();
+        bytes <= MOST_BYTES_HERE
+    };
+    clients.take_while(fits).collect()
 }
 
 /// A frame as bytes, on a connection of this version; a hello is the same on all, and says which ones we understand.
@@ -194,7 +244,9 @@ fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
 
 /// The message in a frame.
 pub fn decode_body(bytes: &[u8]) -> Result<Body, Malformed> {
-    whole(bytes)
+    let body: Body = whole(bytes)?;
+    body.check().map_err(Malformed::Bounds)?;
+    Ok(body)
 }
 
 /// Nothing may be left over.
@@ -259,6 +311,55 @@ mod tests {
         assert_eq!(decode(&encode(&hello, 3, last), next), Err(Malformed::Version(last)));
         let data = encode(&Frame::Data { number: 1, has: 0, body: Vec::new() }, 1, next);
         assert_eq!(decode(&[&[0, 1, 1], &data[1..]].concat(), next), Err(Malformed::Format), "no hello");
+    }
+
+    /// Each of these has ended a process, or kept it busy for good.
+    #[test]
+    fn what_is_counted_on_from_is_checked_where_it_is_decoded() {
+        use custody::Body as Said;
+        use peerlock_mutex::custody::{Answer as Counted, Following, Report};
+        use peerlock_mutex::register::Session;
+        use peerlock_mutex::token::Token;
+        let part = |generation, body| {
+            let message = custody::Message { generation, body };
+            decode_body(&encode_body(&Body::Part { resource: Key::of(b"r"), message }))
+        };
+        let claim = Claim { peer: PeerId::new(7), ticket: Ticket::new(1) };
+        let session = Session { peer: PeerId::new(7), number: 1 };
+        let token = |slot, fencing| Said::Token {
+            to: Ticket::new(1),
+            token: Token { slot, fencing },
+            stay: 1,
+            following: Following::default(),
+        };
+        let left = |stay| Said::Tell(News::Left { slot: 0, stay, to: claim, turn: 0 });
+        let answer = |tokens: usize, waiting: usize| {
+            let report = Report { token: Token { slot: 0, fencing: 1 }, in_use: false };
+            let waiting = vec![(Ticket::new(1), None); waiting];
+            Said::Answer(Counted { session, tokens: vec![report; tokens], waiting })
+        };
+        let next = |claims| {
+            let following = Following { turn: 0, claims: vec![claim; claims], more: false };
+            Said::Next { slot: 0, stay: 1, following, anew: false }
+        };
+        for (good, bad) in [
+            (part(1, token(1023, 1)), part(1, token(1024, 1))),
+            (part(1, token(0, 1 << 61)), part(1, token(0, u64::MAX))),
+            (part((1 << 29) - 1, left(1)), part(u64::MAX, left(1))),
+            (part(1, left(1 << 61)), part(1, left(u64::MAX))),
+            (part(1, Said::Census { session, slots: 1024 }), part(1, Said::Census { session, slots: u32::MAX })),
+            (part(1, answer(1024, MOST_WAITING)), part(1, answer(1025, 0))),
+            (part(1, answer(0, 0)), part(1, answer(0, MOST_WAITING + 1))),
+            (part(1, next(64)), part(1, next(65))),
+        ] {
+            assert!(good.is_ok(), "{good:?}");
+            assert!(matches!(bad, Err(Malformed::Bounds(_))), "{bad:?}");
+        }
+        let greeting = |hosts, length| {
+            let hosts = vec![(PeerId::new(1), "x".repeat(length)); hosts];
+            decode_body(&encode_body(&Body::Greeting { cluster: None, expects: false, founder: None, hosts }))
+        };
+        assert!(greeting(4096, 20).is_ok() && greeting(4097, 1).is_err() && greeting(1, 256).is_err());
     }
 
     #[test]

@@ -44,6 +44,19 @@ impl Agent {
         self.0.endpoint()
     }
 
+    /// Has it let nobody in any more, and leave when those who hold slots have given them back.
+    ///
+    /// # Errors
+    /// See [`Error`](crate::Error).
+    pub async fn drain(&self) -> Result<(), crate::Error> {
+        self.0.drain().await
+    }
+
+    /// Whether it answers.
+    pub async fn is_there(&self) -> bool {
+        self.0.about().await.is_ok()
+    }
+
     /// A client of it.
     pub fn client(&self) -> Client {
         Client::Agent(self.clone())

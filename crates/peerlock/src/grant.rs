@@ -174,6 +174,6 @@ async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Leas
     tokio::select! {
         biased;
         () = too_late => {}
-        _ = hold.keep(renewed) => {}
+        _ = hold.keep(renewed, |_| {}, async || {}) => {}
     }
 }

@@ -10,8 +10,14 @@ use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
+/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open, and
+/// an agent that can take no new ones renews it all the same.
+const OFTEN: Duration = Duration::from_secs(10);
+
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
 const RETRY: Duration = Duration::from_millis(100);
+/// How often it is tried to give a slot back when the agent is gone.
+const RELEASES: u32 = 10;
 
 /// A slot that is held for as long as this is there and its lease is renewed. Dropping it gives it back.
 #[derive(Debug)]
@@ -42,7 +48,7 @@ pub enum Stop {
 /// What the other side says of a slot while it is held.
 enum Word {
     Lost(Error),
-    /// The connection is gone. If the agent still runs, so is the slot.
+    /// The connection is gone. If the agent still runs, so is the slot; if not, the next one goes on with it.
     Broken,
 }
 
@@ -87,15 +93,21 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, for as long as that is possible, and returns when the
+    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is possible, and returns when the
     /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
     /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
-    /// An agent that does not answer may come back before the lease ends: who keeps a slot must stop by itself when the
-    /// last that it was told is over.
-    pub async fn keep(&mut self, mut renewed: impl FnMut(Moment, Duration)) -> Stop {
-        let mut pause = self.granted.ttl.min(self.ttl) / 3;
-        let mut broken = false;
+    /// An agent that ends leaves what it has granted to the next one of its machine, which goes on with it: this comes to
+    /// it as soon as it is there. As long as it is not, `absent` is called again and again, and may start it; `opened` gets
+    /// each connection that the slot is to belong to. If none comes before the lease ends: who keeps a slot must stop by
+    /// itself when the last that it was told is over.
+    pub async fn keep(
+        &mut self,
+        mut renewed: impl FnMut(Moment, Duration),
+        mut opened: impl FnMut(Arc<OwnedFd>),
+        mut absent: impl AsyncFnMut(),
+    ) -> Stop {
+        let mut pause = (self.granted.ttl.min(self.ttl) / 3).min(OFTEN);
         loop {
             let word = tokio::select! {
                 biased;
@@ -104,27 +116,55 @@ impl Hold {
             };
             match word {
                 Some(Word::Lost(why)) => return self.lose(why),
-                Some(Word::Broken) => broken = true,
+                Some(Word::Broken) => {
+                    // If the agent is there, it has freed the slot with its connection.
+                    if let Err(why) = self.resume(&mut opened, &mut absent).await {
+                        self.why_lost = Some(why);
+                        return Stop::AtOnce;
+                    }
+                }
                 None => {}
             }
             let asked = Moment::now();
             pause = match self.renew().await {
-                // The agent is there, and frees the slot with its connection, if it has not yet.
-                Ok(_) if broken => return Stop::AtOnce,
-                Err(why) if why.class() == Class::Lost && broken => {
-                    self.why_lost = Some(why);
-                    return Stop::AtOnce;
-                }
                 Ok(stands) => {
                     renewed(asked, stands);
-                    stands / 3
+                    (stands / 3).min(OFTEN)
                 }
                 Err(why) if why.class() == Class::Lost => return self.lose(why),
-                // Another connection of ours may have gone with the slot's, which the next attempt does without: whether the
-                // agent is there must be known soon, since it frees the slot.
-                Err(_) if broken => RETRY.min(self.ttl / 20),
-                Err(_) => self.ttl / 20,
+                // If the agent is gone, that is heard on the slot's own connection.
+                Err(_) => RETRY.min(self.ttl / 20),
             };
+        }
+    }
+
+    /// Goes on at the next agent, if this one is gone, as [`keep`](Self::keep) does: `absent` is called as long as there is
+    /// none.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the slot is not to be had any more.
+    pub async fn go_on(&mut self, mut absent: impl AsyncFnMut()) -> Result<(), Error> {
+        self.resume(&mut |_| {}, &mut absent).await
+    }
+
+    /// Goes on at the next agent, however long it takes until it is there.
+    async fn resume(
+        &mut self,
+        opened: &mut impl FnMut(Arc<OwnedFd>),
+        absent: &mut impl AsyncFnMut(),
+    ) -> Result<(), Error> {
+        let Holder::Agent(agent, lines) = &mut self.holder else { return Err(Error::Lost) };
+        loop {
+            match take_up(agent, &self.granted, &mut *opened).await {
+                Ok(taken_up) => {
+                    *lines = Some(taken_up);
+                    return Ok(());
+                }
+                Err(why) if why.class() == Class::Lost => return Err(why),
+                Err(Error::NoAgent { .. }) => absent().await,
+                Err(_) => {}
+            }
+            sleep(RETRY.min(self.ttl / 20)).await;
         }
     }
 
@@ -170,7 +210,31 @@ impl Hold {
         match self.holder {
             Holder::Peer(_, grant) => grant.release().await,
             // The connection, too, is given up only then: its end says the same, with less certainty.
-            Holder::Agent(agent, _lines) => agent.release(self.granted.name.as_str(), &self.granted.grant).await,
+            Holder::Agent(agent, _lines) => {
+                let mut tries = 0..RELEASES;
+                loop {
+                    match agent.release(self.granted.name.as_str(), &self.granted.grant).await {
+                        // The next agent would keep the slot until the end of its lease.
+                        Err(Error::NoAgent { .. } | Error::Broken { .. }) if tries.next().is_some() => {
+                            sleep(RETRY).await
+                        }
+                        released => return released,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Asks an agent for what one before it has granted.
+async fn take_up(agent: &Agent, granted: &Granted, opened: impl FnOnce(Arc<OwnedFd>)) -> Result<Lines, Error> {
+    let mut lines = agent.resume(granted.name.as_str(), &granted.grant, opened).await?;
+    loop {
+        match lines.next().await? {
+            Line::Waiting(_) => {}
+            Line::Granted(_) => return Ok(lines),
+            Line::Lost { why } => return Err(why.map_or(Error::Lost, |why| why.0)),
+            Line::Failed(why) => return Err(why.0),
         }
     }
 }

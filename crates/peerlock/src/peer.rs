@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use peerlock_http::BadEndpoint;
 use peerlock_service::store::{Known, Store, Unusable};
-use peerlock_service::{self as service, Config, Error, PeerId, RealNetwork, Service, places};
+use peerlock_service::{self as service, Config, Error, Estate, GrantFile, PeerId, RealNetwork, Service, places};
 
 use crate::Client;
 
@@ -50,6 +50,7 @@ pub struct PeerBuilder {
     secret: Option<Secret>,
     identity: Option<Identity>,
     folder: Option<(Store, Known)>,
+    grants: Option<(GrantFile, Option<Estate>)>,
     expect: Option<usize>,
     session: Option<Duration>,
     votes_from_memory: bool,
@@ -98,6 +99,7 @@ impl Peer {
             secret: None,
             identity: None,
             folder: None,
+            grants: None,
             expect: None,
             session: None,
             votes_from_memory: false,
@@ -137,9 +139,10 @@ impl Peer {
         self.service.drain().await;
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them.
-    pub async fn leave(&self) {
-        self.service.leave().await;
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
+    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    pub async fn leave(&self) -> bool {
+        self.service.leave().await
     }
 
     /// What an agent serves.
@@ -192,6 +195,13 @@ impl PeerBuilder {
         self
     }
 
+    /// Where an agent writes down what it grants, and what the one before it has left there.
+    #[doc(hidden)]
+    pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
+        self.grants = Some((file, estate));
+        self
+    }
+
     /// May vote, with a file in memory: for clusters whose members all live in one process.
     #[doc(hidden)]
     pub fn votes_from_memory(mut self) -> Self {
@@ -235,6 +245,10 @@ impl PeerBuilder {
         let builder = match self.folder {
             Some((store, known)) => builder.folder(store, known),
             None if self.votes_from_memory => builder.votes_from_memory(),
+            None => builder,
+        };
+        let builder = match self.grants {
+            Some((file, estate)) => builder.grants(file, estate),
             None => builder,
         };
         let service = builder.start(RealNetwork::new(net)).await?;

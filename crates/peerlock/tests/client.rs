@@ -6,6 +6,7 @@ use std::time::Duration;
 use peerlock::testing::Network;
 use peerlock::{Agent, Class, Client, Endpoint, Error, Event, Peer, Request, Stop};
 use peerlock_http::{App, Listener, serve};
+use peerlock_service::{PeerId, Service, memory};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -38,7 +39,7 @@ impl Stand {
         let peer = Network::new().peer().await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let endpoint = Endpoint::Unix(folder.path().join("agent.sock"));
-        let listener = Listener::bind(&endpoint, None).await.unwrap();
+        let listener = Listener::bind(&endpoint, None, 1024).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let app = App::new(peer.service().clone());
         let server = tokio::spawn(serve(vec![listener], app, async { _ = stopped.await }));
@@ -154,7 +155,7 @@ async fn who_holds_is_told_when_somebody_asks_for_the_slot() {
             let client = client.clone();
             async move { client.revoke("a", fencing).await }
         });
-        assert_eq!(timeout(LONG, hold.keep(|_, _| {})).await.unwrap(), Stop::InGrace);
+        assert_eq!(timeout(LONG, hold.keep(|_, _| {}, |_| {}, async || {})).await.unwrap(), Stop::InGrace);
         assert_eq!(hold.why_lost(), Some(&revoked));
         drop(hold);
         asked.await.unwrap().unwrap();
@@ -173,7 +174,8 @@ async fn who_holds_is_told_when_the_agent_stops() {
     let grant = client.acquire("a").await.unwrap();
     let mut hold = client.hold("b", |_| {}).await.unwrap();
     stand.stop.send(()).unwrap();
-    let (stop, ()) = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await.unwrap();
+    let (stop, ()) =
+        timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await.unwrap();
     assert_eq!(stop, Stop::InGrace);
     assert!(grant.is_lost());
     stand.server.await.unwrap();
@@ -207,7 +209,7 @@ async fn who_lost_its_connection_stops_at_once() {
     let mut hold = client.hold("a", |_| {}).await.unwrap();
     let grant = client.acquire("b").await.unwrap();
     cut.send(()).unwrap();
-    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}), grant.lost()) }).await;
+    let stop = timeout(LONG, async { tokio::join!(hold.keep(|_, _| {}, |_| {}, async || {}), grant.lost()) }).await;
     assert_eq!(stop.expect("long before the leases end").0, Stop::AtOnce);
 }
 
@@ -234,4 +236,39 @@ fn threads_have_the_same() {
     let last = client.acquire("a").unwrap();
     drop(client); // The grant still has somebody to be given back to.
     assert!(!last.is_lost());
+}
+
+/// An agent that can take no new connection renews the leases of those it has. By a clock that goes when all wait, far
+/// beyond the time after which it closes connections that say nothing.
+#[tokio::test]
+async fn a_long_lease_is_renewed_on_the_connection_that_there_is() {
+    let network = memory::Network::new(1).endpoint(PeerId::new(1));
+    let service = Service::builder().session(Duration::from_secs(600)).start(network).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let endpoint = Endpoint::Unix(folder.path().join("agent.sock"));
+    let (listener, app) = (Listener::bind(&endpoint, None, 1024).await.unwrap(), App::new(service));
+    let server = tokio::spawn(serve(vec![listener], app.clone(), std::future::pending()));
+    let request = Request::new("a").ttl(Duration::from_secs(3600));
+    let mut hold = Agent::at(endpoint, None).client().hold(request, |_| ()).await.unwrap();
+    assert!(hold.renew().await.unwrap() > Duration::from_secs(300), "it stands for long");
+    let (_, accepted) = app.connections();
+    tokio::time::pause();
+    let mut renewed = 0;
+    let (enough, mut is_enough) = oneshot::channel();
+    let mut enough = Some(enough);
+    tokio::select! {
+        stop = hold.keep(
+            |_, _| {
+                renewed += 1;
+                if renewed == 20 {
+                    _ = enough.take().map(|enough| enough.send(()));
+                }
+            },
+            |_| (),
+            async || (),
+        ) => panic!("{stop:?}"),
+        _ = &mut is_enough => {}
+    }
+    assert_eq!(app.connections().1, accepted, "no other connection was needed");
+    server.abort();
 }

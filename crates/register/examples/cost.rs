@@ -83,7 +83,15 @@ fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
     let commands = WRITES * at_once.min(8);
     let mut last = None;
     for number in 1..=commands {
-        let command = Command::Open { host, nonce: number, ttl: ttl(), info: info(), voter: None, replaces: last };
+        let command = Command::Open {
+            host,
+            nonce: number,
+            ttl: ttl(),
+            info: info(),
+            voter: None,
+            replaces: last,
+            takes: Vec::new(),
+        };
         last = Some(SessionId::new(number));
         let question = Question::Do(command);
         register.on_letter(host, Letter::Ask { number, question }, 1, now);
@@ -100,7 +108,7 @@ fn register(folder: &Path, at_once: u64) -> io::Result<f64> {
 /// until the next tick, which is not waited for here.
 fn found(folder: &Path) -> io::Result<f64> {
     let mut disk = FileDisk::new(folder.join("founded"));
-    let identity = Identity { cluster: CLUSTER, host: PeerId::new(1), info: info(), ttl: ttl() };
+    let identity = Identity { cluster: CLUSTER, host: PeerId::new(1), info: info(), ttl: ttl(), estate: None };
     let begun = Instant::now();
     let mut now = Time::ZERO;
     let mut member = Member::found(identity, Config::default(), Rng::new(1), now);
@@ -147,7 +155,8 @@ fn opening() -> f64 {
     let mut members: Vec<Member> = Vec::new();
     // Elections and sessions that fit such a slow network.
     let config = Config { election_ticks: 200, ..Config::default() };
-    let identity = |host: u64| Identity { cluster: CLUSTER, host: PeerId::new(host), info: info(), ttl: ttl() };
+    let identity =
+        |host: u64| Identity { cluster: CLUSTER, host: PeerId::new(host), info: info(), ttl: ttl(), estate: None };
     members.push(Member::found(identity(1), config, Rng::new(1), Time::ZERO));
     for host in [2, 3] {
         members.push(Member::new(identity(host), config, vec![PeerId::new(1)], Rng::new(host), Time::ZERO));

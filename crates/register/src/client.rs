@@ -68,9 +68,10 @@ pub struct SessionClient {
 }
 
 impl SessionClient {
-    /// A process without a session. Nonces come from `rng`, which must be another stream for each process.
-    pub fn new(ttl: Ttl, mut rng: Rng) -> Self {
-        let phase = Phase::Out { nonce: rng.bits(), replaces: None };
+    /// A process without a session, which goes on where another that had this one has ended. Nonces come from `rng`,
+    /// which must be another stream for each process.
+    pub fn new(ttl: Ttl, replaces: Option<SessionId>, mut rng: Rng) -> Self {
+        let phase = Phase::Out { nonce: rng.bits(), replaces };
         Self {
             ttl: ttl.span(),
             rng,
@@ -244,7 +245,7 @@ mod tests {
 
     /// Opened at 0, the first renewal sent at 0 ms and the second at 300.
     fn opened() -> SessionClient {
-        let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), Rng::new(1));
+        let mut client = SessionClient::new(Ttl::from_millis(10_000).unwrap(), None, Rng::new(1));
         let Some(Wish::Open { nonce, replaces: None }) = client.wake(Time::ZERO) else { panic!("{client:?}") };
         client.on_opened(nonce, S, Time::ZERO);
         assert_eq!(client.stands(Time::ZERO), None, "open, but nobody has said yes");

@@ -2,20 +2,23 @@
 
 use std::fmt;
 
-use peerlock_base::PeerId;
+use peerlock_base::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
-use crate::state::MOST_SLOTS;
 use crate::{Label, SessionId, Ttl, Versions, VoterId};
 
 /// At most this many addresses are kept of one member.
 pub const MOST_ADDRESSES: usize = 16;
 /// At most this many sessions are named by one command or word.
 pub const MOST_NAMED: usize = 8192;
+/// At most this many resources are taken over by one command: their names fit into a letter.
+pub const MOST_TAKEN: usize = 1024;
 /// At most this many hosts vote, if somebody chooses them.
 pub const MOST_SEATS: usize = 7;
 /// Terms, indices and generations beyond this are not ours: nothing may overflow by counting on.
 pub const MOST_NUMBER: u64 = 1 << 48;
+/// Fencing numbers are below this, as long as generations are below theirs.
+pub const MOST_FENCING: u64 = 1 << 62;
 
 /// What a host says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +51,9 @@ pub enum Command {
         voter: Option<VoterId>,
         /// A session of the same host that is over: its process is known to be gone, or has latched its stop.
         replaces: Option<SessionId>,
+        /// The resources of which clients of that session are still inside, for whom this one answers: it is a party of
+        /// them from this entry on, and each has a new generation in which it is asked.
+        takes: Vec<Label>,
     },
     /// A process ends its own session: it uses nothing any more.
     Leave {
@@ -184,7 +190,10 @@ impl Command {
     pub fn check(&self) -> Result<(), &'static str> {
         let within = |good, why| if good { Ok(()) } else { Err(why) };
         match self {
-            Self::Open { info, .. } => within(info.addresses.len() <= MOST_ADDRESSES, "too many addresses"),
+            Self::Open { info, takes, .. } => within(
+                info.addresses.len() <= MOST_ADDRESSES && takes.len() <= MOST_TAKEN,
+                "too many addresses or names",
+            ),
             Self::Join { slots, .. } | Self::Resize { slots, .. } => {
                 within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be")
             }
@@ -192,14 +201,16 @@ impl Command {
                 within(sessions.len() <= MOST_NAMED && *term < MOST_NUMBER, "too many sessions or terms")
             }
             Self::Close { keep, generation, .. } => {
-                within(keep.len() <= MOST_NAMED && *generation < MOST_NUMBER, "too many sessions or generations")
+                within(keep.len() <= MOST_NAMED && *generation < MOST_GENERATION, "too many sessions or generations")
             }
-            Self::Renumber { generation, .. } => within(*generation < MOST_NUMBER, "too many generations"),
+            Self::Renumber { generation, .. } => within(*generation < MOST_GENERATION, "too many generations"),
             Self::Seats(hosts) => {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len()));
                 within(most, "a number of voters that cannot be")
             }
-            Self::Detach { slot, .. } => within(*slot < MOST_SLOTS, "a slot that cannot be"),
+            Self::Detach { slot, fencing, .. } => {
+                within(*slot < MOST_SLOTS && *fencing < MOST_FENCING, "a grant that cannot be")
+            }
             Self::Leave { .. }
             | Self::Attach { .. }
             | Self::Expel { .. }

@@ -14,7 +14,8 @@ pub struct Config {
     pub election_ticks: usize,
     /// How many ticks there are between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
-    /// What a leader waits beyond `ttl · (1 + 3ρ)`. Not needed for safety: it spares those that are late by a moment.
+    /// What a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety: it spares those
+    /// that are late by a moment.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,

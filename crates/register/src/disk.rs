@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -69,7 +70,7 @@ impl Disk for FileDisk {
             Write::Replace(bytes) => {
                 let mut new = self.path.clone().into_os_string();
                 new.push(".new");
-                let mut file = File::create(&new)?;
+                let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
                 file.write_all(bytes)?;
                 file.sync_all()?;
                 fs::rename(&new, &self.path)?;

@@ -38,6 +38,10 @@ use crate::{Versions, VoterId};
 
 /// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;
+/// Entries go in messages of about so many bytes, well below what a network takes at once.
+const LONG_MESSAGE: u64 = 256 << 10;
+/// Who lacks no more entries than this may vote.
+const BEHIND: u64 = 256;
 
 /// What one step of the engine comes to.
 #[derive(Default)]
@@ -85,7 +89,7 @@ impl Engine {
             election_tick: config.election_ticks,
             heartbeat_tick: config.heartbeat_ticks,
             applied: log.snapshot_index(),
-            max_size_per_msg: 1 << 20,
+            max_size_per_msg: LONG_MESSAGE,
             max_inflight_msgs: 64,
             check_quorum: true,
             pre_vote: true,
@@ -229,12 +233,20 @@ impl Engine {
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
-    /// Whether a learner has all but the newest entries.
+    /// Whether a learner has all but the newest entries. Where much is written, what one round trip and one write take
+    /// is many of them.
     pub fn has_caught_up(&self, voter: VoterId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(voter.get());
-        progress
-            .is_some_and(|it| it.state == ProgressState::Replicate && it.matched + 16 >= committed && it.recent_active)
+        progress.is_some_and(|it| {
+            it.state == ProgressState::Replicate && it.matched + BEHIND >= committed && it.recent_active
+        })
+    }
+
+    /// Whether this voter is still behind what the log has: only a snapshot helps.
+    pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
+        let first = self.raw.raft.raft_log.first_index();
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
     }
 
     /// Whether anything was ever heard of this voter.

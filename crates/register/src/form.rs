@@ -115,6 +115,27 @@ pub struct Message {
 }
 
 impl Message {
+    /// The same but for the snapshot.
+    pub(crate) fn without_snapshot(&self) -> Self {
+        let &Self { kind, from, to, term, log_term, index, commit, commit_term, reject, reject_hint, .. } = self;
+        let (context, entries, snapshot) = (self.context.clone(), self.entries.clone(), None);
+        Self {
+            kind,
+            from,
+            to,
+            term,
+            log_term,
+            index,
+            commit,
+            commit_term,
+            reject,
+            reject_hint,
+            context,
+            entries,
+            snapshot,
+        }
+    }
+
     /// In our form, if it is one of those that are sent.
     pub(crate) fn from_raft(message: eraftpb::Message) -> Option<Self> {
         let &(kind, _) = KINDS.iter().find(|(_, theirs)| *theirs == message.get_msg_type())?;

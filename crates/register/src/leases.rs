@@ -51,9 +51,11 @@ use peerlock_base::{Span, Time};
 
 use crate::{Label, SessionId};
 
-/// How long a leader waits from a yes until it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %.
-pub const fn patience(ttl: Span, slack: Span) -> Span {
-    Span::from_nanos(ttl.as_nanos() + ttl.as_nanos() / 100 * 3 + slack.as_nanos())
+/// How long a leader waits from a yes until it may end the session: `ttl · (1 + 3ρ) + slack` with ρ = 1 %, and no more
+/// slack than an eighth of the ttl. Who chose a short session wants a short wait.
+pub fn patience(ttl: Span, slack: Span) -> Span {
+    let nanos = ttl.as_nanos();
+    Span::from_nanos(nanos + nanos / 100 * 3 + slack.as_nanos().min(nanos / 8))
 }
 
 /// One leader's memory of one term: what it has said yes to.
@@ -151,6 +153,14 @@ mod tests {
             let peer = ttl.as_secs_f64() / 0.99;
             let leader = patience(ttl, Span::ZERO).as_secs_f64() / 1.01;
             assert!(peer < leader, "{ttl}: {peer} {leader}");
+        }
+    }
+
+    #[test]
+    fn a_short_session_has_less_slack() {
+        let slack = Span::from_millis(500);
+        for (ttl, waits) in [(1_000, 1_155), (2_000, 2_310), (4_000, 4_620), (15_000, 15_950)] {
+            assert_eq!(patience(Span::from_millis(ttl), slack), Span::from_millis(waits), "{ttl} ms");
         }
     }
 

@@ -43,12 +43,12 @@ pub mod wire;
 mod words;
 
 pub use client::{SessionClient, Wish};
-pub use command::{Command, Info, Opening, Outcome, Refusal};
+pub use command::{Command, Info, MOST_TAKEN, Opening, Outcome, Refusal};
 pub use config::Config;
 pub use engine::election_time;
 pub use fact::{Fact, Topic};
 pub use look::{GrantView, Look, MOST_ON_PAGE, Page, ResourceView, Seen, View};
-pub use member::{Doing, Identity, Member, Missing};
+pub use member::{Doing, Estate, Identity, Member, Missing};
 pub use recover::{Recovered, inspect, recover};
 pub use register::{Effect, Register};
 #[cfg(feature = "sabotage")]

@@ -4,7 +4,7 @@
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
-use crate::command::Info;
+use crate::command::{Info, MOST_ADDRESSES};
 use crate::state::{Resource, State};
 use crate::{Label, SessionId, Ttl, VoterId};
 
@@ -113,16 +113,22 @@ pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>) -> View
     let seats = |of: &std::collections::BTreeSet<VoterId>| {
         of.iter().filter_map(|voter| state.seats().get(voter).map(|seat| (*voter, seat.host))).collect()
     };
+    // However many they are, it has to fit into one letter: of a large cluster some addresses of each do.
+    let most = (LONG_PAGE / 64 / state.members().len().max(1)).clamp(1, MOST_ADDRESSES);
     View {
         index,
         version: state.version(),
         leader,
-        members: state.members().iter().map(|(host, info)| (*host, info.clone())).collect(),
+        members: state.members().iter().map(|(host, info)| (*host, told(info, most))).collect(),
         sessions: state.sessions().iter().map(|(id, session)| (*id, session.host, session.ttl)).collect(),
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),
     }
+}
+
+fn told(info: &Info, most: usize) -> Info {
+    Info { addresses: info.addresses.iter().take(most).cloned().collect(), ..info.clone() }
 }
 
 /// The resources after `after`, at most `most`, perhaps only those with grants of a host.

@@ -29,6 +29,10 @@ const PATIENCE: Span = Span::from_secs(1);
 /// A leader that has not answered for this long is not asked any more. Our choice: the shortest election, so that the next
 /// leader is hardly there before; and longer than any way there and back.
 const DEAF: Span = Span::from_secs(1);
+/// At most this many questions are out; the others have their turn when those are answered …
+const MOST_OUT: usize = 512;
+/// … and at most this many that nobody waits for.
+const MOST_OUT_LATER: usize = 384;
 /// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
@@ -74,6 +78,17 @@ pub struct Identity {
     pub info: Info,
     /// How long its session stands after a renewal.
     pub ttl: Ttl,
+    /// What it takes over from an earlier process of its host.
+    pub estate: Option<Estate>,
+}
+
+/// What a process takes over from an earlier one of its host that is known to be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estate {
+    /// The session of that one, which ends with the opening of ours.
+    pub session: SessionId,
+    /// The resources of which clients of it may still be inside.
+    pub names: Vec<Label>,
 }
 
 /// Why nothing is decided, as far as a process can tell.
@@ -110,6 +125,12 @@ pub struct Member {
     /// The highest voter that this process has been: none is begun twice.
     been: Option<VoterId>,
     asked: BTreeMap<u64, Asked>,
+    /// What is to be asked when there is room: what somebody waits for first, and then that generations were counted, of
+    /// which there may be as many as there are resources.
+    soon: VecDeque<(u64, Question)>,
+    later: VecDeque<(u64, Question)>,
+    /// No question had a number as low as this.
+    first: u64,
     numbers: u64,
     /// The last entry that an answer was part of.
     index: u64,
@@ -142,7 +163,10 @@ pub struct Member {
 impl Member {
     /// A process without a voter, which asks those hosts. `rng` must be another stream for each process.
     pub fn new(identity: Identity, config: Config, contacts: Vec<PeerId>, mut rng: Rng, now: Time) -> Self {
-        let client = SessionClient::new(identity.ttl, Rng::new(rng.bits()));
+        let before = identity.estate.as_ref().map(|estate| estate.session);
+        let client = SessionClient::new(identity.ttl, before, Rng::new(rng.bits()));
+        // Not from 1: a late answer to an earlier process of this host is nobody's.
+        let first = rng.bits() >> 1;
         #[cfg(feature = "sabotage")]
         let client = client.sabotaged(config.sabotage);
         Self {
@@ -153,8 +177,10 @@ impl Member {
             register: None,
             been: None,
             asked: BTreeMap::new(),
-            // Not from 1: a late answer to an earlier process of this host is nobody's.
-            numbers: rng.bits() >> 1,
+            soon: VecDeque::new(),
+            later: VecDeque::new(),
+            first,
+            numbers: first,
             index: 0,
             leader: None,
             leads: false,
@@ -270,10 +296,34 @@ impl Member {
 
     fn begin(&mut self, question: Question, now: Time) -> u64 {
         let number = self.number();
-        self.asked.insert(number, Asked { question, due: now });
-        self.put(number, now);
+        match question {
+            // Nothing of this process matters after that.
+            Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
+            Question::Do(Command::Close { .. } | Command::Renumber { .. }) => self.later.push_back((number, question)),
+            question => self.soon.push_back((number, question)),
+        }
+        self.take_turns(now);
         self.settle(now);
         number
+    }
+
+    fn ask_now(&mut self, number: u64, question: Question, now: Time) {
+        self.asked.insert(number, Asked { question, due: now });
+        self.put(number, now);
+    }
+
+    /// Asks what there is room for.
+    fn take_turns(&mut self, now: Time) {
+        while self.asked.len() < MOST_OUT
+            && let Some((number, question)) = self.soon.pop_front()
+        {
+            self.ask_now(number, question, now);
+        }
+        while self.asked.len() < MOST_OUT_LATER
+            && let Some((number, question)) = self.later.pop_front()
+        {
+            self.ask_now(number, question, now);
+        }
     }
 
     /// Ends the own session: the process uses nothing any more. If it is woken after that it opens another one.
@@ -295,7 +345,8 @@ impl Member {
         self.has_left() && !leads
     }
 
-    fn has_left(&self) -> bool {
+    /// Whether the end of its session is known for good, or it had none.
+    pub fn has_left(&self) -> bool {
         self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.asked.contains_key(&leave)))
     }
 
@@ -363,7 +414,8 @@ impl Member {
         match self.client.wake(now) {
             None => {}
             Some(Wish::Open { nonce, replaces }) => {
-                let Identity { host, info, ttl, .. } = self.identity.clone();
+                let Identity { host, info, ttl, estate, .. } = self.identity.clone();
+                let takes = estate.filter(|it| Some(it.session) == replaces).map(|it| it.names).unwrap_or_default();
                 let voter = self.register.as_ref().map(Register::voter);
                 // The same question again has the same number, so that a slow answer to the first still counts.
                 let number = match self.opening {
@@ -371,7 +423,7 @@ impl Member {
                     Some(_) | None => self.number(),
                 };
                 self.opening = Some((number, nonce));
-                let command = Command::Open { host, nonce, ttl, info, voter, replaces };
+                let command = Command::Open { host, nonce, ttl, info, voter, replaces, takes };
                 self.send_ask(number, Question::Do(command), now);
             }
             Some(Wish::Renew { session, renewal }) => {
@@ -424,7 +476,11 @@ impl Member {
 
     fn on_letter(&mut self, from: PeerId, letter: Letter, version: u16, now: Time) {
         match letter {
-            Letter::Voter(_) | Letter::Ask { .. } | Letter::Heard { .. } => match &mut self.register {
+            Letter::Voter(_)
+            | Letter::Ask { .. }
+            | Letter::Heard { .. }
+            | Letter::Piece { .. }
+            | Letter::Had { .. } => match &mut self.register {
                 Some(register) => register.on_letter(from, letter, version, now),
                 None => {
                     if let Letter::Ask { number, .. } = letter {
@@ -479,6 +535,10 @@ impl Member {
     }
 
     fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer, now: Time) {
+        // Asked by an earlier process of this host, or by nobody.
+        if number <= self.first || number > self.numbers {
+            return;
+        }
         if !matches!(answer, Answer::Elsewhere { .. }) {
             self.waits = None;
         }
@@ -515,6 +575,7 @@ impl Member {
                 }
             }
         }
+        self.take_turns(now);
         self.wish(now);
     }
 
@@ -549,7 +610,11 @@ impl Member {
         let known: BTreeSet<PeerId> = self.contacts.iter().copied().chain([self.identity.host]).collect();
         let news: Vec<PeerId> = voters.into_iter().filter(|voter| !known.contains(voter)).collect();
         self.contacts.splice(0..0, news);
-        self.contacts.truncate(MOST_CONTACTS);
+        // Who has been heard stays before who was only named.
+        while self.contacts.len() > MOST_CONTACTS {
+            let unheard = self.contacts.iter().rposition(|host| !self.heard.contains_key(host));
+            self.contacts.remove(unheard.unwrap_or(MOST_CONTACTS));
+        }
     }
 
     /// When our own voter has been elected, what waits for a leader is asked at once.

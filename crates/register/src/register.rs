@@ -14,6 +14,7 @@
 //! event was taken up: a leader that was elected by a letter counts from then.
 
 mod lead;
+mod pieces;
 mod tell;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use peerlock_base::{PeerId, Rng, Time};
 use serde::{Deserialize, Serialize};
 
 use self::lead::Lead;
+use self::pieces::Pieces;
 use crate::command::{Command, Info, Outcome};
 use crate::config::Config;
 use crate::disk::Write;
@@ -85,6 +87,8 @@ pub struct Register {
     rounds: u64,
     grants: Grants,
     lead: Option<Lead>,
+    /// Snapshots that are longer than a letter, to and from others.
+    pieces: Pieces,
     /// The last voter that wrote, and from where.
     heard: Option<(VoterId, PeerId)>,
     strange: BTreeMap<&'static str, u64>,
@@ -150,6 +154,7 @@ impl Register {
             rounds: 0,
             grants: Grants::default(),
             lead: None,
+            pieces: Pieces::default(),
             heard: None,
             strange: BTreeMap::new(),
             halted: None,
@@ -219,6 +224,11 @@ impl Register {
         self.writes
     }
 
+    /// How much a leader keeps because others have asked something, beside what was decided.
+    pub fn kept(&self) -> usize {
+        self.lead.as_ref().map_or(0, Lead::kept) + self.pieces.kept() / 64
+    }
+
     /// What is to be done since the last call, in order.
     pub fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.out)
@@ -233,6 +243,7 @@ impl Register {
         self.settle(now);
         self.lead_tick(now);
         self.settle(now);
+        self.forget_pieces();
         // A file of the version before would not be understood by the program after this one.
         let is_old = self.snapshot_version < self.state.version();
         if self.engine.wants_snapshot(self.applied, is_old) {
@@ -247,6 +258,14 @@ impl Register {
         }
         match letter {
             Letter::Voter(message) => self.on_message(from, *message),
+            Letter::Piece { message, at, all } if message.to == self.voter => {
+                if let Some(message) = self.on_piece(from, *message, at, all) {
+                    self.on_message(from, message);
+                }
+            }
+            Letter::Piece { .. } => {}
+            Letter::Had { from: voter, to, index, bytes } if to == self.voter => self.on_had(from, voter, index, bytes),
+            Letter::Had { .. } => {}
             Letter::Ask { number, question } => self.on_ask(Origin { host: from, number, version }, question, now),
             Letter::Heard { resource, session, generation, topic } => {
                 self.on_heard(from, (resource, session, generation, topic));
@@ -414,7 +433,9 @@ impl Register {
     fn post(&mut self, message: Message) {
         let seat = self.state.seats().get(&message.to).map(|seat| seat.host);
         let heard = self.heard.filter(|(voter, _)| *voter == message.to).map(|(_, host)| host);
-        if let Some(host) = seat.or(heard) {
+        if let Some(host) = seat.or(heard)
+            && !self.posts_in_pieces(&message, host)
+        {
             self.send(host, Letter::Voter(Box::new(message)));
         }
     }
@@ -436,8 +457,8 @@ pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Un
     if !versions.has(version) {
         return Err(Undecodable::Version(version));
     }
-    match postcard::take_from_bytes(rest) {
-        Ok((batch, [])) => Ok(batch),
+    match postcard::take_from_bytes::<Batch>(rest) {
+        Ok((batch, [])) if batch.0.iter().all(|command| command.check().is_ok()) => Ok(batch),
         Ok(_) | Err(_) => Err(Undecodable::Format),
     }
 }

@@ -17,12 +17,12 @@ mod resource;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use peerlock_base::PeerId;
+use peerlock_base::{MOST_GENERATION, PeerId};
 use serde::{Deserialize, Serialize};
 
 use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
-use crate::command::{Command, Info, Outcome, Refusal};
+use crate::command::{Command, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::fact::{Fact, Topic};
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
@@ -30,15 +30,19 @@ use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 pub const MOST_MEMBERS: usize = 4096;
 /// At most this many sessions stand at once.
 pub const MOST_SESSIONS: usize = 8192;
+/// At most this many of them are of one host: those of processes that have ended, and have not been counted out yet.
+pub const MOST_SESSIONS_OF_HOST: usize = 256;
 /// At most this many resources exist.
-pub const MOST_RESOURCES: usize = 65_536;
-/// At most this many grants of one resource are detached.
+pub const MOST_RESOURCES: usize = 131_072;
+/// At most this many grants of one resource are detached …
 pub const MOST_DETACHED: usize = 4096;
+/// … and of all together.
+const MOST_GRANTS: usize = 65_536;
+/// No more than these are ever voters or learners at once.
+const MOST_VOTERS: usize = 64;
 /// How far sessions, voters and generations are moved on by a recovery: nobody has given out so many that the file did
 /// not hear of.
 const GAP: u64 = 1 << 16;
-/// The most slots that a resource can have.
-pub const MOST_SLOTS: u32 = 1024;
 
 /// A process that may use tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +185,7 @@ impl State {
 
     /// The resources with detached grants.
     pub fn granted(&self) -> impl Iterator<Item = (&Label, &Resource)> {
-        self.index.granted.iter().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
+        self.index.granted.keys().filter_map(|name| self.resources.get(name).map(|resource| (name, resource)))
     }
 
     /// What a word about this says in full, and to which host it goes: nothing if it does not have to be told any more.
@@ -251,8 +255,8 @@ impl State {
     /// Applies one command of an entry of this term.
     pub fn apply(&mut self, term: u64, command: Command) -> Outcome {
         match command {
-            Command::Open { host, nonce, ttl, info, voter, replaces } => {
-                self.open(host, Session { host, nonce, ttl, voter }, info, replaces)
+            Command::Open { host, nonce, ttl, info, voter, replaces, takes } => {
+                self.open(host, Session { host, nonce, ttl, voter }, info, (replaces, &takes))
             }
             Command::Leave { session } => self.end(vec![session]),
             // Compared with the entry's own term, never with the voter's present one, which is
@@ -268,6 +272,11 @@ impl State {
             Command::Detach { session, resource, slot, fencing, ttl, note } => {
                 self.with_host(session, |state, host| {
                     let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
+                    let is_known =
+                        state.resources.get(&resource).is_some_and(|it| it.detached().contains_key(&fencing));
+                    if !is_known && state.index.grants() >= MOST_GRANTS {
+                        return Outcome::Refused(Refusal::Full);
+                    }
                     state.with(&resource, |it| it.detach(grant, fencing))
                 })
             }
@@ -309,7 +318,13 @@ impl State {
         self.changes += 1;
     }
 
-    fn open(&mut self, host: PeerId, session: Session, info: Info, replaces: Option<SessionId>) -> Outcome {
+    fn open(
+        &mut self,
+        host: PeerId,
+        session: Session,
+        info: Info,
+        (replaces, takes): (Option<SessionId>, &[Label]),
+    ) -> Outcome {
         let same = |(_, it): &(&SessionId, &Session)| it.host == host && it.nonce == session.nonce;
         if let Some((&session, _)) = self.sessions.iter().find(same) {
             return Outcome::Opened { session };
@@ -318,7 +333,8 @@ impl State {
             return Outcome::Refused(Refusal::Version(self.version));
         }
         let replaced = replaces.filter(|old| self.sessions.get(old).is_some_and(|it| it.host == host));
-        let full = self.sessions.len() >= MOST_SESSIONS && replaced.is_none()
+        let of_host = self.sessions.values().filter(|it| it.host == host).count();
+        let full = (self.sessions.len() >= MOST_SESSIONS || of_host >= MOST_SESSIONS_OF_HOST) && replaced.is_none()
             || self.members.len() >= MOST_MEMBERS && !self.members.contains_key(&host);
         if full {
             return Outcome::Refused(Refusal::Full);
@@ -327,6 +343,13 @@ impl State {
         self.last_session = self.last_session.next();
         self.sessions.insert(self.last_session, session);
         self.members.insert(host, info);
+        // What is taken over before the rest ends: one generation each, in which the new session is asked.
+        for name in takes {
+            if let Some(resource) = self.resources.get_mut(name) {
+                resource.take_over(name, replaced, self.last_session);
+                self.index.note(name, resource);
+            }
+        }
         self.end(Vec::from_iter(replaced));
         Outcome::Opened { session: self.last_session }
     }
@@ -393,6 +416,22 @@ impl State {
         Outcome::Done
     }
 
+    /// Whether everything in it is what the rest of this code takes for granted: it may have come from outside.
+    fn is_possible(&self) -> bool {
+        let Conf { voters, outgoing, learners } = &self.conf;
+        let is_seated = |voter: &VoterId| self.seats.contains_key(voter) && *voter <= self.last_voter;
+        let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled];
+        numbers.into_iter().all(|number| number < MOST_NUMBER)
+            && self.floor < MOST_GENERATION
+            && voters.iter().chain(outgoing).chain(learners).all(is_seated)
+            && learners.is_disjoint(voters)
+            && learners.is_disjoint(outgoing)
+            && (!voters.is_empty() || outgoing.is_empty() && learners.is_empty())
+            && voters.len() + outgoing.len() + learners.len() <= MOST_VOTERS
+            && self.sessions.keys().all(|session| *session <= self.last_session)
+            && self.resources.values().all(|resource| resource.is_possible(|it| self.sessions.contains_key(&it)))
+    }
+
     fn with(&mut self, name: &Label, change: impl FnOnce(&mut Resource) -> Outcome) -> Outcome {
         let Some(resource) = self.resources.get_mut(name) else { return Outcome::Refused(Refusal::NoResource) };
         let outcome = change(resource);
@@ -422,7 +461,7 @@ impl State {
             return Err(Undecodable::Version(version));
         }
         match postcard::take_from_bytes::<Self>(rest) {
-            Ok((mut state, [])) if state.version == version => {
+            Ok((mut state, [])) if state.version == version && state.is_possible() => {
                 state.index = Index::of(&state.resources);
                 Ok(state)
             }

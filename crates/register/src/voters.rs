@@ -109,6 +109,9 @@ fn plan_chosen(
             },
         }
     }
+    // A set that is smaller may need somebody who is not there any more, and of whom nobody knows that yet: so who stays
+    // has to have been heard of late, with all that was decided.
+    waits |= conf.voters.iter().any(|voter| stays(voter) && *voter != leader && !caught_up(*voter));
     let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
     match (waits, add.is_empty() && remove.is_empty()) {
         (true, _) => None,
@@ -155,7 +158,10 @@ mod tests {
     fn open(state: &mut State, host: u64, keeps: bool) {
         let host = PeerId::new(host);
         let ttl = Ttl::from_millis(1000).unwrap();
-        state.apply(1, Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None });
+        state.apply(
+            1,
+            Command::Open { host, nonce: 1, ttl, info: info(keeps), voter: None, replaces: None, takes: Vec::new() },
+        );
     }
 
     /// Carries the plan out until nothing is left to do; every learner catches up.
@@ -271,6 +277,19 @@ mod tests {
         for (leader, change) in [(first, Change::Resign), (second, Change::Leave)] {
             assert_eq!(plan(leader, &state, &BTreeSet::new(), |_| true), Some(change), "{leader}");
         }
+    }
+
+    /// Two that vote both have to be there. One whose disk was just lost, and whose session has not ended yet, was kept in
+    /// such a set, and nobody could decide anything any more.
+    #[test]
+    fn nobody_loses_its_seat_as_long_as_somebody_who_stays_is_silent() {
+        let mut state = cluster(3);
+        settle(&mut state, &BTreeSet::new());
+        choose(&mut state, Some(&[1, 2]));
+        let (leader, silent) = (VoterId::new(1), VoterId::new(2));
+        assert_eq!(plan(leader, &state, &BTreeSet::new(), |voter| voter != silent), None);
+        settle(&mut state, &BTreeSet::new());
+        assert_eq!(voting(&state), [1, 2]);
     }
 
     #[test]

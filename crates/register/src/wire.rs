@@ -8,18 +8,23 @@
 //! knows, unless it has heard that the cluster's is newer, and answered in the version in which it was put. So a
 //! process of this version and one of the next understand each other.
 
-use peerlock_base::PeerId;
+use peerlock_base::{MOST_GENERATION, MOST_SLOTS, PeerId};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Command, MOST_NAMED, MOST_NUMBER, Outcome};
+use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::fact::{Fact, Topic};
 use crate::form::Message;
 use crate::look::{Look, MOST_ON_PAGE, Seen};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
-/// The most bytes that a letter may have: the largest is a snapshot.
-pub const MOST_LETTER: usize = 32 << 20;
+/// The most bytes that a letter may have. All that are sent are below half of that.
+pub const MOST_LETTER: usize = 1 << 20;
+/// The most bytes that a snapshot may have, in as many letters as it takes.
+pub const MOST_SNAPSHOT: usize = 256 << 20;
+
+/// At most so many hosts are named as voters: a process that knows none names those that it has met.
+const MOST_NAMED_VOTERS: usize = 64;
 
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +81,26 @@ pub enum Letter {
         generation: u64,
         /// Which word it was.
         topic: Topic,
+    },
+    /// From voter to voter: a part of a snapshot that is longer than a letter. Answered by `Had`, unless it is the last.
+    Piece {
+        /// As it would be with the whole snapshot, but with this part of it.
+        message: Box<Message>,
+        /// At which byte it begins.
+        at: u32,
+        /// How many bytes there are.
+        all: u32,
+    },
+    /// To who has sent a piece.
+    Had {
+        /// Who has got it.
+        from: VoterId,
+        /// Who has sent it.
+        to: VoterId,
+        /// Of the snapshot up to this entry.
+        index: u64,
+        /// It has this many bytes of it, and waits for those after them.
+        bytes: u32,
     },
 }
 
@@ -195,28 +220,63 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
     let Ok((letter, [])) = postcard::take_from_bytes(rest) else { return Err(Malformed::Format) };
     match &letter {
         Letter::Voter(message) => message.check().map_err(Malformed::Bounds)?,
+        Letter::Piece { message, at, all } => {
+            message.check().map_err(Malformed::Bounds)?;
+            let length = message.snapshot.as_ref().map_or(0, |snapshot| snapshot.state.len());
+            if length == 0 || *at as usize + length > *all as usize || *all as usize > MOST_SNAPSHOT {
+                return Err(Malformed::Bounds("a piece that cannot be"));
+            }
+        }
         Letter::Ask { question: Question::Do(command), .. } => command.check().map_err(Malformed::Bounds)?,
         Letter::Ask { question: Question::Look { look: Look::Resources { most, .. }, .. }, .. }
             if *most > MOST_ON_PAGE =>
         {
             return Err(Malformed::Bounds("too long a page"));
         }
-        Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_NUMBER => {
+        Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_GENERATION => {
             return Err(Malformed::Bounds("too many generations"));
         }
-        Letter::Told { fact: Fact::Opened { asked, detached, .. }, .. }
-            if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED =>
-        {
-            return Err(Malformed::Bounds("too many sessions or grants"));
-        }
+        Letter::Told { fact, .. } => check_fact(fact).map_err(Malformed::Bounds)?,
+        Letter::Answer { answer, .. } => answer.check().map_err(Malformed::Bounds)?,
         Letter::Ask { .. }
-        | Letter::Answer { .. }
         | Letter::Enlist { .. }
         | Letter::Retired { .. }
-        | Letter::Told { .. }
-        | Letter::Heard { .. } => {}
+        | Letter::Heard { .. }
+        | Letter::Had { .. } => {}
     }
     Ok((letter, version))
+}
+
+fn check_fact(fact: &Fact) -> Result<(), &'static str> {
+    let is_grant = |slot: u32, fencing: u64| slot < MOST_SLOTS && fencing < MOST_FENCING;
+    match fact {
+        Fact::Opened { slots, .. } if !(1..=MOST_SLOTS).contains(slots) => Err("a number of slots that cannot be"),
+        Fact::Opened { asked, detached, .. } if asked.len() > MOST_NAMED || detached.len() > MOST_DETACHED => {
+            Err("too many sessions or grants")
+        }
+        Fact::Opened { detached, .. } if !detached.iter().all(|(slot, fencing)| is_grant(*slot, *fencing)) => {
+            Err("a grant that cannot be")
+        }
+        Fact::Expired { slot, fencing } if !is_grant(*slot, *fencing) => Err("a grant that cannot be"),
+        Fact::Opened { .. } | Fact::Expired { .. } | Fact::Expelled => Ok(()),
+    }
+}
+
+impl Answer {
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self::Done { index, .. } if *index >= MOST_NUMBER => Err("an index that cannot be"),
+            Self::Done { outcome: Outcome::Joined { generation, slots, .. }, .. }
+                if *generation >= MOST_GENERATION || !(1..=MOST_SLOTS).contains(slots) =>
+            {
+                Err("a resource that cannot be")
+            }
+            Self::Yes { voters, .. } | Self::Elsewhere { voters, .. } if voters.len() > MOST_NAMED_VOTERS => {
+                Err("too many voters")
+            }
+            Self::Done { .. } | Self::Seen(_) | Self::Yes { .. } | Self::Over { .. } | Self::Elsewhere { .. } => Ok(()),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -319,7 +379,27 @@ mod tests {
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
         assert!(matches!(back(&ask), Err(Malformed::Bounds(_))));
-        for letter in [look(1001), told(1 << 48, 1), told(7, 4097), heard(1 << 48)] {
+        let opened = |slots, grant| {
+            let fact = Fact::Opened { slots, asked: Vec::new(), detached: vec![grant] };
+            Letter::Told { resource: Label::new("x").unwrap(), session: SessionId::new(3), generation: 7, fact }
+        };
+        let joined = |generation, slots| {
+            let coordinator = (SessionId::new(3), PeerId::new(1));
+            let outcome = Outcome::Joined { generation, coordinator, opened: false, slots };
+            Letter::Answer { number: 1, answer: Answer::Done { outcome, index: 1 } }
+        };
+        assert!(back(&opened(1024, (1023, 1))).is_ok() && back(&joined(1, 1024)).is_ok());
+        for letter in [
+            opened(u32::MAX, (0, 1)),
+            opened(0, (0, 1)),
+            opened(1, (1024, 1)),
+            opened(1, (0, u64::MAX)),
+            joined(u64::MAX, 1),
+            joined(1, u32::MAX),
+        ] {
+            assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
+        }
+        for letter in [look(1001), told(1 << 29, 1), told(7, 4097), heard(1 << 29)] {
             assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
         }
     }

@@ -96,10 +96,10 @@ impl Model {
         };
         let host = PeerId::new(1);
         let mut state = State::found(ClusterId::new(1), host, info.clone());
-        let mut client = SessionClient::new(ttl, Rng::new(1)).sabotaged(sabotage);
+        let mut client = SessionClient::new(ttl, None, Rng::new(1)).sabotaged(sabotage);
         let now = time(BEGIN);
         let Some(Wish::Open { nonce, replaces }) = client.wake(now) else { panic!("{client:?}") };
-        state.apply(1, Command::Open { host, nonce, ttl, info, voter: None, replaces });
+        state.apply(1, Command::Open { host, nonce, ttl, info, voter: None, replaces, takes: Vec::new() });
         client.on_opened(nonce, S, now);
         let mut model = Self {
             sabotage,

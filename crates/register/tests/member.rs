@@ -4,8 +4,8 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_register::disk::Write;
 use peerlock_register::wire::{self, Answer, Letter, Malformed, Question};
 use peerlock_register::{
-    ClusterId, Command, Config, Doing, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page, Refusal,
-    Seen, SessionId, Topic, Ttl, Versions, VoterId,
+    ClusterId, Command, Config, Doing, Estate, Fact, Identity, Info, Label, Look, Member, Missing, Outcome, Page,
+    Refusal, Seen, SessionId, Topic, Ttl, Versions, VoterId,
 };
 
 const CLUSTER: ClusterId = ClusterId::new(3);
@@ -19,6 +19,7 @@ fn identity(keeps: bool) -> Identity {
         host: ME,
         info: Info { name, addresses: Vec::new(), versions: Versions::OURS, keeps },
         ttl: Ttl::from_millis(15_000).expect("15 seconds"),
+        estate: None,
     }
 }
 
@@ -145,6 +146,30 @@ fn a_late_answer_to_an_earlier_process_is_nobodys() {
     assert_eq!(member.client().session(), None);
 }
 
+/// Later sessions of the same process have clients of their own only.
+#[test]
+fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
+    let (before, name) = (SessionId::new(3), Label::new("r").expect("a short name"));
+    let estate = Some(Estate { session: before, names: vec![name.clone()] });
+    let identity = Identity { estate, ..identity(true) };
+    let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
+    member.wake(Time::ZERO);
+    let asked = questions(&member.doings());
+    let [(_, number, Question::Do(Command::Open { replaces, takes, .. }))] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((*replaces, &takes[..]), (Some(before), &[name][..]));
+    let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
+    tell(&mut member, &Letter::Answer { number: *number, answer });
+    let yes = Answer::Yes { session: SessionId::new(8), renewal: 1, voters: vec![OTHER] };
+    tell(&mut member, &Letter::Answer { number: 0, answer: yes });
+    member.wake(Time::ZERO + Span::from_secs(16));
+    let asked = questions(&member.doings());
+    let opens = asked.iter().find_map(|(_, _, question)| match question {
+        Question::Do(Command::Open { replaces, takes, .. }) => Some((*replaces, takes.len())),
+        _ => None,
+    });
+    assert!(matches!(opens, Some((replaces, 0)) if replaces != Some(before)), "{asked:?}");
+}
+
 #[test]
 fn who_is_sent_elsewhere_asks_there_at_once_but_not_in_a_circle() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
@@ -238,17 +263,18 @@ fn who_gets_no_answer_says_whom_it_misses() {
     let mut member = Member::new(identity(true), Config::default(), vec![OTHER, third], Rng::new(1), Time::ZERO);
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     member.wake(at(100));
+    let number = questions(&member.doings())[0].1;
     assert_eq!(member.missing(at(1099)), None, "it has just asked");
     let silent = vec![(OTHER, None), (third, None)];
     assert_eq!(member.missing(at(1100)), Some(Missing { since: at(100), silent, heard: Vec::new() }));
     // One of two voters is there, and has nothing to say.
     let answer = Answer::Elsewhere { leader: None, voters: vec![OTHER, third] };
-    let letter = Letter::Answer { number: 9, answer };
+    let letter = Letter::Answer { number, answer };
     member.on_bytes(OTHER, &wire::encode(&letter, 1, CLUSTER), at(1200)).expect("a letter of ours");
     let missing = Missing { since: at(100), silent: vec![(third, None)], heard: vec![OTHER] };
     assert_eq!(member.missing(at(1300)), Some(missing));
     // Something is decided: all is well.
-    let letter = Letter::Answer { number: 9, answer: Answer::Over { session: SessionId::new(1) } };
+    let letter = Letter::Answer { number, answer: Answer::Over { session: SessionId::new(1) } };
     member.on_bytes(third, &wire::encode(&letter, 1, CLUSTER), at(1400)).expect("a letter of ours");
     assert_eq!(member.missing(at(1400)), None);
 }

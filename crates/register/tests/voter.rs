@@ -96,7 +96,15 @@ impl Voter {
     fn open(&mut self, nonce: u64, replaces: Option<SessionId>) -> SessionId {
         let ttl = Ttl::from_millis(15_000).expect("15 seconds");
         let info = info(Versions::OURS);
-        self.ask(Question::Do(Command::Open { host: HOST, nonce, ttl, info, voter: None, replaces }));
+        self.ask(Question::Do(Command::Open {
+            host: HOST,
+            nonce,
+            ttl,
+            info,
+            voter: None,
+            replaces,
+            takes: Vec::new(),
+        }));
         match self.answers.pop() {
             Some(Answer::Done { outcome: Outcome::Opened { session }, .. }) => session,
             other => panic!("{other:?}"),
@@ -147,7 +155,15 @@ fn who_votes_alone_says_nothing_as_a_leader_before_its_vote_is_written() {
     let ttl = Ttl::from_millis(15_000).unwrap();
     for number in [8, 9] {
         let host = PeerId::new(number);
-        let open = Command::Open { host, nonce: 1, ttl, info: info(Versions::OURS), voter: None, replaces: None };
+        let open = Command::Open {
+            host,
+            nonce: 1,
+            ttl,
+            info: info(Versions::OURS),
+            voter: None,
+            replaces: None,
+            takes: Vec::new(),
+        };
         voter.register.on_letter(host, Letter::Ask { number, question: Question::Do(open) }, 1, voter.now);
         voter.settle();
     }
@@ -418,7 +434,15 @@ fn an_old_program_halts_at_an_entry_that_it_does_not_understand() {
     upgraded.ticks(60);
     assert_eq!(upgraded.register.state().version(), 1, "its member is still described as old");
     let ttl = Ttl::from_millis(15_000).unwrap();
-    let open = |nonce| Command::Open { host: HOST, nonce, ttl, info: info(newer), voter: None, replaces: None };
+    let open = |nonce| Command::Open {
+        host: HOST,
+        nonce,
+        ttl,
+        info: info(newer),
+        voter: None,
+        replaces: None,
+        takes: Vec::new(),
+    };
     upgraded.ask(Question::Do(open(1)));
     while upgraded.register.state().version() < 2 {
         upgraded.ticks(1);

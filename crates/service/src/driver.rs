@@ -14,6 +14,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::grant::{Grant, GrantId, LeaseStatus};
+use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{
@@ -31,6 +32,12 @@ const REVOKED: usize = 1000;
 pub enum Command {
     Acquire {
         wanted: Wanted,
+        waiter: Waiter,
+    },
+    /// A client of an earlier process goes on here.
+    Resume {
+        name: Name,
+        note: String,
         waiter: Waiter,
     },
     /// The future of this waiter was dropped.
@@ -103,11 +110,17 @@ pub enum Command {
     Dial {
         address: String,
     },
+    HasClients {
+        reply: oneshot::Sender<bool>,
+    },
     Drain {
         reply: oneshot::Sender<()>,
     },
-    Leave {
+    Close {
         reply: oneshot::Sender<()>,
+    },
+    Leave {
+        reply: oneshot::Sender<bool>,
     },
 }
 
@@ -134,7 +147,7 @@ pub struct Waiter {
 
 /// Who has asked the node something, and is answered as soon as it knows.
 enum Call {
-    /// With what a detached grant is to be called.
+    /// With what a grant is to be called that may outlive this process.
     Acquire(Name, Option<String>, Waiter),
     /// Whatever is only done.
     Done(Reply<()>),
@@ -148,7 +161,7 @@ enum Call {
 struct TicketClients {
     name: Name,
     waiters: Vec<Waiter>,
-    /// What a detached grant is called.
+    /// What a grant is called that may outlive this process.
     note: Option<String>,
     /// How many handles there are of the grant; none of them matters once it is detached.
     handles: usize,
@@ -161,6 +174,7 @@ pub struct Driver<T> {
     transport: T,
     node: Node,
     store: Store,
+    grants: Option<GrantFile>,
     commands: mpsc::UnboundedReceiver<Command>,
     /// For the handles that we give out. Weak: the task ends when all handles are gone.
     sender: mpsc::WeakUnboundedSender<Command>,
@@ -171,8 +185,9 @@ pub struct Driver<T> {
     calls: BTreeMap<u64, Call>,
     last_call: u64,
     tickets: BTreeMap<TicketId, TicketClients>,
-    /// The detached grants of this host, by what their clients call them.
+    /// The grants of this host that may outlive its processes, by what their clients call them.
     notes: BTreeMap<String, TicketId>,
+    named: BTreeMap<TicketId, String>,
     /// What the last of them that were taken away were called, and why: for clients that renew them.
     revoked: VecDeque<(String, Error)>,
     /// Which ticket somebody waits for.
@@ -183,19 +198,21 @@ pub struct Driver<T> {
     /// When its first session stood.
     joined: Option<Moment>,
     draining: Vec<oneshot::Sender<()>>,
-    leaving: Vec<oneshot::Sender<()>>,
+    leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
     /// Why nobody was reached there, as far as that was heard.
     unreached: BTreeMap<String, String>,
     /// All handles are gone: nobody can say anything to us any more.
     abandoned: bool,
     left: bool,
+    /// The cluster knows that.
+    told: bool,
 }
 
 impl<T: Transport> Driver<T> {
     pub fn new(
         transport: T,
-        (node, clock, store): (Node, Clock, Store),
+        (node, (clock, began), store, grants): (Node, (Clock, Moment), Store, Option<GrantFile>),
         (sender, commands): (&mpsc::UnboundedSender<Command>, mpsc::UnboundedReceiver<Command>),
         events: broadcast::Sender<Happening>,
         (join, must_join): (Vec<String>, bool),
@@ -205,16 +222,18 @@ impl<T: Transport> Driver<T> {
             transport,
             node,
             store,
+            grants,
             commands,
             sender: sender.downgrade(),
             events,
-            began: clock.now(),
+            began,
             clock,
             effects: Vec::new(),
             calls: BTreeMap::new(),
             last_call: 0,
             tickets: BTreeMap::new(),
             notes: BTreeMap::new(),
+            named: BTreeMap::new(),
             revoked: VecDeque::new(),
             waiters: BTreeMap::new(),
             started: Some(started),
@@ -226,6 +245,7 @@ impl<T: Transport> Driver<T> {
             unreached: BTreeMap::new(),
             abandoned: false,
             left: false,
+            told: false,
         }
     }
 
@@ -276,7 +296,7 @@ impl<T: Transport> Driver<T> {
             }
         }
         self.transport.stop().await;
-        self.leaving.into_iter().for_each(|reply| _ = reply.send(()));
+        self.leaving.into_iter().for_each(|reply| _ = reply.send(self.told));
     }
 
     fn now(&self) -> Time {
@@ -301,10 +321,25 @@ impl<T: Transport> Driver<T> {
     fn step_at(&mut self, now: Time, input: Input) {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
+        self.keep(&mut effects);
         for effect in effects.drain(..) {
             self.carry_out(effect);
         }
         self.effects = effects; // Made once and used again.
+    }
+
+    /// Writes down what is to be written down before anything else is done.
+    fn keep(&mut self, effects: &mut Vec<Effect>) {
+        let last = effects.iter().rposition(|effect| matches!(effect, Effect::Keep(_)));
+        let Some(last) = last.filter(|_| self.grants.is_some()) else { return };
+        let keeps = effects.drain(..=last).map(|effect| match effect {
+            Effect::Keep(keep) => on_clock(keep, self.began),
+            effect => unreachable!("{effect:?} comes before something that is to be written down first"),
+        });
+        let keeps = keeps.collect();
+        if let Some(file) = &mut self.grants {
+            file.keep(keeps);
+        }
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -312,11 +347,14 @@ impl<T: Transport> Driver<T> {
             Effect::Send { to, epoch, bytes } => self.transport.send(to, epoch, bytes),
             Effect::HangUp(peer) => self.transport.hang_up(peer),
             Effect::Dial(address) => self.transport.dial(&address),
+            Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),
             Effect::Belongs(cluster) => {
                 tracing::info!(%cluster, "belongs to a cluster");
                 self.store.belongs(cluster);
             }
+            // Nobody here outlives this process.
+            Effect::Keep(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
             Effect::Joined => {
                 self.joined = Some(self.clock.now());
@@ -345,7 +383,7 @@ impl<T: Transport> Driver<T> {
             }
             Effect::Lost(ticket, why) => self.on_lease(ticket, |lease| lease.lost = Some(why)),
             Effect::Ended(ticket, error) => self.on_ended(ticket, &error),
-            Effect::Returned { ticket, note, .. } => _ = self.notes.insert(note, ticket),
+            Effect::Returned { ticket, note, .. } | Effect::Inherited { ticket, note } => self.name(ticket, note),
             Effect::Progress(ticket, progress) => {
                 let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
@@ -367,7 +405,7 @@ impl<T: Transport> Driver<T> {
                 }
             }
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
-            Effect::Left => self.left = true,
+            Effect::Left { told } => (self.left, self.told) = (true, told),
         }
     }
 
@@ -381,8 +419,13 @@ impl<T: Transport> Driver<T> {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Acquire { wanted, waiter } => {
-                let call = self.call(Call::Acquire(wanted.name.clone(), wanted.detached.clone(), waiter));
+                let note = wanted.detached.clone().or_else(|| wanted.taken_over_as.clone());
+                let call = self.call(Call::Acquire(wanted.name.clone(), note, waiter));
                 self.step(Input::Acquire { call, wanted });
+            }
+            Command::Resume { name, note, waiter } => {
+                let call = self.call(Call::Acquire(name.clone(), Some(note.clone()), waiter));
+                self.step(Input::Resume { call, name, note });
             }
             Command::Forget { waiter } => {
                 let Some(ticket) = self.waiters.remove(&waiter) else { return };
@@ -444,9 +487,14 @@ impl<T: Transport> Driver<T> {
             Command::Health { reply } => _ = reply.send(self.node.health(self.now())),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
             Command::Dial { address } => self.transport.dial(&address),
+            Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {
                 self.draining.push(reply);
                 self.step(Input::Drain);
+            }
+            Command::Close { reply } => {
+                self.draining.push(reply);
+                self.step(Input::Close);
             }
             Command::Leave { reply } => {
                 self.leaving.push(reply);
@@ -526,17 +574,22 @@ impl<T: Transport> Driver<T> {
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(clients), Some(sender)) = (self.tickets.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &clients.lease) else { return };
-        if let Some(note) = &clients.note {
-            self.notes.insert(note.clone(), ticket);
-        }
+        let note = clients.note.clone();
         for waiter in std::mem::take(&mut clients.waiters) {
             self.waiters.remove(&waiter.number);
             clients.handles += 1;
-            let id = clients.note.clone().map_or(GrantId::Held(ticket), GrantId::Detached);
+            let id = note.clone().map_or(GrantId::Held(ticket), GrantId::Named);
             let means = (sender.clone(), self.clock.clone());
             let handle = Grant::new((ticket, id), clients.name.clone(), grant, lease.subscribe(), means);
             drop(waiter.reply.send(Ok(handle)));
         }
+        note.into_iter().for_each(|note| self.name(ticket, note));
+    }
+
+    /// What a grant is called from now on.
+    fn name(&mut self, ticket: TicketId, note: String) {
+        self.named.insert(ticket, note.clone());
+        self.notes.insert(note, ticket);
     }
 
     fn report(&mut self, started: Result<(), Error>) {
@@ -553,8 +606,7 @@ impl<T: Transport> Driver<T> {
 
     fn on_ended(&mut self, ticket: TicketId, error: &Error) {
         self.on_lease(ticket, |lease| _ = lease.lost.get_or_insert_with(|| error.clone()));
-        let note = self.notes.iter().find(|(_, named)| **named == ticket).map(|(note, _)| note.clone());
-        if let Some(note) = note {
+        if let Some(note) = self.named.remove(&ticket) {
             self.notes.remove(&note);
             if matches!(error, Error::Revoked { .. }) {
                 self.revoked.truncate(REVOKED - 1);

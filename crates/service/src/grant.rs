@@ -69,21 +69,30 @@ pub struct Granted {
 pub enum GrantId {
     /// It ends with the process that has given it, which knows it by this number.
     Held(TicketId),
-    /// It outlives that process: all of the same host know it by this name, which nobody can guess.
-    Detached(String),
+    /// It may outlive that process: all of the same host know it by this name, which nobody can guess.
+    Named(String),
 }
 
 impl GrantId {
     /// A new name for a detached grant of this resource, and only of this one.
     pub(crate) fn new_detached(name: &Name) -> String {
-        format!("d{:016x}{:016x}-{:016x}", random(), random(), of_resource(name))
+        Self::new_name('d', name)
+    }
+
+    /// The same for one that its client may go on with at the next process of this host.
+    pub(crate) fn new_held(name: &Name) -> String {
+        Self::new_name('h', name)
+    }
+
+    fn new_name(kind: char, name: &Name) -> String {
+        format!("{kind}{:016x}{:016x}-{:016x}", random(), random(), of_resource(name))
     }
 
     /// Whether it can be a grant of this resource: what a client has slept over must not be taken for another's.
     pub fn fits(&self, name: &Name) -> bool {
         match self {
             Self::Held(_) => true,
-            Self::Detached(note) => note.ends_with(&format!("-{:016x}", of_resource(name))),
+            Self::Named(note) => note.ends_with(&format!("-{:016x}", of_resource(name))),
         }
     }
 }
@@ -194,7 +203,7 @@ impl fmt::Display for GrantId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(ticket) => ticket.0.fmt(f),
-            Self::Detached(note) => note.fmt(f),
+            Self::Named(note) => note.fmt(f),
         }
     }
 }
@@ -205,7 +214,7 @@ impl FromStr for GrantId {
     fn from_str(text: &str) -> Result<Self, Error> {
         match text.parse() {
             Ok(number) => Ok(Self::Held(TicketId(number))),
-            Err(_) if text.starts_with('d') => Ok(Self::Detached(text.to_owned())),
+            Err(_) if text.starts_with(['d', 'h']) => Ok(Self::Named(text.to_owned())),
             Err(_) => Err(Error::Lost),
         }
     }

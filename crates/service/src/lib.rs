@@ -5,6 +5,7 @@
 
 mod driver;
 mod grant;
+mod grants;
 pub mod memory;
 mod net;
 pub mod places;
@@ -14,12 +15,13 @@ pub mod store;
 pub mod transport;
 
 pub use grant::{Grant, GrantId, Granted};
+pub use grants::GrantFile;
 pub use net::RealNetwork;
 pub use peerlock_base::{Key, PeerId, Span};
 pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
-    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Event, Happening, Health, Inspection,
+    Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Estate, Event, Happening, Health, Inspection,
     MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView,
     SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
 };

@@ -206,6 +206,8 @@ impl Transport for Endpoint {
         self.network.state().connect((self.me.min(peer), self.me.max(peer)));
     }
 
+    fn forget(&mut self, _address: &str) {}
+
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
         let mut state = self.network.state();
         let alive = state.ports.get(&self.me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake));

@@ -1,11 +1,15 @@
 //! The real network as a [`Transport`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use peerlock_base::PeerId;
 use peerlock_net::{Address, Epoch, Net, Refusal};
 
 use crate::transport::{Event, Transport};
+
+/// How soon what had no room is handed on again.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Encrypted links between the members of a cluster.
 pub struct RealNetwork {
@@ -13,12 +17,25 @@ pub struct RealNetwork {
     /// The connections that are up, with their numbers here.
     links: BTreeMap<PeerId, (u64, Epoch)>,
     begun: u64,
+    /// Addresses that are to be dialled, or not any more, and for which the network has no room now.
+    waiting: VecDeque<(Address, bool)>,
 }
 
 impl RealNetwork {
     /// This network, before anything was heard of it.
     pub fn new(net: Net) -> Self {
-        Self { net, links: BTreeMap::new(), begun: 0 }
+        Self { net, links: BTreeMap::new(), begun: 0, waiting: VecDeque::new() }
+    }
+
+    /// Hands on what waits, as long as there is room.
+    fn hand_on(&mut self) {
+        while let Some(&(address, keep)) = self.waiting.front() {
+            let is_taken = if keep { self.net.keep(address) } else { self.net.forget(address) };
+            if is_taken.is_err() {
+                return;
+            }
+            self.waiting.pop_front();
+        }
     }
 }
 
@@ -32,10 +49,16 @@ impl Transport for RealNetwork {
     }
 
     fn dial(&mut self, address: &str) {
-        let kept = address.parse::<Address>().map(|address| self.net.keep(address));
-        if !matches!(kept, Ok(Ok(()))) {
-            tracing::warn!(address, ?kept, "an address that is not dialled");
+        match address.parse::<Address>() {
+            Ok(address) => self.waiting.push_back((address, true)),
+            Err(why) => tracing::warn!(address, %why, "an address that is not dialled"),
         }
+        self.hand_on();
+    }
+
+    fn forget(&mut self, address: &str) {
+        self.waiting.extend(address.parse::<Address>().map(|address| (address, false)));
+        self.hand_on();
     }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
@@ -55,14 +78,24 @@ impl Transport for RealNetwork {
     fn strangers(&self) -> u64 {
         let stranger = |refusal: &Refusal| match refusal {
             Refusal::Secret | Refusal::Timeout | Refusal::Broken | Refusal::Version | Refusal::Crowded => true,
-            Refusal::Collision | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
+            Refusal::Collision | Refusal::Twin | Refusal::Myself | Refusal::Duplicate | Refusal::Leaving => false,
         };
         self.net.metrics().refused.iter().filter(|(refusal, _)| stranger(refusal)).map(|(_, count)| count).sum()
     }
 
     async fn next(&mut self) -> Option<Event> {
         loop {
-            return Some(match self.net.next().await {
+            self.hand_on();
+            let next = self.net.next();
+            let event = match self.waiting.is_empty() {
+                true => next.await,
+                // The network makes room while we wait, and does not say so.
+                false => match tokio::time::timeout(AGAIN, next).await {
+                    Ok(event) => event,
+                    Err(_) => continue,
+                },
+            };
+            return Some(match event {
                 peerlock_net::Event::Up { peer, epoch, address } => {
                     self.begun += 1;
                     self.links.insert(peer, (self.begun, epoch));
@@ -90,5 +123,32 @@ impl Transport for RealNetwork {
 
     async fn stop(self) {
         self.net.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use peerlock_net::{Config, Identity, Secret};
+
+    use super::*;
+
+    /// The network takes 256 at once, and was not asked again for those after them.
+    #[tokio::test]
+    async fn more_addresses_than_the_network_takes_at_once_are_all_dialled() {
+        let config = Config::new("127.0.0.1:0".parse().expect("an address"));
+        let net = Net::start(config, Identity::generate(), Secret::generate()).await.expect("a network");
+        let mut network = RealNetwork::new(net);
+        // Nobody listens there, which this machine says at once.
+        let addresses: BTreeSet<String> = (0..600).map(|at| format!("127.{}.{}.1:9", 1 + at / 250, at % 250)).collect();
+        addresses.iter().for_each(|address| network.dial(address));
+        let mut tried = BTreeSet::new();
+        while tried.len() < addresses.len() {
+            let event = tokio::time::timeout(Duration::from_secs(60), network.next()).await;
+            let Ok(Some(Event::Unreached { address, .. })) = event else { panic!("{} were tried", tried.len()) };
+            tried.insert(address);
+        }
+        assert_eq!(tried, addresses);
     }
 }

@@ -25,7 +25,7 @@ const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub(crate) enum Keeping {
     /// This peer renews it, for as long as it runs.
     Peer,
-    /// The client renews it; it ends with this peer's session at the latest.
+    /// The client renews it; it ends with this peer's session at the latest, or goes on at the next process of this host.
     Client,
     /// The client renews it, and the register knows of it: it outlives this peer.
     Register,
@@ -165,7 +165,8 @@ impl Request {
         }
         let kept = keeping == Keeping::Peer;
         let (ttl, grace) = (span(ttl), span(grace));
-        Ok(Wanted { name, slots, ttl, grace, kept, detached, wait, label, pid, request })
+        let taken_over_as = (keeping == Keeping::Client).then(|| GrantId::new_held(&name));
+        Ok(Wanted { name, slots, ttl, grace, kept, detached, taken_over_as, wait, label, pid, request })
     }
 }
 

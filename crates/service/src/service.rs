@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Rng};
+use peerlock_base::{PeerId, Rng, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Birth, Class, ClusterId, Name, Node, Origin, TicketId, Ttl};
+use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketId, Ttl};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::driver::{Command, Driver, Found, Waiter, chance, random};
+use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
 use crate::store::{Known, Store};
 use crate::transport::Transport;
@@ -70,6 +71,7 @@ pub struct Builder {
     process: Option<u64>,
     clock: Clock,
     folder: Option<(Store, Known)>,
+    grants: Option<(GrantFile, Option<Estate>)>,
     expect: Option<usize>,
     session: Option<Duration>,
     name: Option<String>,
@@ -94,6 +96,13 @@ impl Builder {
     /// folder may vote, and always comes back to the same cluster.
     pub fn folder(mut self, store: Store, known: Known) -> Self {
         self.folder = Some((store, known));
+        self
+    }
+
+    /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before it
+    /// has written, which must be gone.
+    pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
+        self.grants = Some((file, estate));
         self
     }
 
@@ -162,7 +171,12 @@ impl Builder {
         let may_come_later =
             matches!(origin, Origin::Votes(_) | Origin::Belongs(_) | Origin::Seeks { expect: Some(_) });
         let must_join = origin == Origin::Seeks { expect: None };
+        let began = self.clock.now();
+        let (grants, estate) = self.grants.unzip();
+        let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_sub(began.nanos()));
         let birth = Birth {
+            boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
+            estate: estate.flatten().map(|estate| translated(estate, time)),
             process: self.process.unwrap_or_else(random),
             rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
             name: self.name.unwrap_or_else(|| self.process.map_or_else(host_name, |_| format!("peer-{me}"))),
@@ -177,7 +191,7 @@ impl Builder {
         let events = broadcast::Sender::new(EVENTS);
         let (started, is_started) = oneshot::channel();
         let join = self.join.into_iter().chain(known.members).collect();
-        let own = (node, self.clock.clone(), store);
+        let own = (node, (self.clock.clone(), began), store, grants);
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
         tokio::spawn(driver.run(self.config.awake));
         match may_come_later {
@@ -242,18 +256,37 @@ impl Service {
     }
 
     fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
-        let waiter = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
+        self.wait_for(|waiter| match request.wanted(keeping) {
+            Ok(wanted) => Ok(Command::Acquire { wanted, waiter }),
+            Err(error) => Err((error, waiter)),
+        })
+    }
+
+    /// Somebody waits for a grant, by this command or in vain.
+    fn wait_for(&self, command: impl FnOnce(Waiter) -> Result<Command, (Error, Waiter)>) -> Acquire {
+        let number = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
-        match request.wanted(keeping) {
-            Ok(wanted) => {
-                let waiter = Waiter { number: waiter, reply, progress };
-                _ = commands.send(Command::Acquire { wanted, waiter });
-            }
-            Err(error) => _ = reply.send(Err(error)),
+        match command(Waiter { number, reply, progress }) {
+            Ok(command) => _ = commands.send(command),
+            Err((error, waiter)) => _ = waiter.reply.send(Err(error)),
         }
-        Acquire { waiter, answer, progress: progressed, commands, done: false }
+        Acquire { waiter: number, answer, progress: progressed, commands, done: false }
+    }
+
+    /// Goes on with a grant that a process of this host before this one has [given](Self::hold), by its name: what is
+    /// left of it is answered for here until its end, and it has its lease again from now on. Dropping the future gives
+    /// it back.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if its end has come, or nobody here knows it.
+    pub fn resume(&self, name: Name, grant: GrantId) -> Acquire {
+        let command = |waiter| match grant {
+            GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
+            GrantId::Held(_) => Err((Error::Lost, waiter)),
+        };
+        self.wait_for(command)
     }
 
     /// Renews the lease of a grant by its name: until when it stands then.
@@ -278,7 +311,7 @@ impl Service {
     async fn ticket(&self, grant: &GrantId) -> Result<TicketId, Error> {
         let note = match grant {
             GrantId::Held(ticket) => return Ok(*ticket),
-            GrantId::Detached(note) => note,
+            GrantId::Named(note) => note,
         };
         let find = async {
             loop {
@@ -425,9 +458,22 @@ impl Service {
         _ = self.call(|reply| Command::Drain { reply }).await;
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them.
-    pub async fn leave(&self) {
-        _ = self.call(|reply| Command::Leave { reply }).await;
+    /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left. What
+    /// is [detached](Self::acquire_detached) is not waited for.
+    pub async fn close(&self) {
+        _ = self.call(|reply| Command::Close { reply }).await;
+    }
+
+    /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process without
+    /// [leaving](Self::leave) leaves them to the next one of this host.
+    pub async fn has_clients(&self) -> bool {
+        self.call(|reply| Command::HasClients { reply }).await.unwrap_or(false)
+    }
+
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
+    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    pub async fn leave(&self) -> bool {
+        self.call(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }
 
     async fn call<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Error> {

@@ -9,6 +9,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -250,7 +251,7 @@ fn keep(
 /// All of it or nothing, and for good when it comes back.
 fn write(path: &Path, id: ClusterId, members: &[String]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let lines: String = members.iter().map(|address| format!("{address}\n")).collect();
     file.write_all(format!("{id}\n{lines}").as_bytes())?;
     file.sync_all()?;

@@ -22,6 +22,9 @@ pub trait Transport: Send + 'static {
     /// comes `Up` then.
     fn dial(&mut self, address: &str);
 
+    /// Dials an address no more. A connection that there is stays.
+    fn forget(&mut self, address: &str);
+
     /// Sends on a connection that is up; drops what it is given for another. Never blocks.
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>);
 

@@ -1,7 +1,7 @@
 //! Seeded runs of the product's own peers with as much going wrong as they promise to bear.
 //!
-//! `cargo run -p peerlock-sim --example node_runs -- [RUNS [FIRST_SEED]]`, and to see every event of one:
-//! `cargo run -p peerlock-sim --example node_runs -- trace SEED`
+//! `cargo run -p peerlock-sim --example node_runs -- [storm] [RUNS [FIRST_SEED]]`, and to see every event of one:
+//! `cargo run -p peerlock-sim --example node_runs -- [storm] trace SEED`
 
 #[path = "../tests/nodes/plan.rs"]
 mod plan;
@@ -16,17 +16,20 @@ use rayon::prelude::*;
 use summary::Summary;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let storms = arguments.first().is_some_and(|first| first == "storm");
+    arguments.drain(..usize::from(storms));
+    let plan = if storms { plan::storm } else { plan::plan };
     let number = |at: usize, default| arguments.get(at).map_or(default, |text| text.parse().expect("a number"));
     if arguments.first().is_some_and(|first| first == "trace") {
-        let seed = number(1, 0);
-        println!("seed {seed}: {:#?}", plan::plan(seed));
-        plan::trace(seed).iter().for_each(|line| println!("{line}"));
+        let plan = plan(number(1, 0));
+        println!("{plan:#?}");
+        plan.trace().iter().for_each(|line| println!("{line}"));
         return ExitCode::SUCCESS;
     }
     let (runs, first) = (number(0, 10_000), number(1, 0));
     let failures = AtomicU64::new(0);
-    let one = |seed| match plan::play(seed) {
+    let one = |seed| match plan(seed).run() {
         Ok(report) => Summary::of(seed, &report),
         Err(failure) => {
             failures.fetch_add(1, Relaxed);

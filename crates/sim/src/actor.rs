@@ -60,11 +60,21 @@ pub trait Actor: Sized {
         None
     }
 
+    /// What a peer is told first, one after the other, when it begins and when it begins again with what its disk has
+    /// kept; where the workload has nothing of its own to tell.
+    fn begin(_me: PeerId, _disk: &Self::Disk) -> Vec<Self::Command> {
+        Vec::new()
+    }
+
     /// A write has reached the disk.
     fn write(_disk: &mut Self::Disk, _write: Self::Write) {}
 
     /// The peer has crashed while this was being written: nothing of it, all of it or something between is on the disk.
     fn tear(_disk: &mut Self::Disk, _write: Self::Write, _rng: &mut Rng) {}
+
+    /// The machine of a peer that has crashed was started anew: what was kept at once ([`Effect::Keep`]) is not to be
+    /// relied on any more.
+    fn reboot(_disk: &mut Self::Disk) {}
 
     /// The disk is gone, and another is in its place.
     fn lose(disk: &mut Self::Disk) {
@@ -166,6 +176,8 @@ pub enum Effect<A: Actor> {
     },
     /// Write to the disk. Writes are done one after another, in order.
     Write(A::Write),
+    /// Write where only the peer's machine can forget it, at once: it is there if the peer crashes right after.
+    Keep(A::Write),
     /// For watchers and the workload.
     Note(A::Note),
     /// A message made no sense here and was dropped. Breaks a rule in a run without faults.

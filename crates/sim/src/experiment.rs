@@ -11,7 +11,7 @@ use crate::faults::Faults;
 use crate::latency::{Latency, Network};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Structure, Waits, Watch};
+use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch};
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
@@ -76,7 +76,7 @@ where
     type Actor = Bare<P>;
     type Workload = ClosedLoop;
     type Rules = (Exclusion, Fencing, Structure);
-    type Counts = (Messages, Idle, (Order, Passing), Waits, Recovery);
+    type Counts = (Messages, Idle, (Order, Passing), Waits, Recovery, Standstill);
 
     fn world<W: Watch<Bare<P>>>(
         &self,
@@ -89,10 +89,12 @@ where
         let residents = (self.peers)(&latency);
         let is_lenient = count_violations || faults != Faults::default();
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
-        let rules = (Exclusion::new(1, slots, count_violations), Fencing::new(1, slots, count_violations), structure);
+        let exclusion = Exclusion::new(1, slots, count_violations).seeing_instants();
+        let rules = (exclusion, Fencing::new(1, slots, count_violations), structure);
         let waits = Waits::new(peers, workload.entries, warm_up);
         let order = (Order::default(), Passing::new(latency.longest()));
-        let counts = (Messages::of::<Bare<P>>(), Idle::new(slots), order, waits, Recovery::new(slots));
+        let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
+        let counts = (Messages::of::<Bare<P>>(), Idle::new(slots), order, waits, recovery, standstill);
         let again = latency.clone();
         let setup = Setup {
             latency,

@@ -44,6 +44,8 @@ pub struct Faults {
     pub crashes: Option<Spells>,
     /// The share of crashes in which another peer crashes at the same moment.
     pub both: f64,
+    /// The share of crashes with which the peer's machine is started anew. Its clients may be elsewhere, and stay.
+    pub reboots: f64,
     /// As `crashes`, but for good: the mean time between two.
     pub deaths: Option<Span>,
     /// Now and then a peer crashes and its disk is lost; it restarts after this long on average.
@@ -138,6 +140,7 @@ pub(crate) struct Fate {
     withdrawals: Rng,
     outages: Rng,
     disks: Rng,
+    reboots: Rng,
     clocks: u64,
     /// No partition, freeze, crash or reset begins any more.
     is_calm: bool,
@@ -190,6 +193,7 @@ impl Fate {
             withdrawals: Rng::stream(seed, 11),
             outages: Rng::stream(seed, 14),
             disks: Rng::stream(seed, 15),
+            reboots: Rng::stream(seed, 16),
             clocks: Rng::stream(seed, 12).bits(),
             is_calm: false,
             partition: (0, Time::ZERO),
@@ -329,6 +333,11 @@ impl Fate {
     /// Whether another one crashes at the same moment.
     pub fn takes_another(&mut self) -> bool {
         happens(self.faults.both, &mut self.crashes)
+    }
+
+    /// Whether the machine of a peer that has crashed is started anew.
+    pub fn reboots(&mut self) -> bool {
+        happens(self.faults.reboots, &mut self.reboots)
     }
 
     /// How long until a peer crashes and its disk is lost, and how long it will be down.

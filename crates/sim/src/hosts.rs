@@ -86,6 +86,16 @@ impl<A: Actor> Hosts<A> {
         self.disks[peer.index()].under_way.push_back(write);
     }
 
+    /// A resident writes something that only its machine can forget.
+    pub fn keep(&mut self, peer: PeerId, write: A::Write) {
+        A::write(&mut self.disks[peer.index()].disk, write);
+    }
+
+    /// The machine of a resident was started anew.
+    pub fn reboot(&mut self, peer: PeerId) {
+        A::reboot(&mut self.disks[peer.index()].disk);
+    }
+
     /// The oldest write under way is done.
     pub fn finish_write(&mut self, peer: PeerId) {
         let Storage { disk, under_way } = &mut self.disks[peer.index()];

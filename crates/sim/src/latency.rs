@@ -64,11 +64,6 @@ impl Latency {
         }
     }
 
-    /// Whether messages take no time at all.
-    pub fn is_instant(&self) -> bool {
-        matches!(self, Self::Constant(Span::ZERO))
-    }
-
     /// True if two messages on one link may take different times, so that an ordered link needs a clock of its own.
     pub fn varies(&self) -> bool {
         matches!(self, Self::PerMessage { low, high } if low < high)

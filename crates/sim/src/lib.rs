@@ -1,13 +1,14 @@
 //! Protocols in virtual time.
 //!
 //! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check
-//! every event. `world.rs` tells how to add one of each. Three settings are made of it, each of which runs many trials
-//! and puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload:
-//! clients that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); a fourth, [`Nodes`],
-//! runs the product's own peers. The same seed gives the same bytes on any number of threads.
+//! every event. `world.rs` tells how to add one of each. Settings are made of it, each of which runs many trials and
+//! puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload:
+//! clients that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); two more run the product's
+//! own peers: [`Custody`] in a closed loop, to be compared, and [`Nodes`], to be broken. The same seed gives the same bytes on any number of threads.
 
 pub mod actor;
 mod carrier;
+mod custody;
 mod experiment;
 mod faults;
 mod hosts;
@@ -28,12 +29,14 @@ mod world;
 
 pub use actor::{Actor, Bare};
 pub use carrier::{Links, UnknownLinks};
+pub use custody::Custody;
 pub use experiment::Experiment;
 pub use faults::{Cut, Faults, Spells};
 pub use ideal::Ideal;
 pub use ledger::{Client, Ledger};
 pub use nodes::Nodes;
 pub use open::Open;
+pub use peerlock_node::Ttl;
 pub use report::{Harm, Numbers, PerPeerMax, Report, WaitSummary};
 pub use rounds::{OverlayKind, Rounds, UnknownName};
 pub use trials::Failure;

@@ -77,6 +77,10 @@ impl Nodes {
     }
 }
 
+fn twice(session: Ttl) -> Ttl {
+    Ttl::from_millis(session.span().as_nanos() / 500_000).unwrap_or(session)
+}
+
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
@@ -103,9 +107,11 @@ impl Setting for Nodes {
         // Where people change the number of slots, nobody knows whether one is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };
         let fixed = visits.resizes.is_none().then_some(slots);
-        let lives = Cell::new(0);
+        let lives = Cell::new(0_u64);
         let make = move |me: PeerId, folder: &Folder| {
             lives.set(lives.get() + 1);
+            // One in four is started with a longer session, so that the next one of its host is to have a shorter one.
+            let session = if lives.get().is_multiple_of(4) { twice(session) } else { session };
             Whole::new(me, self.role(me), folder, lives.get(), seed, NodeSetting { slots: fixed, session, config })
         };
         let setup = Setup {

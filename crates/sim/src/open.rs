@@ -80,7 +80,7 @@ where
     ) -> World<'_, Bare<P>, OpenWorkload, W> {
         let &Open { replicas, workload, ref network, links, faults, lease, count_violations, .. } = self.open;
         let latency = network.latency(replicas as usize, seed);
-        let exclusion = Exclusion::new(1, SLOTS, count_violations).seeing_instants(!latency.is_instant());
+        let exclusion = Exclusion::new(1, SLOTS, count_violations).seeing_instants();
         let rules = (exclusion, Fencing::new(1, SLOTS, count_violations));
         let window = Window::from(Time::ZERO + workload.settle);
         let (resets, costs) = (Resets::within(lease), Costs::of::<Bare<P>>(replicas));

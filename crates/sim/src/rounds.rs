@@ -271,7 +271,7 @@ where
         let peers: Vec<_> =
             settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
         let latency = rounds.network.latency(rounds.peers, seed);
-        let exclusion = Exclusion::new(resources, SLOTS, count_violations).seeing_instants(!latency.is_instant());
+        let exclusion = Exclusion::new(resources, SLOTS, count_violations).seeing_instants();
         let rules = (exclusion, Fencing::new(resources, SLOTS, count_violations));
         let ranges = peers.iter().map(Routing::range).collect();
         let counts = (Memory::new(catalogue.replicas(), ranges, lease), PerRound::of::<Self::Actor>());

@@ -85,6 +85,9 @@ pub trait Watch<A: Actor> {
         Ok(())
     }
 
+    /// The message that was sent just now is on its way, and will arrive then; not told of one that is lost.
+    fn on_way(&mut self, _now: Time, _from: PeerId, _arrives: Time) {}
+
     /// A message arrives; the peer has not seen it yet. Under faults a message may never arrive, or arrive twice.
     fn on_deliver(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
         Ok(())
@@ -168,6 +171,11 @@ macro_rules! watch_together {
                 let ($($name,)*) = self;
                 $($name.on_send(now, from, to, message)?;)*
                 Ok(())
+            }
+            #[inline]
+            fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
+                let ($($name,)*) = self;
+                $($name.on_way(now, from, arrives);)*
             }
             fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;

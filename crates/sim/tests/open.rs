@@ -150,6 +150,20 @@ fn violations_stop_a_run_unless_they_are_counted() {
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
+/// Clients that leave at once, as they do in the paper's figures, are seen beside each other all the same: replicas that
+/// forget half of the time let somebody in before anybody can know that the last one has left.
+#[test]
+fn stays_of_no_time_hide_nothing() {
+    let mut open = open(3.0, "constant:100ms");
+    (open.replicas, open.count_violations, open.trials) = (3, true, 4);
+    let mut violations = |life| {
+        open.faults.replica_life = Some(Span::from_millis(life));
+        sigma(&open, 2).harm().violations
+    };
+    assert!(violations(500) > 0);
+    assert_eq!(violations(1_000_000), 0);
+}
+
 /// Seeded runs with everything going wrong: nobody is let in beside another as long as fewer than 2m − n replicas are
 /// reset within one lease time. `cargo run --release -p peerlock-sim --example fault_runs` does ten thousand.
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends
 //! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we
-//! are gone, which it sees by the end of its input: the kernel closes our side of the pipe, however we died. Only when
+//! are gone, which it sees by the end of its input: the kernel closes our side of the socket, however we died. Only when
 //! nothing of the group is left does it end itself, and with it the last copy of the connection that the slot belongs
 //! to: whoever waits for the slot comes in after that.
 //!
@@ -10,19 +10,23 @@
 //!   peerlock run ──(stdin: group, end, end, …)──▶ guard ──SIGKILL──▶ the command's group
 //!        └───────────────connection──────────────┴──▶ agent
 //! ```
+//!
+//! If the slot goes on at another agent, the guard gets a copy of that connection, too.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ChildStdin, ExitCode, Stdio};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
+use std::process::{Child, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::unistd::{Pid, read};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, recvmsg, sendmsg, socketpair,
+};
+use nix::unistd::Pid;
 use peerlock_clock::Moment;
 
 use crate::clock::Timer;
@@ -40,37 +44,43 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Our end of a guard.
 pub struct Guard {
     process: Child,
-    pipe: ChildStdin,
+    socket: OwnedFd,
 }
 
 impl Guard {
     /// Starts one that does nothing yet, and ends by itself if we do. It holds this connection open, which it has for
     /// its output and writes nothing to.
     pub fn start(connection: Option<OwnedFd>) -> io::Result<Self> {
+        // A pipe could not carry a connection, and messages are to stay whole.
+        let (socket, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(io::Error::from)?;
         // It must hold nothing else of ours open: somebody may wait for the end of our output.
-        let mut process = errand::send(NAME, [])
+        let process = errand::send(NAME, [])
             .current_dir("/")
-            .stdin(Stdio::piped())
+            .stdin(Stdio::from(theirs))
             .stdout(connection.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::null())
             .spawn()?;
-        let pipe = process.stdin.take().expect("it was just made");
-        // A guard that is frozen must not freeze us when its pipe is full.
-        fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        Ok(Self { process, pipe })
+        Ok(Self { process, socket })
     }
 
-    /// Says whom to kill and when. What is said later replaces it.
-    pub fn tell(&mut self, group: Pid, end: Moment) {
+    /// Says whom to kill and when, and gives it a connection to hold open, if there is a new one. What is said later
+    /// replaces it, but connections that it has it keeps.
+    pub fn tell(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
-        // It fails if the guard was killed: the command still dies with us by its own death signal, and its lease is
-        // still watched by us.
-        let _killed = self.pipe.write_all(&[group, end.nanos().to_le_bytes()].concat());
+        let message = [group, end.nanos().to_le_bytes()].concat();
+        let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
+        let rights = ControlMessage::ScmRights(&connection);
+        let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
+        // A guard that is frozen must not freeze us when its socket is full. It fails if the guard was killed: the command
+        // still dies with us by its own death signal, and its lease is still watched by us.
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let _killed = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
     }
 }
 
 impl Drop for Guard {
-    /// The guard's work is done: it ends before it can see that its pipe is closed.
+    /// The guard's work is done: it ends before it can see that its socket is closed.
     fn drop(&mut self) {
         let _gone = self.process.kill();
         let _gone = self.process.wait();
@@ -136,14 +146,16 @@ fn wait() -> io::Result<Option<Pid>> {
     }
 }
 
-/// The next message; none if nobody is there any more to write one. Messages are written whole: they are far smaller
-/// than what a pipe takes in one piece.
+/// The next message; none if nobody is there any more to write one. A connection that comes with it stays open for as
+/// long as we are there, though nobody here knows it.
 fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let mut message = [0; 2 * WIDTH];
+    let mut rights = nix::cmsg_space!([RawFd; 1]);
+    let mut parts = [IoSliceMut::new(&mut message)];
     let count = loop {
-        match read(input, &mut message) {
+        match recvmsg::<UnixAddr>(input.as_raw_fd(), &mut parts, Some(&mut rights), MsgFlags::MSG_CMSG_CLOEXEC) {
             Err(Errno::EINTR) => {}
-            done => break done?,
+            done => break done?.bytes,
         }
     };
     if count < message.len() {

@@ -38,9 +38,9 @@ pub struct Job {
     pub on_lost: OnLost,
     /// How long before the lease's end that is.
     pub grace: Duration,
-    /// What stands for the slot while it is open, such as the connection to an agent. If we are killed, it is closed
-    /// when nothing of the command is alive any more, and not before.
-    pub connection: Option<Arc<OwnedFd>>,
+    /// What stands for the slot while it is open, such as the connection to an agent, as it may change. If we are killed,
+    /// it is closed when nothing of the command is alive any more, and not before.
+    pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 
 /// How it ended.
@@ -126,7 +126,9 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
     let mut signals = Signals::listen()?;
     let mut alarm = Alarm::new()?;
     let end = *lease.borrow_and_update();
-    let mut run = Supervision::start(job, end, tell).await?;
+    let mut connection = job.connection.clone();
+    let first = connection.as_mut().map(|connection| connection.borrow_and_update().try_clone()).transpose()?;
+    let mut run = Supervision::start(job, end, first, tell).await?;
     let mut ended = None;
     loop {
         tokio::select! {
@@ -135,7 +137,8 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
                 ChildEvent::Stopped(signal) => run.on_stopped(signal),
                 ChildEvent::Ended => ended = Some(run.on_ended()?),
             },
-            end = renewal(&mut lease) => run.on_renewed(end),
+            end = change(&mut lease) => run.on_renewed(end),
+            connection = another(&mut connection) => run.tell_guard(Some(&connection)),
             rung = alarm.until(run.lease.next()) => {
                 rung?;
                 run.on_time();
@@ -151,11 +154,19 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
     }
 }
 
-/// The lease's next end; never, if nobody renews it any more.
-async fn renewal(lease: &mut watch::Receiver<Moment>) -> Moment {
-    match lease.changed().await {
-        Ok(()) => *lease.borrow_and_update(),
+/// What comes next, such as the lease's next end; nothing does if nobody renews it any more.
+async fn change<V: Clone>(news: &mut watch::Receiver<V>) -> V {
+    match news.changed().await {
+        Ok(()) => news.borrow_and_update().clone(),
         Err(_) => pending().await,
+    }
+}
+
+/// The next connection, if there is anything that could change.
+async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<OwnedFd> {
+    match connection {
+        Some(connection) => change(connection).await,
+        None => pending().await,
     }
 }
 
@@ -169,28 +180,27 @@ struct Supervision<T> {
 }
 
 impl<T: FnMut(Notice)> Supervision<T> {
-    async fn start(job: &Job, end: Moment, tell: T) -> io::Result<Self> {
+    async fn start(job: &Job, end: Moment, connection: Option<OwnedFd>, tell: T) -> io::Result<Self> {
         let lease = Countdown::new(job.on_lost, job.grace, end);
-        let connection = job.connection.as_ref().map(|connection| connection.try_clone()).transpose()?;
         let guard = lease.dead_by().map(|_| Guard::start(connection)).transpose()?;
         let mut terminal = Terminal::find();
         let foreground = terminal.as_mut().is_some_and(Terminal::starts_in_foreground);
         let child = Child::start(job, foreground).await?;
         let mut run = Self { lease, guard, terminal, child, tell };
-        run.tell_guard();
+        run.tell_guard(None);
         run.child.go();
         Ok(run)
     }
 
-    fn tell_guard(&mut self) {
+    fn tell_guard(&mut self, connection: Option<&OwnedFd>) {
         if let (Some(guard), Some(end)) = (&mut self.guard, self.lease.dead_by()) {
-            guard.tell(self.child.group(), end);
+            guard.tell(self.child.group(), end, connection);
         }
     }
 
     fn on_renewed(&mut self, end: Moment) {
         self.lease.ends(end);
-        self.tell_guard();
+        self.tell_guard(None);
     }
 
     fn on_time(&mut self) {

@@ -53,6 +53,10 @@ impl<T: Transport> Transport for Cuttable<T> {
         self.inner.dial(address);
     }
 
+    fn forget(&mut self, address: &str) {
+        self.inner.forget(address);
+    }
+
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
         if !*self.cut.borrow() {
             self.inner.send(to, epoch, bytes);

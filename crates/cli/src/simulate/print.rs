@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use peerlock_catalogue::{Load, Setting};
+use peerlock_catalogue::{Load, Protocol, Setting};
 use peerlock_sim::{self as sim, Received, Report, WaitSummary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -178,6 +178,9 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
         Load::Closed(closed) => {
             let whom = match closed.voters.map(|voters| voters.quorum) {
                 None => format!("{} slots", closed.slots),
+                Some(quorum) if *protocol == Protocol::Custody => {
+                    format!("{} slots, {} voters", closed.slots, quorum.replicas())
+                }
                 Some(quorum) => format!("{} of {} votes", quorum.votes(), quorum.replicas()),
             };
             format!("{} peers, {whom}, {trials} trials of {} entries each, seed {seed}", closed.peers, closed.entries)

@@ -137,11 +137,13 @@ fn the_page_shows_what_happens() {
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
 
     // The demo ends, and begins again at the same place.
-    let place = demo.page.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let place = demo.page.trim_start_matches("http://").split('/').next().unwrap().to_owned();
     let (status, said) = demo.end("-TERM");
     assert!(status.success() && said.contains(" entries in "), "{status}: {said}");
     wait_for(&browser, "it says that nobody answers", "/does not answer; retrying/.test(text('#status'))");
-    let _demo = Demo::start(&[&options[..], &["--http", &place]].concat());
+    let demo = Demo::start(&[&options[..], &["--http", &place]].concat());
+    wait_for(&browser, "the token of before is not good any more", "/wants a token/.test(text('#status'))");
+    browser.open(&demo.page);
     shows_all(&browser);
 }
 
@@ -243,7 +245,8 @@ fn the_page_of_an_agent() {
         assert!(began.elapsed() < PATIENCE, "the agent does not answer");
         std::thread::sleep(Duration::from_millis(20));
     }
-    browser.open(&format!("http://{address}/"));
+    let token = folder.path().join("token");
+    browser.open(&format!("http://{address}/#token={}", std::fs::read_to_string(&token).unwrap().trim()));
     wait_for(&browser, "nobody has been here", "!document.getElementById('empty').hidden");
 
     // What clients call themselves is text, and nothing else.
@@ -251,6 +254,7 @@ fn the_page_of_an_agent() {
     for wait in ["5s", "0s"] {
         let mut acquire = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         acquire.args(["acquire", "--agent", &address, "--ttl", "10m", "--wait", wait, "--label", label, "backup"]);
+        acquire.arg("--token-file").arg(&token);
         assert_eq!(acquire.output().unwrap().status.success(), wait == "5s", "there is one slot");
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();

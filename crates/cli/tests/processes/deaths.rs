@@ -134,7 +134,7 @@ async fn agents_that_leave_take_nothing_with_them() {
     let gone: Vec<u64> = going.iter().map(|client| client.number).collect();
     for (index, mut leaver) in [4, 3, 0].into_iter().zip(going) {
         let mut agent = agents.remove(index);
-        agent.process.signal(Signal::SIGTERM);
+        agent.talk.drain().await.unwrap();
         assert_eq!(agent.process.ends().await.code(), Some(0), "agent {}", agent.process.number);
         assert!(!leaver.ends().await.success(), "its client is told");
         world.more(50).await;
@@ -146,7 +146,7 @@ async fn agents_that_leave_take_nothing_with_them() {
     let summary = finish(&world, &mut clients).await;
     let told: Vec<u64> = summary.errors.iter().map(|(client, _)| *client).collect();
     assert_eq!(told, gone, "{:?}", summary.errors);
-    // Whoever is inside at an agent that leaves is told to stop, and is waited for.
+    // Whoever is inside at an agent that drains is waited for.
     assert!(summary.lost.iter().all(|client| gone.contains(client)), "{:?}", summary.lost);
     assert!(clients.iter().all(|client| summary.of(client.number) > 0), "{summary:?}");
 }

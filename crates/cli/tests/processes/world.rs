@@ -220,7 +220,7 @@ impl World {
         let path = self.path(&format!("{name}.secret"));
         if !path.exists() {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
-            std::io::Write::write_all(&mut file, format!("the secret named {name} of this test\n").as_bytes()).unwrap();
+            std::io::Write::write_all(&mut file, secret_of(name).as_bytes()).unwrap();
         }
         path
     }
@@ -268,6 +268,21 @@ impl World {
         again.args(&command[1..]).stdin(Stdio::null());
         again.stdout(self.output("agent", number)).stderr(self.output("agent", number));
         Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
+    }
+
+    /// Another agent takes over from this one, which runs: as an upgrade does it.
+    pub async fn replace(&self, mut old: Agent) -> Agent {
+        let mut command = old.command.clone();
+        if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
+            *listens = old.address.to_string().into();
+        }
+        let mut next = Command::new(&command[0]);
+        let number = old.process.number;
+        next.args(&command[1..]).arg("--replace").stdin(Stdio::null());
+        next.stdout(self.output("agent", number)).stderr(self.output("agent", number));
+        let process = Process { child: next.spawn().unwrap(), number };
+        assert!(old.process.ends().await.success(), "agent {number} has made way");
+        self.answers(Begun { process, socket: old.socket.clone(), command }).await
     }
 
     /// Waits until an agent answers.
@@ -432,4 +447,15 @@ pub fn metric(agent: &Agent, name: &str) -> u64 {
     stream.read_to_string(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("peerlock_")?.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
+}
+
+/// A secret for a name, always the same.
+fn secret_of(name: &str) -> String {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let part = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        (name, number).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    (0..4).map(part).collect::<String>() + "\n"
 }

@@ -7,16 +7,16 @@ use nix::sys::signal::Signal;
 use crate::common::{Folder, Running, eventually, is_gone};
 
 #[test]
-fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early() {
+fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
     let (one, two) = (Folder::new(), Folder::new());
     let (mut first, address) = one.agent("");
     let secret = one.path("data/secret").display().to_string();
     let (_second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
-    // It has an hour, is asked to end, and takes its time.
     let script = format!(
-        "trap 'sleep 0.3; echo ended > {0}; exit 0' TERM; echo > {1}; while :; do sleep 0.01; done",
+        "trap 'echo killed > {0}; exit 0' TERM; echo > {1}; while ! test -e {2}; do sleep 0.01; done; echo ended > {0}; exit 7",
         one.path("ended").display(),
-        one.path("ready").display()
+        one.path("ready").display(),
+        one.path("go").display()
     );
     let mut holder = one.run("--ttl 1h r", &script);
     one.written("ready");
@@ -25,12 +25,17 @@ fn runs_of_two_agents_take_turns_and_the_one_that_goes_lets_nobody_in_too_early(
     let mut waiter = two.run("r", &format!("cat {}", one.path("ended").display()));
     waiter.waits_behind(1);
     first.send(Signal::SIGTERM);
-    holder.ends_with(76);
-    local.ends_with(69); // Its agent goes: it may ask another.
-    assert_eq!(waiter.ends_with(0), "ended\n");
     first.ends_with(0);
-    assert!(!one.socket().exists());
-    two.run("--try r", "true").ends_with(0);
+    // Nobody else starts another, so they do: the holder goes on, and who waited there asks again.
+    eventually("another agent", || one.started());
+    eventually("who waits there", || {
+        let queue = two.show("r")["queue"].as_array()?.len();
+        (queue == 2).then_some(())
+    });
+    std::fs::write(one.path("go"), "").unwrap();
+    holder.ends_with(7);
+    assert_eq!(waiter.ends_with(0), "ended\n");
+    local.ends_with(0);
 }
 
 #[test]
@@ -46,17 +51,18 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     let (code, _, said) = Running::start(&mut other.peerlock(&options)).ends();
     assert_eq!(code, 69, "{said}");
     assert!(said.contains(&format!("cannot listen on {address}")), "{said}");
-    // A second signal does not wait for anybody.
+    // Unless it is told to: then the one that runs makes way, also if a job does not.
     let stubborn = format!("trap '' TERM; echo > {}; while :; do sleep 0.01; done", folder.path("ready").display());
     let mut holder = folder.run("--ttl 1h r", &stubborn);
     folder.written("ready");
-    agent.send(Signal::SIGTERM);
-    agent.line(|line| line.contains("leaving").then_some(()));
-    agent.send(Signal::SIGINT);
+    let (_next, _) = folder.agent("--replace");
     let mut agent = agent;
-    agent.ends_with(130);
+    agent.ends_with(0);
+    let seen = folder.show("r");
+    assert_eq!(seen["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{seen}");
     holder.send(Signal::SIGKILL);
     holder.ends();
+    folder.run("r", "true").ends_with(0);
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Folder {
         use std::os::unix::fs::OpenOptionsExt as _;
         fs::create_dir_all(self.path("data")).unwrap();
         let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(self.path("data/secret"));
-        file.as_mut().unwrap().write_all(format!("the secret named {name} of this test\n").as_bytes()).unwrap();
+        file.as_mut().unwrap().write_all(secret_of(name).as_bytes()).unwrap();
     }
 
     /// The process of the agent that a command has started, if one has.
@@ -184,4 +184,15 @@ pub fn is_gone(pid: &str) -> bool {
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')),
         Err(_) => true,
     }
+}
+
+/// A secret for a name, always the same.
+fn secret_of(name: &str) -> String {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let part = |number: u8| {
+        let mut hasher = DefaultHasher::new();
+        (name, number).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    };
+    (0..4).map(part).collect::<String>() + "\n"
 }

@@ -102,7 +102,9 @@ fn a_frozen_agent_costs_the_command_its_life() {
 fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     let folder = Folder::new();
     let (agent, _) = folder.agent("");
-    let mut first = folder.run("--ttl 2s r", &stays(&folder, "pid"));
+    // One that was named is not started by others.
+    let agent_there = format!("--agent {}", folder.socket().display());
+    let mut first = folder.run(&format!("--ttl 2s {agent_there} r"), &stays(&folder, "pid"));
     let pid = folder.written("pid");
     drop(agent);
     first.ends_with(76);
@@ -122,7 +124,8 @@ fn what_to_do_with_a_command_that_lost_its_slot_can_be_said() {
             folder.path("ready").display(),
             folder.path("go").display()
         );
-        let mut run = folder.run(&format!("--ttl 1s --on-lost {on_lost} r"), &script);
+        let agent_there = format!("--agent {}", folder.socket().display());
+        let mut run = folder.run(&format!("--ttl 1s {agent_there} --on-lost {on_lost} r"), &script);
         folder.written("ready");
         drop(agent);
         run.tells("lost");
@@ -164,7 +167,8 @@ fn a_command_whose_connection_breaks_is_killed_at_once() {
     let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
     let (address, open) = go_between(http);
     let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", folder.path("pid").display());
-    let mut first = folder.run(&format!("--ttl 1h --agent {address} r"), &script);
+    let token = folder.path("data/token");
+    let mut first = folder.run(&format!("--ttl 1h --agent {address} --token-file {} r", token.display()), &script);
     let pid = folder.written("pid");
     open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
     first.ends_with(76);

@@ -8,6 +8,7 @@ mod codes;
 mod common;
 mod detached;
 mod doctor;
+mod doors;
 #[path = "../../../supervise/tests/real/folder.rs"]
 mod folder;
 mod losing;

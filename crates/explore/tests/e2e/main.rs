@@ -11,7 +11,7 @@ mod on_routes;
 
 use case::{Outcome, is_stuck, is_two_inside};
 use peerlock_base::Span;
-use peerlock_explore::{Counterexample, Violation};
+use peerlock_explore::{Counterexample, Explored, Violation};
 use peerlock_mutex::e2e::{Config, E2e};
 
 /// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
@@ -21,8 +21,15 @@ fn explored(text: &str, config: Config) -> Outcome {
     on_routes::explore(&format!("reserve=0 {text}"), |id, replicas| E2e::new(id, replicas, config))
 }
 
-fn holds(text: &str) {
-    case::holds(text, explored(text, REPAIRED));
+fn holds(text: &str) -> Explored {
+    case::holds(text, explored(text, REPAIRED))
+}
+
+/// The same; and the table of the protocol's page has it.
+fn holds_as_documented(text: &str) {
+    let states = holds(text).states;
+    let page = include_str!("../../../../docs/papers/e2e.md").replace(',', "");
+    assert!(page.contains(&format!("| {states} |\n")), "{text}: {states} states are not in the table");
 }
 
 /// The shortest run that breaks something without one of the repairs. With it, nothing breaks there.
@@ -42,44 +49,44 @@ fn one_case() {
 
 #[test]
 fn two_clients_behind_a_hop() {
-    holds("replicas=1 votes=1 hops=1 clients=2");
+    holds_as_documented("replicas=1 votes=1 hops=1 clients=2");
 }
 
 #[test]
 fn two_clients_behind_a_hop_one_of_which_may_withdraw() {
-    holds("replicas=1 votes=1 hops=1 clients=2 withdrawals=1");
+    holds_as_documented("replicas=1 votes=1 hops=1 clients=2 withdrawals=1");
 }
 
 #[test]
 fn three_clients() {
-    holds("replicas=1 votes=1 clients=3 ordered");
+    holds_as_documented("replicas=1 votes=1 clients=3 ordered");
 }
 
 #[test]
 fn three_clients_that_are_each_others_hops() {
-    holds("replicas=1 votes=1 clients=3 in-a-line ordered");
+    holds_as_documented("replicas=1 votes=1 clients=3 in-a-line ordered");
 }
 
 #[test]
 fn two_clients_and_two_replicas() {
-    holds("replicas=2 votes=2 clients=2 ordered");
+    holds_as_documented("replicas=2 votes=2 clients=2 ordered");
 }
 
 #[test]
 fn a_message_that_comes_twice_and_a_withdrawal() {
-    holds("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
+    holds_as_documented("replicas=1 votes=1 clients=2 duplications=1 withdrawals=1");
 }
 
 /// Fewer than 2m − n resets are safe. It may take a retry to be served then.
 #[test]
 fn a_reset() {
-    holds("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
+    holds_as_documented("replicas=2 votes=2 clients=2 resets=1 ordered reserve=1");
 }
 
 /// From every state with a time-out left all can be served, whichever message was lost.
 #[test]
 fn a_loss_and_a_time_out() {
-    holds("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
+    holds_as_documented("replicas=1 votes=1 clients=2 losses=1 timeouts=1 reserve=1");
 }
 
 /// As many as 2m − n resets are not safe.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use peerlock_http::client::Agent;
-use peerlock_http::{App, Endpoint, Listener, serve};
+use peerlock_http::{App, Endpoint, LONGEST_LEASE, Listener, Program, Token, serve};
 use peerlock_service::memory::Network;
 use peerlock_service::{PeerId, ResourceDetails, Service};
 use tempfile::TempDir;
@@ -17,6 +17,13 @@ use tokio::time::{sleep, timeout};
 /// Nothing takes so long, however loaded the machine is.
 pub const LONG: Duration = Duration::from_secs(60);
 
+/// What clients at the port must know.
+const TOKEN: &str = "0123456789abcdef0123";
+
+pub fn token() -> Token {
+    Token::new(TOKEN).unwrap()
+}
+
 pub struct Stand {
     pub directory: TempDir,
     pub service: Service,
@@ -28,16 +35,21 @@ pub struct Stand {
 
 impl Stand {
     pub async fn start() -> Self {
+        Self::with(1024, LONGEST_LEASE).await
+    }
+
+    /// With so many connections at most at either of them, and leases no longer than this.
+    pub async fn with(most: usize, longest_lease: Duration) -> Self {
         let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let unix = Endpoint::Unix(directory.path().join("run/agent.sock"));
         let listeners = vec![
-            Listener::bind(&unix, None).await.unwrap(),
-            Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap(),
+            Listener::bind(&unix, None, most).await.unwrap(),
+            Listener::bind(&"127.0.0.1:0".parse().unwrap(), Some(token()), most).await.unwrap(),
         ];
         let tcp = listeners[1].endpoint().clone();
         let (stop, stopped) = oneshot::channel();
-        let app = App::new(service.clone());
+        let app = App::agent(service.clone(), Program::default(), longest_lease);
         let server = tokio::spawn(serve(listeners, app, async { _ = stopped.await }));
         Self { directory, service, unix, tcp, stop: Some(stop), server }
     }
@@ -48,7 +60,7 @@ impl Stand {
     }
 
     pub fn tcp(&self) -> Agent {
-        Agent::new(self.tcp.clone(), None)
+        Agent::new(self.tcp.clone(), Some(token()))
     }
 
     pub fn address(&self) -> &str {
@@ -92,11 +104,14 @@ impl Answer {
 }
 
 impl Stand {
-    /// Asks at the port without any client, so that everything can be wrong with it.
+    /// Asks at the port without any client, so that everything can be wrong with it. The token is there if no other is.
     pub async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
         let mut lines = vec![format!("{method} {path} HTTP/1.1"), "Connection: close".to_owned()];
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             lines.push("Host: localhost".to_owned());
+        }
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+            lines.push(format!("Authorization: Bearer {TOKEN}"));
         }
         lines.extend(headers.iter().map(|(name, value)| format!("{name}: {value}")));
         if !body.is_empty() {

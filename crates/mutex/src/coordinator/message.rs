@@ -118,7 +118,7 @@ pub enum Message {
         to: Option<u32>,
         /// Who has left.
         client: Claim,
-        /// The number of the grant that it had; `None` if it has only waited.
+        /// The number of the grant that it had; `None` if it has only waited; 0 where a coordinator strikes it out.
         number: Option<u64>,
         /// Who is next, under the next number. `None`: the coordinator knows. Not in print.
         successor: Option<Claim>,

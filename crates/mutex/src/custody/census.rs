@@ -55,6 +55,12 @@ impl Census {
         }
     }
 
+    /// How much these have answered so far.
+    pub(super) fn kept(&self, is_of: impl Fn(PeerId) -> bool) -> usize {
+        let answers = self.answers.iter().filter(|answer| is_of(answer.session.peer));
+        answers.map(|answer| 1 + answer.tokens.len() + answer.waiting.len()).sum()
+    }
+
     /// Whether everybody has answered.
     pub(super) fn is_complete(&self) -> bool {
         self.asked.is_empty()

@@ -7,7 +7,7 @@ use peerlock_base::PeerId;
 
 use super::census::Census;
 use super::keeper::Keeper;
-use super::{Answer, Body, Custody, Early, MOST_EARLY, Report, Role, Rule, Stage, Timer};
+use super::{Answer, Body, Custody, Early, Report, Role, Rule, Stage, Timer};
 use crate::Cx;
 use crate::holder::Held;
 use crate::line::{Binding, News};
@@ -79,7 +79,7 @@ impl Custody {
             cx.cancel_timer(Timer::Tell);
         }
         self.generation = generation;
-        self.early.retain(|&(early, _)| early >= generation);
+        self.early.retain(|&(early, ..)| early >= generation);
         self.tokens.held.retain(|held| held.user.is_some() || held.token.slot < slots);
         self.tokens.begin_anew(!self.keeps(Rule::Forget), !self.keeps(Rule::NotOurs));
     }
@@ -110,7 +110,7 @@ impl Custody {
             count.adopted.splice(0..0, count.void.drain(..).map(report));
         }
         self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config.reach, &count))));
-        count.missing.iter().for_each(|&slot| self.make(slot));
+        count.missing.iter().for_each(|&slot| self.make(slot, cx));
         for (peer, token) in count.void {
             self.post(peer, Body::Void(token), cx);
         }
@@ -119,11 +119,11 @@ impl Custody {
             keep.insert(place, self.me);
         }
         cx.wish(Wish::Close { generation: self.generation, keep });
-        for (generation, early) in core::mem::take(&mut self.early) {
+        for (generation, from, early) in core::mem::take(&mut self.early) {
             if generation == self.generation {
                 self.note(early, cx);
             } else {
-                self.early.push((generation, early));
+                self.early.push((generation, from, early));
             }
         }
         self.bind(cx);
@@ -131,8 +131,10 @@ impl Custody {
 
     /// A token that there is not is made here, in the coordinator's hands. If this generation ends, it is fenced like
     /// any other, so nobody needs to be asked.
-    fn make(&mut self, slot: u32) {
-        assert!(self.tokens.place_of(slot).is_none(), "the token of slot {slot} is here, and not missing");
+    fn make(&mut self, slot: u32, cx: &mut Cx<'_, Self>) {
+        if self.tokens.place_of(slot).is_some() {
+            return cx.strange("a token is here of which nobody has told");
+        }
         let token = Token { slot, fencing: self.first_number(slot) };
         let mut held = Held::in_custody(token, None);
         held.is_ours = !self.keeps(Rule::NotOurs);
@@ -143,7 +145,7 @@ impl Custody {
     }
 
     /// Something for the coordinator.
-    pub(super) fn on_early(&mut self, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
+    pub(super) fn on_early(&mut self, from: PeerId, generation: u64, early: Early, cx: &mut Cx<'_, Self>) {
         if self.is_void(generation) {
             return;
         }
@@ -158,8 +160,7 @@ impl Custody {
             // We have answered another coordinator. An earlier session of this host may have been meant, which has
             // stopped: a new generation will come.
             None if !is_later && self.answered == self.generation => {}
-            _ if self.early.len() >= MOST_EARLY => cx.strange("more early news than fit"),
-            _ => self.early.push((generation, early)),
+            _ => self.early.push((generation, from, early)),
         }
     }
 
@@ -174,7 +175,7 @@ impl Custody {
             Early::Dropped { slot, stay } => keeper.drop_token(slot, stay),
             Early::Expired(detached) => {
                 if keeper.expire(detached) {
-                    self.make(detached.slot);
+                    self.make(detached.slot, cx);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still
 //! to be made.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Ticket};
@@ -102,10 +102,10 @@ impl Keeper {
     pub(super) fn tell(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
         self.is_timed = false;
         let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();
-        for claim in core::mem::take(&mut self.untold) {
-            if let Some(arrival) = self.line.mark_of(claim) {
-                all.entry(claim.peer).or_default().push((claim.ticket, arrival));
-            }
+        let untold: BTreeSet<Claim> = core::mem::take(&mut self.untold).into_iter().collect();
+        // Once over the line, which may be long.
+        for (claim, arrival) in self.line.marked().filter(|(claim, _)| untold.contains(claim)) {
+            all.entry(claim.peer).or_default().push((claim.ticket, arrival));
         }
         all
     }

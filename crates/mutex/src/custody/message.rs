@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use peerlock_base::Ticket;
+use peerlock_base::{MOST_GENERATION, MOST_SLOTS, Ticket};
 
 use crate::line::{Following, News};
 use crate::register::Session;
@@ -17,6 +17,47 @@ pub struct Message {
     pub generation: u64,
     /// What is told.
     pub body: Body,
+}
+
+/// At most this many clients wait for one resource at one peer: what it says of them fits into one message.
+pub const MOST_WAITING: usize = 32_768;
+/// Nobody is told of more who come after: the line stops at half as many.
+const MOST_FOLLOWING: usize = 64;
+/// Numbers that are counted on by one are below this.
+const MOST_COUNTED: u64 = 1 << 62;
+
+impl Message {
+    /// Whether it is within its bounds, or what is not: for who has it from outside, where it is decoded.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let within = |good, why| if good { Ok(()) } else { Err(why) };
+        let is_slot = |slot: u32| slot < MOST_SLOTS;
+        let is_token = |token: &Token| is_slot(token.slot) && token.fencing < MOST_COUNTED;
+        let is_after = |it: &Following| it.claims.len() <= MOST_FOLLOWING && it.turn < MOST_COUNTED;
+        within(self.generation < MOST_GENERATION, "a generation that cannot be")?;
+        match &self.body {
+            Body::Tell(News::Request(_) | News::Withdraw(_) | News::Forgotten(_)) => Ok(()),
+            Body::Tell(News::Left { slot, stay, turn, .. }) => {
+                within(is_slot(*slot) && *stay < MOST_COUNTED && *turn < MOST_COUNTED, "news of a token that cannot be")
+            }
+            Body::Tell(News::Free { slot, stay, .. } | News::Busy { slot, stay, .. })
+            | Body::Dropped { slot, stay } => {
+                within(is_slot(*slot) && *stay < MOST_COUNTED, "news of a token that cannot be")
+            }
+            Body::Next { slot, stay, following, .. } => {
+                within(is_slot(*slot) && *stay < MOST_COUNTED && is_after(following), "a next that cannot be")
+            }
+            Body::Token { token, stay, following, .. } => {
+                within(is_token(token) && *stay < MOST_COUNTED && is_after(following), "a token that cannot be")
+            }
+            Body::Census { slots, .. } => within((1..=MOST_SLOTS).contains(slots), "a number of slots that cannot be"),
+            Body::Answer(Answer { tokens, waiting, .. }) => {
+                let is_here = tokens.len() <= MOST_SLOTS as usize && tokens.iter().all(|it| is_token(&it.token));
+                within(is_here && waiting.len() <= MOST_WAITING, "an answer that cannot be")
+            }
+            Body::Void(token) => within(is_token(token), "a token that cannot be"),
+            Body::Arrivals(arrivals) => within(arrivals.len() <= MOST_WAITING, "more arrivals than can wait"),
+        }
+    }
 }
 
 /// What peers say to each other.

@@ -13,7 +13,7 @@ use peerlock_base::PeerId;
 use peerlock_net::{Address, Config, Epoch, Event, Identity, Net, Secret, Transport, Unreached, Why};
 use tokio::time::timeout;
 
-const SECRET: &[u8] = b"the secret of the cluster under test";
+const SECRET: &[u8] = b"0123456789abcdef00112233445566778899aabbccddeeff0123456789abcdef";
 /// Long enough for a loaded machine; a test that waits for it has failed.
 const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,7 @@ use super::rogue::{PROTOCOL, Rogue, say};
 use super::*;
 
 async fn stranger(config: Config) -> Net {
-    Net::start(config, Identity::generate(), Secret::new(b"the secret of another cluster").unwrap()).await.unwrap()
+    Net::start(config, Identity::generate(), Secret::generate()).await.unwrap()
 }
 
 async fn another_secret_is_refused_both_ways(transport: Transport) {
@@ -107,22 +107,73 @@ async fn noise_on_the_port_is_counted_and_does_no_harm() {
     assert_eq!(up(&mut member).await.0, net.me());
 }
 
-/// Connections that prove nothing have few places and little time. A member who comes meanwhile gets in when they go.
+/// Connections that prove nothing have few places and little time: each gets one, and the oldest goes for it.
 #[tokio_test]
 async fn strangers_are_few_and_do_not_stay() {
-    let mut net = start(Config { max_strangers: 3, proof: Duration::from_millis(500), ..config() }).await;
-    let mut idle = Vec::new();
-    // One of them speaks libp2p and opens the stream, and then says nothing.
+    let net = start(Config { max_strangers: 3, proof: Duration::from_millis(500), ..config() }).await;
+    // The first of them speaks libp2p and opens the stream, and then says nothing.
     let mut rogue = Rogue::anybody().await;
-    let stream = rogue.connect(net.address()).await;
+    let (_, mut stream) = rogue.connect(net.address()).await;
+    let mut idle = Vec::new();
     for _ in 0..10 {
         idle.push(TcpStream::connect(net.address().socket).await.unwrap());
     }
     until(&net, |metrics| metrics.refused.get(&Refusal::Crowded) == Some(&8)).await;
-    let member = start(config()).await;
-    member.keep(net.address()).unwrap();
-    assert_eq!(up(&mut net).await.0, member.me());
-    until(&net, |metrics| metrics.refused.get(&Refusal::Broken) == Some(&2)).await;
-    until(&net, |metrics| metrics.refused.get(&Refusal::Timeout) == Some(&1)).await;
-    drop((idle, stream));
+    let mut heard = Vec::new();
+    let _ = timeout(DEADLINE, stream.read_to_end(&mut heard)).await.expect("its place was needed");
+    until(&net, |metrics| metrics.refused.get(&Refusal::Broken) == Some(&3)).await;
+    drop(idle);
+}
+
+/// However many say nothing, and from however many addresses: whoever belongs to the cluster comes in.
+#[tokio_test]
+async fn a_member_joins_however_many_strangers_say_nothing() {
+    let mut net = start(Config { listen: "0.0.0.0:0".parse().unwrap(), ..config() }).await;
+    let port = net.address().socket.port();
+    let mut silent = Vec::new();
+    for number in 0..500u32 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("127.0.0.{}:0", 2 + number % 250).parse().unwrap()).unwrap();
+        silent.push(socket.connect(format!("127.0.0.1:{port}").parse().unwrap()).await.unwrap());
+    }
+    let most = config().max_strangers as u64;
+    until(&net, |metrics| metrics.refused.get(&Refusal::Crowded) == Some(&(500 - most))).await;
+    for _ in 0..3 {
+        let mut member = start(config()).await;
+        member.dial(format!("127.0.0.1:{port}").parse().unwrap()).unwrap();
+        assert_eq!(up(&mut member).await.0, net.me(), "at its first attempt");
+        assert_eq!(up(&mut net).await.0, member.me());
+        drop(member);
+        down(&mut net).await;
+    }
+    drop(silent);
+}
+
+/// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the first
+/// is told, and so is whoever watches the peer in between.
+#[tokio_test]
+async fn a_copied_identity_is_recognized() {
+    for follows in [true, false] {
+        let mut net = start(config()).await;
+        let suits = |identity: &Identity| (identity.peer() > net.me()) == follows;
+        let identity = std::iter::repeat_with(Identity::generate).find(suits).unwrap();
+        let secret = || Secret::new(SECRET).unwrap();
+        let mut first = Net::start(config(), identity.clone(), secret()).await.unwrap();
+        first.keep(net.address()).unwrap();
+        up(&mut first).await;
+        up(&mut net).await;
+        let mut second = Net::start(config(), identity.clone(), secret()).await.unwrap();
+        second.keep(net.address()).unwrap();
+        up(&mut second).await;
+        assert_eq!(down(&mut net).await.2, Why::Replaced);
+        up(&mut net).await;
+        until(&net, |metrics| metrics.refused.get(&Refusal::Twin).is_some_and(|count| *count >= 2)).await;
+        assert_eq!(net.metrics().ups, 2, "they do not push each other out any more");
+        if follows {
+            let is_told = |event| matches!(event, Event::Unreached { why: Unreached::Refused(Refusal::Twin), .. });
+            let told = async { while !is_told(first.next().await) {} };
+            timeout(DEADLINE, told).await.expect("the first is told");
+        }
+        assert_eq!(second.metrics().up, 1);
+    }
 }

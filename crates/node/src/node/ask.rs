@@ -9,10 +9,10 @@ use peerlock_register::{Look, Page};
 
 use super::session::label;
 use super::{Alarm, Effect, Node};
-use crate::clients::{Stage, TicketId, Wait};
+use crate::clients::{Entry, Stage, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
-use crate::wire::{Answer, Body, Client, Line, Question, TokenPlace};
+use crate::wire::{Answer, Body, Client, Line, MOST_TOLD, Question, TokenPlace, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
 /// How often a client's place is asked for at most, and how often when it will not wait.
@@ -21,8 +21,9 @@ const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
 /// How long `show` waits for an answer.
 const QUERY: Span = Span::from_millis(500);
-/// How long somebody who does not want to wait at all waits for a session or a count: longer than an election takes.
-const TRY_PATIENCE: Span = Span::from_secs(5);
+/// How long somebody who does not want to wait at all waits for the register or a count. Our choice: longer than it takes
+/// where nobody is missing, and shorter than people wait for an answer.
+const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
     /// Asks for the line of a resource soon, if nobody has.
@@ -49,23 +50,38 @@ impl Node {
 
     /// Nobody waits in vain without being told: that there is no session, or that a recovery takes long.
     fn end_stalled(&mut self, resource: Key) {
-        let (recovery, session) = (self.survey.stall(resource), self.standing.session().is_some());
-        let since = if session { recovery.as_ref().map(|(since, _)| *since) } else { Some(self.standing.since()) };
-        let Some(since) = since else { return };
-        let stalled = self.clients.waiting(resource).filter_map(|(ticket, entry)| {
-            let patience = match entry.wanted.wait {
-                Wait::Try => TRY_PATIENCE,
-                Wait::Forever | Wait::For(_) => (entry.wanted.ttl * 5 / 6).max(self.standing.ttl() * 2),
-            };
-            (self.now.since(since.max(entry.asked)) >= patience).then(|| (ticket, entry.wanted.name.clone()))
-        });
-        for (ticket, name) in stalled.collect::<Vec<_>>() {
-            let error = self.trouble().unwrap_or_else(|| {
-                let (since, who) = recovery.clone().unwrap_or((since, Vec::new()));
-                self.recovering(name, since, &who)
-            });
-            self.end(ticket, error);
+        let patience = |entry: &Entry| match entry.wanted.wait {
+            Wait::Try => TRY_PATIENCE,
+            Wait::Forever | Wait::For(_) => (entry.wanted.ttl * 5 / 6).max(self.standing.ttl() * 2),
+        };
+        let waiting = self.clients.waiting(resource);
+        let stalled = waiting.filter_map(|(ticket, entry)| Some((ticket, self.stalled(entry, patience(entry))?)));
+        stalled.collect::<Vec<_>>().into_iter().for_each(|(ticket, error)| self.end(ticket, error));
+    }
+
+    /// Why nothing has moved for somebody who waits, if it has not for so long.
+    fn stalled(&self, entry: &Entry, patience: Span) -> Option<Error> {
+        let (name, resource) = (entry.wanted.name.clone(), entry.resource);
+        let is_long = |since: Time| self.now.since(since.max(entry.asked)) >= patience;
+        if self.standing.session().is_none() {
+            return is_long(self.standing.since()).then(|| self.trouble()).flatten();
         }
+        if let Some((since, who)) = self.survey.stall(resource) {
+            return is_long(since).then(|| self.recovering(name, since, &who));
+        }
+        // The register has not answered that we take part: it has no majority, and our session has not ended by that yet.
+        let is_party = self.parts.get(&resource).is_some_and(|part| part.custody.is_party());
+        (!is_party && is_long(entry.asked)).then(|| self.no_majority(entry.asked))
+    }
+
+    /// Why somebody who has waited for as long as it wanted was not let in: others are ahead of it, or nothing moves.
+    pub(super) fn not_acquired(&self, entry: &Entry) -> Error {
+        let patience = match entry.wanted.wait {
+            Wait::For(span) => TRY_PATIENCE.min(span / 2),
+            Wait::Try | Wait::Forever => TRY_PATIENCE,
+        };
+        let (name, place) = (entry.wanted.name.clone(), entry.ahead());
+        self.stalled(entry, patience).unwrap_or(Error::NotAcquired { name, place })
     }
 
     pub(super) fn recovering(&self, name: Name, since: Time, who: &[PeerId]) -> Error {
@@ -85,8 +101,8 @@ impl Node {
     /// Answers a question, if there is something to say.
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
         let answer = match question {
-            Question::Here(resource) => Some(Answer::Here(self.clients_of(resource, self.now).collect())),
-            Question::Line(resource) => self.line_of(resource),
+            Question::Here(resource) => Some(Answer::Here(that_fit(self.clients_of(resource, self.now)))),
+            Question::Line(resource) => self.line_of(resource, asker),
             Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
         };
         match answer {
@@ -96,8 +112,8 @@ impl Node {
         }
     }
 
-    /// The line of a resource that we coordinate.
-    fn line_of(&self, resource: Key) -> Option<Answer> {
+    /// The line of a resource that we coordinate, for who asks.
+    fn line_of(&self, resource: Key, asker: PeerId) -> Option<Answer> {
         let part = self.parts.get(&resource)?;
         if let Some(missing) = part.custody.missing() {
             let missing = missing.iter().map(|session| session.peer).collect();
@@ -105,10 +121,12 @@ impl Node {
         }
         let line = part.custody.line()?;
         let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
+        let behind = line.waiting().zip(0..).skip(MOST_TOLD).filter(|(claim, _)| claim.peer == asker);
         Some(Answer::Line(Line {
             generation: part.custody.generation(),
             slots: part.custody.slots(),
-            waiting: line.waiting().collect(),
+            waiting: line.waiting().take(MOST_TOLD).collect(),
+            behind: behind.map(|(claim, place)| (claim.ticket, place)).collect(),
             seats: line.seats().map(seat).collect(),
         }))
     }
@@ -169,7 +187,8 @@ impl Node {
     /// Tells those who wait here how far they have come.
     fn on_line(&mut self, resource: Key, line: &Line) {
         let me = self.host();
-        let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).collect();
+        let behind = line.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
+        let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).chain(behind).collect();
         let waiting = self.clients.waiting(resource);
         let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.claim()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {

@@ -38,7 +38,7 @@ impl Node {
         }
         match event {
             NetEvent::Up { peer, epoch, address } => {
-                self.membership.dial(&address);
+                self.membership.on_found(&address, peer);
                 self.relay.forget(peer);
                 let ours = self.standing.cluster();
                 self.membership.contacts.up(peer, epoch, address, ours, self.now);
@@ -57,6 +57,9 @@ impl Node {
                 self.membership.contacts.on_bytes(from, epoch, &bytes, ours, &mut self.news);
             }
             NetEvent::Unreached { address, why } => {
+                if self.membership.on_unreached(&address) {
+                    self.effects.push(Effect::Forget(address.clone()));
+                }
                 self.effects.push(Effect::Event(Event::Unreached { address, why }));
             }
         }
@@ -65,7 +68,7 @@ impl Node {
     pub(super) fn on_news(&mut self, news: News) {
         match news {
             News::Met(host) => self.on_met(host),
-            News::Lost { bodies, goes_on } => self.on_messages_lost(&bodies, goes_on),
+            News::Lost { host, bodies, goes_on } => self.on_messages_lost(host, bodies, goes_on),
             News::Said(from, bytes) => self.on_body(from, &bytes),
             News::Foreign(host, theirs) => self.on_foreign(host, theirs),
             News::Incompatible(host, theirs) => self.on_incompatible(host, theirs),
@@ -212,12 +215,12 @@ impl Node {
         self.standing.stop(self.now);
     }
 
-    pub(super) fn left(&mut self) {
+    pub(super) fn left(&mut self, told: bool) {
         if self.phase == Phase::Leaving {
             self.phase = Phase::Left;
             self.timers.cancel(&Alarm::Leave);
             self.membership.contacts.ack_all();
-            self.effects.push(Effect::Left);
+            self.effects.push(Effect::Left { told });
         }
     }
 }

@@ -51,6 +51,20 @@ impl Node {
     }
 }
 
+/// For the tests that nobody can fill us up.
+#[cfg(any(test, feature = "forge"))]
+impl Node {
+    /// How many things are kept here because somebody else has said something: hosts, addresses, unconfirmed messages,
+    /// connections by way of others, questions, early news, lines.
+    pub fn kept(&self) -> usize {
+        let parts: usize = self.parts.values().map(|part| 1 + part.custody.kept(None)).sum();
+        let contacts: usize = self.membership.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
+        let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
+        let asked = self.survey.kept() + self.revocations.len() + self.orphans.len() + self.foreign.len();
+        parts + contacts + register + asked + self.relay.kept() + self.membership.dialled()
+    }
+}
+
 fn ticket_view(Claim { peer, ticket }: Claim) -> TicketView {
     TicketView { peer, ticket: ticket.get() }
 }

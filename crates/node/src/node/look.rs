@@ -14,6 +14,8 @@ const LOOK: Span = Span::from_secs(30);
 const LOOK_SOON: Span = Span::from_millis(300);
 /// How long a person waits for it.
 const LOOKERS: Span = Span::from_secs(2);
+/// How long a person waits for the register to do or list something. A new leader is elected within that.
+const CALLERS: Span = Span::from_secs(5);
 /// At most so many hosts vote.
 const MOST_SEATS: usize = 7;
 /// Who is no member and has not been connected for this long is forgotten.
@@ -53,6 +55,7 @@ impl Node {
         if let Some(error) = self.trouble() {
             return self.answer(call, Err(error));
         }
+        self.wait_for_register(call);
         self.standing.look(look, Ask::List(call), self.now);
     }
 
@@ -63,6 +66,7 @@ impl Node {
         if let Some(error) = self.trouble() {
             return self.answer(call, Err(error));
         }
+        self.wait_for_register(call);
         let command = Command::Resize { resource: label(&name), slots };
         self.standing.ask(command, Ask::Resize(call, name), self.now);
     }
@@ -71,20 +75,49 @@ impl Node {
         if let Some(error) = self.trouble() {
             return self.answer(call, Err(error));
         }
+        self.wait_for_register(call);
         self.standing.look(Look::Resource(label(&name)), Ask::ExpelWhom(call, name, peer), self.now);
+    }
+
+    /// From now on this call waits for the register, and not for ever: it may take a whole session until it is known that
+    /// there is no majority.
+    pub(super) fn wait_for_register(&mut self, call: u64) {
+        self.timers.set(Alarm::Caller(call), self.now + CALLERS);
+    }
+
+    /// The register has answered, unless nobody waits for that any more.
+    pub(super) fn answer_caller(&mut self, call: u64, answer: Result<Answer, Error>) {
+        if self.timers.is_set(&Alarm::Caller(call)) {
+            self.timers.cancel(&Alarm::Caller(call));
+            self.answer(call, answer);
+        }
+    }
+
+    pub(super) fn give_up_register(&mut self, call: u64) {
+        let error = self.trouble().unwrap_or_else(|| {
+            let absent = self.absent_voters(self.now).iter().map(|it| it.name.clone()).collect::<Vec<_>>();
+            let why =
+                if absent.is_empty() { String::new() } else { format!(" (no connection to {})", absent.join(", ")) };
+            let message = format!(
+                "no majority of the voters has answered within {CALLERS}{why}: try again. What was to be changed may \
+                 still be, when they can be reached"
+            );
+            Error::Refused { class: Class::Unavailable, message }
+        });
+        self.answer(call, Err(error));
     }
 
     /// Everything of one host goes, of whatever session.
     fn on_expel(&mut self, call: u64, name: Name, peer: PeerId, page: Page) {
         let Some(resource) = page.resources.into_iter().next() else {
-            return self.answer(call, Err(Error::NoSuchResource { name }));
+            return self.answer_caller(call, Err(Error::NoSuchResource { name }));
         };
         let parties = resource.parties.into_iter().filter(|(_, host)| *host == peer).map(|(session, _)| session);
         let givers = resource.detached.iter().filter(|grant| grant.host == peer).map(|grant| grant.session);
         let mut sessions: Vec<_> = parties.chain(givers).collect();
         sessions.sort_unstable();
         sessions.dedup();
-        let Some(last) = sessions.pop() else { return self.answer(call, Ok(Answer::Expelled)) };
+        let Some(last) = sessions.pop() else { return self.answer_caller(call, Ok(Answer::Expelled)) };
         // In order: when the last one is answered, it was applied, and the others are on their way at least.
         for session in sessions {
             self.standing.ask(Command::Expel { resource: label(&name), session }, Ask::Inform, self.now);
@@ -96,6 +129,7 @@ impl Node {
         match self.trouble() {
             Some(error) => self.answer(call, Err(error)),
             None if hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len())) => {
+                self.wait_for_register(call);
                 self.standing.ask(Command::Seats(hosts), Ask::Seats(call), self.now);
             }
             None => {
@@ -111,7 +145,7 @@ impl Node {
             (Ask::Returned, Seen::Resources(page)) => self.on_grants(page),
             (Ask::List(call), Seen::Resources(page)) => {
                 let listed = page.resources.iter().filter_map(|resource| self.listed(resource)).collect();
-                self.answer(call, Ok(Answer::Listed(listed)));
+                self.answer_caller(call, Ok(Answer::Listed(listed)));
             }
             (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
             (Ask::RevokeFrom(call), Seen::Resources(page)) => self.on_revoke_seen(call, page),

@@ -44,6 +44,10 @@ impl Node {
     /// A packet that comes by way of `sender`, or is to go by way of us.
     pub(super) fn on_relayed(&mut self, sender: PeerId, from: PeerId, to: PeerId, packet: Packet) {
         let me = self.host();
+        // Answers to ourselves would go round without end.
+        if from == me || from == to {
+            return self.strange("a packet from somebody to itself");
+        }
         if to != me {
             // Only over connections: there is one host on the way, and no circle.
             if sender == from && self.membership.is_linked(to) {
@@ -54,6 +58,10 @@ impl Node {
         // It has not noticed yet that we are connected, or we that we are not any more.
         if self.membership.contacts.get(from).is_some_and(|contact| contact.epoch.is_some()) {
             return;
+        }
+        // Whoever has a session is a member. Who is not known yet is looked for, and knocks again in a second.
+        if self.view.as_ref().is_none_or(|view| view.members.iter().all(|(member, _)| *member != from)) {
+            return self.look_soon();
         }
         self.relay.heard(from, sender);
         self.relay.connections.on_packet(from, packet, me, self.now);

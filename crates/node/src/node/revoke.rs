@@ -100,6 +100,7 @@ impl Node {
             Some(session) => {
                 self.revocations.remove(&call);
                 self.timers.cancel(&Alarm::Revoke(call));
+                self.wait_for_register(call);
                 self.standing.ask(Command::Expel { resource, session }, Ask::Revoke(call), self.now);
             }
             None => self.give_up(call),

@@ -1,6 +1,9 @@
 //! What clients want of a node.
 
+use std::ops::Not;
+
 use peerlock_base::{Key, Ticket, Time};
+use peerlock_mutex::custody::MOST_WAITING;
 use peerlock_mutex::{self as mutex, Grant};
 
 use super::{Alarm, Answer, Draining, Effect, Node, Phase};
@@ -22,6 +25,9 @@ impl Node {
             return self.answer(call, Err(Error::Busy { limit }));
         }
         let resource = wanted.name.key();
+        if self.clients.waits(resource) >= MOST_WAITING {
+            return self.answer(call, Err(Error::Busy { limit: MOST_WAITING }));
+        }
         if let Some(Err(error)) = self.slots_of(resource).map(|slots| wanted.check(slots)) {
             return self.answer(call, Err(error));
         }
@@ -158,9 +164,10 @@ impl Node {
     /// A ticket's wait is over, or its lease wants to be looked at.
     pub(super) fn on_ticket_alarm(&mut self, ticket: TicketId) {
         let Some(entry) = self.clients.get(ticket) else { return };
-        let (name, place) = (entry.wanted.name.clone(), entry.ahead());
+        let (name, why_not) = (entry.wanted.name.clone(), entry.is_held().not().then(|| self.not_acquired(entry)));
         let Some((verdict, lease)) = self.clients.look(ticket, self.now) else {
-            return self.end(ticket, Error::NotAcquired { name, place });
+            why_not.into_iter().for_each(|why| self.end(ticket, why));
+            return;
         };
         match verdict {
             Verdict::Stands => {}
@@ -203,24 +210,24 @@ impl Node {
     }
 
     /// Why a ticket does not stand any more.
-    fn why_not(&self, ticket: TicketId) -> Error {
+    pub(super) fn why_not(&self, ticket: TicketId) -> Error {
         match self.clients.get(ticket).filter(|entry| entry.revoked) {
             Some(entry) => Error::Revoked { name: entry.wanted.name.clone(), forced: false },
             None => Error::Lost,
         }
     }
 
-    pub(super) fn drain(&mut self) {
+    pub(super) fn close(&mut self) {
         self.draining = Draining::Yes;
+        let waits = |ticket: &TicketId| self.clients.get(*ticket).is_some_and(|entry| !entry.is_held());
+        let waiting: Vec<TicketId> = self.clients.ids().into_iter().filter(waits).collect();
+        waiting.into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
+    }
+
+    pub(super) fn drain(&mut self) {
+        self.close();
         for ticket in self.clients.ids() {
-            let Some(entry) = self.clients.get(ticket) else { continue };
-            if !entry.is_held() {
-                self.end(ticket, Error::Stopped);
-                continue;
-            }
-            if entry.is_detached() {
-                continue;
-            }
+            let Some(entry) = self.clients.get(ticket).filter(|entry| !entry.is_detached()) else { continue };
             let name = entry.wanted.name.clone();
             if let Some(until) = self.clients.lose(ticket) {
                 self.timers.set(Alarm::Ticket(ticket), until);
@@ -264,6 +271,11 @@ impl Node {
         {
             self.attach(entry.wanted.name, grant.fencing);
         }
+    }
+
+    /// Whether somebody waits here, or is inside with what ends with our session.
+    pub fn has_clients(&self) -> bool {
+        self.clients.attached().next().is_some() || self.heir.is_waiting()
     }
 
     /// What this peer has counted.

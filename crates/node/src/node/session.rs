@@ -10,7 +10,7 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::sabotage::{Sabotage, makes};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
-use crate::{Class, Error, Missing, Name, Notice, Wait};
+use crate::{Class, Error, Keep, Missing, Name, Notice, Wait};
 
 /// After this long without a session a log is told, and again after this long.
 const TROUBLE: Span = Span::from_secs(5);
@@ -31,7 +31,7 @@ impl Node {
             doings.into_iter().for_each(|doing| self.on_doing(doing));
         }
         if self.phase == Phase::Leaving && self.standing.has_stopped() {
-            self.left();
+            self.left(true);
         }
         if let Some(why) = self.standing.halted().map(str::to_owned)
             && !std::mem::replace(&mut self.troubles.halted, true)
@@ -42,19 +42,22 @@ impl Node {
 
     fn on_turn(&mut self, turn: Turn) {
         match turn {
-            Turn::Stands(_) => self.on_session(),
+            Turn::Stands(session) => self.on_session(session),
             Turn::Over { since, why } => self.on_session_over(since, why),
             Turn::Extended(bound) => self.extend(bound),
         }
     }
 
-    fn on_session(&mut self) {
+    fn on_session(&mut self, session: SessionId) {
+        let (cluster, ttl) = (self.standing.cluster(), self.standing.session_ttl());
+        self.heir.out.extend(cluster.map(|cluster| Keep::Session { cluster, session, ttl }));
         self.timers.cancel(&Alarm::Trouble);
         self.troubles = Troubles { halted: self.troubles.halted, ..Troubles::default() };
         if self.phase == Phase::Joining {
             self.phase = Phase::Joined;
             self.timers.cancel(&Alarm::Join);
             self.effects.push(Effect::Joined);
+            self.take_over();
             self.look_at_grants(None);
         }
         for (name, fencing) in std::mem::take(&mut self.orphans) {
@@ -101,18 +104,26 @@ impl Node {
         if self.standing.session().is_some() {
             return None;
         }
-        let since = self.standing.since();
+        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
+            return self.troubles.other.clone();
+        }
+        Some(self.no_majority(self.standing.since()))
+    }
+
+    /// That the register does not answer, since then, with the voters that cannot be reached.
+    pub(super) fn no_majority(&self, since: Time) -> Error {
+        Error::NoMajority { missing: self.absent_voters(since), since: self.now.since(since).into() }
+    }
+
+    /// The voters as far as known that are not connected.
+    pub(super) fn absent_voters(&self, since: Time) -> Vec<Missing> {
         let known = self.view.iter().flat_map(|view| view.voters.iter().map(|(_, host)| *host));
         let mut voters: Vec<PeerId> =
             known.chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
         voters.sort_unstable();
         voters.dedup();
         voters.retain(|host| !self.membership.is_linked(*host));
-        let missing: Vec<Missing> = voters.into_iter().map(|host| self.missing(host, since)).collect();
-        if self.membership.contacts.open().next().is_none() && self.troubles.other.is_some() {
-            return self.troubles.other.clone();
-        }
-        Some(Error::NoMajority { missing, since: self.now.since(since).into() })
+        voters.into_iter().map(|host| self.missing(host, since)).collect()
     }
 
     pub(super) fn watch_for_trouble(&mut self) {
@@ -203,24 +214,26 @@ impl Node {
             (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, resource, fencing, at, call, outcome);
             }
-            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => self.answer(call, Ok(Answer::Resized)),
+            (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => {
+                self.answer_caller(call, Ok(Answer::Resized))
+            }
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
-                self.answer(call, Err(Error::NoSuchResource { name }));
+                self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
-                self.answer(call, Ok(Answer::Expelled));
+                self.answer_caller(call, Ok(Answer::Expelled));
             }
             (Ask::Revoke(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
-                self.answer(call, Ok(Answer::Revoked));
+                self.answer_caller(call, Ok(Answer::Revoked));
             }
-            (Ask::Seats(call), Outcome::Done) => self.answer(call, Ok(Answer::Seated)),
+            (Ask::Seats(call), Outcome::Done) => self.answer_caller(call, Ok(Answer::Seated)),
             (Ask::Resize(call, _) | Ask::Expel(call) | Ask::Revoke(call) | Ask::Seats(call), outcome) => {
                 let (class, message) = match outcome {
                     Outcome::Refused(why @ Refusal::NoKeeper) => (Class::BadRequest, why.to_string()),
                     Outcome::Refused(why) => (Class::Unavailable, why.to_string()),
                     outcome => (Class::Unavailable, format!("the register has answered something else: {outcome:?}")),
                 };
-                self.answer(call, Err(Error::Refused { class, message }));
+                self.answer_caller(call, Err(Error::Refused { class, message }));
             }
             (
                 Ask::ExpelWhom(..) | Ask::RevokeFrom(_) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_),
@@ -372,6 +385,7 @@ impl Node {
                     grace: ttl / 5,
                     kept: false,
                     detached: Some(note.clone()),
+                    taken_over_as: None,
                     wait: Wait::Forever,
                     label: note.clone(),
                     pid: None,

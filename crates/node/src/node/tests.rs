@@ -1,7 +1,10 @@
 //! Stories of whole nodes, in a tiny world.
 
 mod clients;
+mod forged;
 mod health;
+mod heir;
+mod limits;
 mod nonsense;
 mod revoke;
 mod versions;
@@ -13,7 +16,7 @@ use peerlock_base::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
-use crate::{Event, NetEvent, Origin, Wait, Wanted};
+use crate::{Class, Event, NetEvent, Origin, Wait, Wanted};
 
 #[test]
 fn who_founds_alone_grants_when_its_file_is_written() {
@@ -282,7 +285,7 @@ fn who_leaves_in_good_order_is_not_waited_for() {
         assert!(world.fencing(others[0].0, others[0].1).is_some());
         world.input(leaves, Input::Leave);
         world.run(Span::from_millis(400));
-        assert!(world.heard(leaves).contains(&Effect::Left), "{leaves}");
+        assert!(world.heard(leaves).contains(&Effect::Left { told: true }), "{leaves}");
         world.kill(leaves);
         let rested = world.acquire(others[0].0, wanted("idle"));
         world.input(others[0].0, Input::Release { call: None, ticket: others[0].1 });
@@ -385,6 +388,32 @@ fn what_people_see() {
     assert_eq!(names, [("host1", true, true), ("host2", true, true), ("host3", true, true)]);
     assert_eq!(seen.peers.iter().filter(|it| it.voter == crate::Voter::Leads).count(), 1);
     assert_eq!(world.machines[&3].members, [address(1), address(2)]);
+}
+
+#[test]
+fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
+    let name = || "r".parse().unwrap();
+    for input in [
+        Input::List { call: 9, after: None },
+        Input::Resize { call: 9, name: name(), slots: 2 },
+        Input::Expel { call: 9, name: name(), peer: PeerId::new(1) },
+        Input::Seats { call: 9, hosts: None },
+    ] {
+        let mut world = World::of(4); // Of whom three vote, and could tell what they know.
+        world.acquire(4, wanted("r"));
+        world.split(&[4]);
+        world.input(4, input.clone());
+        world.run(Span::from_secs(6));
+        assert!(world.node(4).trouble().is_none(), "its session stands");
+        let Some(Err(error @ Error::Refused { class: Class::Unavailable, .. })) = world.answer(4) else {
+            panic!("{input:?}: {:?}", world.answer(4));
+        };
+        assert!(error.to_string().contains("no majority of the voters has answered within 5s"), "{error}");
+        world.split(&[]);
+        world.run(Span::from_secs(5));
+        let answers = world.heard(4).iter().filter(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
+        assert_eq!(answers.count(), 1, "{input:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What only a leader does, and forgets when it leads no more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::take;
 
 use peerlock_base::{PeerId, Time};
@@ -9,18 +9,22 @@ use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, Conf
 use super::tell::Told;
 use super::{Batch, Origin, Register, encode_batch};
 use crate::command::{Command, Outcome, Refusal};
-use crate::form::MOST_ENTRY;
 use crate::leases::Leases;
 use crate::look::{self, Look, Seen};
 use crate::sabotage::Sabotage;
+use crate::state::MOST_SESSIONS;
 use crate::voters::{self, Change};
 use crate::wire::{Answer, Letter, Question};
 use crate::{SessionId, VoterId};
 
 /// At most this many commands make one entry.
 const MOST_BATCH: usize = 256;
-/// At most this many commands wait; whoever comes then asks again.
+/// An entry is proposed with at most so many bytes, if it has more than one command: it goes to others in one message.
+const LONG_ENTRY: usize = 128 << 10;
+/// At most this many commands wait; whoever comes then asks again …
 const MOST_QUEUED: usize = 8192;
+/// … and so does one host when this many are its own, so that others have their turn.
+const MOST_OF_HOST: usize = 1024;
 
 /// Somebody waits to hear that its session stands.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,9 @@ pub(super) struct Lead {
     term: u64,
     leases: Leases,
     /// What is to be proposed when the entry before is applied: all of it in one.
-    queue: Vec<Wanted>,
+    queue: VecDeque<Wanted>,
+    /// Which questions of each host wait or are in the entry under way: asked again they are not done twice.
+    asked: BTreeMap<PeerId, BTreeSet<u64>>,
     /// The entry under way, and who hears what comes of it.
     flight: Option<(u64, Vec<Wanted>)>,
     /// Renewals that came since the last round began, one for each session.
@@ -57,7 +63,8 @@ impl Lead {
         Self {
             term,
             leases,
-            queue: Vec::new(),
+            queue: VecDeque::new(),
+            asked: BTreeMap::new(),
             flight: None,
             waiting: BTreeMap::new(),
             rounds: BTreeMap::new(),
@@ -66,6 +73,12 @@ impl Lead {
             told: Told::default(),
             ticks: 0,
         }
+    }
+
+    pub(super) fn kept(&self) -> usize {
+        let asked = self.queue.len() + self.flight.iter().map(|(_, flying)| flying.len()).sum::<usize>();
+        let rounds = self.rounds.values().chain(self.confirmed.iter().map(|(_, renewals)| renewals));
+        asked + self.waiting.len() + rounds.map(BTreeMap::len).sum::<usize>()
     }
 
     pub(super) fn on_outcome(&mut self, outcome: &Outcome, now: Time) {
@@ -122,7 +135,7 @@ impl Register {
         let sessions = self.state.sessions().iter().map(|(id, session)| (*id, session.ttl.span()));
         let due = lead.leases.due(now, sessions);
         if !due.is_empty() {
-            lead.queue.push((Command::End { sessions: due, term: lead.term }, None));
+            lead.queue.push_back((Command::End { sessions: due, term: lead.term }, None));
         }
         let under_way =
             lead.flight.iter().flat_map(|(_, flying)| flying).chain(&lead.queue).map(|(command, _)| command);
@@ -216,6 +229,8 @@ impl Register {
             Question::Renew { session, renewal } if self.config.makes(Sabotage::YesWithoutRound) => {
                 self.say_yes(session, Renewal { origin, renewal }, now);
             }
+            // For whom there is no room asks again.
+            Question::Renew { .. } if lead.waiting.len() >= MOST_SESSIONS => {}
             Question::Renew { session, renewal } => _ = lead.waiting.insert(session, Renewal { origin, renewal }),
             Question::Do(mut command) => {
                 if let Command::Open { host, replaces, .. } = &mut command
@@ -223,9 +238,9 @@ impl Register {
                 {
                     *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
                 }
-                let mut queued = lead.queue.iter().filter_map(|(_, asker)| *asker);
-                if lead.queue.len() < MOST_QUEUED && !queued.any(|asker| asker == origin) {
-                    lead.queue.push((command, Some(origin)));
+                let of_host = lead.asked.entry(origin.host).or_default();
+                if lead.queue.len() < MOST_QUEUED && of_host.len() < MOST_OF_HOST && of_host.insert(origin.number) {
+                    lead.queue.push_back((command, Some(origin)));
                 }
             }
             // It will know more in a moment, and be asked again.
@@ -263,9 +278,9 @@ impl Register {
         };
         let mut most = lead.queue.len().min(MOST_BATCH);
         loop {
-            let batch = Batch(lead.queue[..most].iter().map(|(command, _)| command.clone()).collect());
+            let batch = Batch(lead.queue.iter().take(most).map(|(command, _)| command.clone()).collect());
             let data = encode_batch(&batch, version);
-            if data.len() > MOST_ENTRY && most > 1 {
+            if data.len() > LONG_ENTRY && most > 1 {
                 most /= 2;
                 continue;
             }
@@ -281,6 +296,9 @@ impl Register {
         let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
         for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
             if let Some(origin) = origin {
+                if let Some(asked) = self.lead.as_mut().and_then(|lead| lead.asked.get_mut(&origin.host)) {
+                    asked.remove(&origin.number);
+                }
                 self.answer_to(origin, Answer::Done { outcome, index });
             }
         }

@@ -10,8 +10,10 @@ use crate::Label;
 pub(super) struct Index {
     /// Those of which somebody has to be told something.
     pub(super) talked_of: BTreeSet<Label>,
-    /// Those with detached grants.
-    pub(super) granted: BTreeSet<Label>,
+    /// Those with detached grants, and how many each one has.
+    pub(super) granted: BTreeMap<Label, usize>,
+    /// How many that are.
+    grants: usize,
 }
 
 impl Index {
@@ -24,7 +26,18 @@ impl Index {
     /// A resource is like this now.
     pub(super) fn note(&mut self, name: &Label, resource: &Resource) {
         set(&mut self.talked_of, name, resource.words().next().is_some());
-        set(&mut self.granted, name, !resource.detached().is_empty());
+        let (before, now) = (self.granted.get(name).copied().unwrap_or(0), resource.detached().len());
+        self.grants = self.grants - before + now;
+        match (before, now) {
+            (_, 0) => _ = self.granted.remove(name),
+            (before, now) if before == now => {}
+            (_, now) => _ = self.granted.insert(name.clone(), now),
+        }
+    }
+
+    /// How many grants are detached, of all resources.
+    pub(super) fn grants(&self) -> usize {
+        self.grants
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{Key, PeerId, mix};
+use peerlock_base::{Key, MOST_GENERATION, MOST_SLOTS, PeerId, mix};
 use serde::{Deserialize, Serialize};
 
 use super::MOST_DETACHED;
-use crate::command::{Opening, Outcome, Refusal};
+use crate::command::{MOST_FENCING, Opening, Outcome, Refusal};
 use crate::fact::Topic;
 use crate::{Label, SessionId, Ttl};
 
@@ -78,6 +78,20 @@ impl Resource {
             expelled: BTreeMap::new(),
             over: BTreeMap::new(),
         }
+    }
+
+    /// Whether it is as it can be; `stands` tells of a session.
+    pub(super) fn is_possible(&self, stands: impl Fn(SessionId) -> bool) -> bool {
+        let detached = self.detached.iter().map(|(fencing, grant)| (grant.slot, *fencing));
+        let expired = self.expired.iter().map(|(fencing, slot)| (*slot, *fencing));
+        let over = self.over.iter().map(|(slot, fencing)| (*slot, *fencing));
+        (1..=MOST_SLOTS).contains(&self.slots)
+            && self.generation < MOST_GENERATION
+            && self.coordinator.is_none_or(|it| self.parties.contains_key(&it))
+            && (self.coordinator.is_some() || self.parties.is_empty())
+            && self.parties.keys().all(|party| stands(*party))
+            && self.detached.len() <= MOST_DETACHED
+            && detached.chain(expired).chain(over).all(|(slot, it)| slot < MOST_SLOTS && it < MOST_FENCING)
     }
 
     /// How many may hold it at once.
@@ -189,6 +203,17 @@ impl Resource {
             self.expelled.remove(session);
         }
         (self.parties.len() < before).then(|| self.advance(name))
+    }
+
+    /// A session goes on with what an earlier one of its host had: a new generation, in which it is asked. Also if the
+    /// earlier one has ended before: nobody else tells the later one what has become of what it had.
+    pub(super) fn take_over(&mut self, name: &Label, from: Option<SessionId>, to: SessionId) -> Opening {
+        if let Some(from) = from {
+            self.parties.remove(&from);
+            self.expelled.remove(&from);
+        }
+        self.parties.insert(to, Party { since: self.generation, joined: self.generation });
+        self.advance(name)
     }
 
     pub(super) fn resize(&mut self, name: &Label, slots: u32) -> Outcome {

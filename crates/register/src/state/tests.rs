@@ -15,7 +15,13 @@ fn info(max: u16, keeps: bool) -> Info {
 
 fn open(host: u64, nonce: u64, replaces: Option<SessionId>) -> Command {
     let host = PeerId::new(host);
-    Command::Open { host, nonce, ttl: ttl(), info: info(1, true), voter: None, replaces }
+    Command::Open { host, nonce, ttl: ttl(), info: info(1, true), voter: None, replaces, takes: Vec::new() }
+}
+
+/// Host 1 comes back, and answers for clients of its earlier session who are inside `r`.
+fn take_over(nonce: u64, replaces: SessionId) -> Command {
+    let (host, takes) = (PeerId::new(1), vec![label("r"), label("unknown")]);
+    Command::Open { host, nonce, ttl: ttl(), info: info(1, true), voter: None, replaces: Some(replaces), takes }
 }
 
 fn join(session: SessionId) -> Command {
@@ -130,7 +136,15 @@ fn the_same_nonce_is_the_same_session_and_a_new_process_takes_over_in_one_entry(
 fn members_with_a_data_folder_are_never_forgotten_and_others_with_their_last_session() {
     let (mut state, sessions) = three();
     let host = PeerId::new(7);
-    let passing = Command::Open { host, nonce: 1, ttl: ttl(), info: info(1, false), voter: None, replaces: None };
+    let passing = Command::Open {
+        host,
+        nonce: 1,
+        ttl: ttl(),
+        info: info(1, false),
+        voter: None,
+        replaces: None,
+        takes: Vec::new(),
+    };
     state.apply(1, passing);
     assert!(state.members().contains_key(&host));
     state.apply(1, end(&[SessionId::new(4)]));
@@ -326,12 +340,51 @@ fn force_takes_a_grant_whose_session_is_over() {
     assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(100))));
 }
 
+/// What the model of custody assumes: the end of the one and the part of the other are one entry, and one generation.
+#[test]
+fn who_takes_over_is_asked_in_the_generation_that_the_end_of_the_one_before_opens() {
+    let (mut state, [a, b, c]) = three();
+    let other = Command::Join { session: a, resource: label("other"), slots: 1 };
+    state.apply(1, other);
+    let new = SessionId::new(4);
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
+    assert_eq!(resource(&state).generation(), 2);
+    assert_eq!(resource(&state).asked().collect::<Vec<_>>(), [b, c, new]);
+    assert!(state.is_over(a));
+    assert_eq!(state.resources()[&label("other")].parties().len(), 0, "what it does not name it does not have");
+    // The same once more, late: nothing has changed.
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: new });
+    assert_eq!(resource(&state).generation(), 2);
+    // Who has nothing any more says so, and is no party.
+    let coordinator = resource(&state).coordinator().unwrap();
+    let close = Command::Close { session: coordinator, resource: label("r"), generation: 2, keep: vec![b, c] };
+    assert_eq!(state.apply(1, close), Outcome::Done);
+    assert_eq!(resource(&state).parties().contains_key(&new), coordinator == new);
+}
+
+#[test]
+fn who_takes_over_from_a_session_that_has_ended_is_asked_all_the_same() {
+    let (mut state, [a, ..]) = three();
+    state.apply(1, end(&[a]));
+    assert_eq!(state.apply(1, take_over(10, a)), Outcome::Opened { session: SessionId::new(4) });
+    assert_eq!(resource(&state).generation(), 3);
+    assert!(resource(&state).asked().any(|asked| asked == SessionId::new(4)));
+}
+
 #[test]
 fn the_version_goes_up_when_everybody_who_is_there_understands_the_next_one() {
     let (mut state, [a, b, c]) = three();
     let upgraded = |host, replaces| {
         let host = PeerId::new(host);
-        Command::Open { host, nonce: 10, ttl: ttl(), info: info(2, true), voter: None, replaces: Some(replaces) }
+        Command::Open {
+            host,
+            nonce: 10,
+            ttl: ttl(),
+            info: info(2, true),
+            voter: None,
+            replaces: Some(replaces),
+            takes: Vec::new(),
+        }
     };
     state.apply(1, upgraded(1, a));
     state.apply(1, upgraded(2, b));

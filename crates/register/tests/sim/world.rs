@@ -442,6 +442,7 @@ impl World {
                 keeps: host < self.setting.keepers,
             },
             ttl: self.setting.ttl(),
+            estate: None,
         };
         let config = self.setting.config();
         // As a member's file of addresses would say: everybody with a data folder.

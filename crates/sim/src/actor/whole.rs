@@ -6,7 +6,8 @@ use std::fmt;
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
 use peerlock_node::{
-    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, TicketId, Ttl, Wait, Wanted,
+    self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, TicketId, Ttl, Wait,
+    Wanted,
 };
 use peerlock_register::Register;
 
@@ -48,6 +49,8 @@ struct Visit {
 pub enum Command {
     /// Begin, and look for peers at these hosts and at those in the folder.
     Start(Vec<PeerId>, Folder),
+    /// A client that an earlier process has let in wants to go on with what it has of a resource.
+    Resume(Ticket, usize),
     /// Take no more clients, and have those go who are here.
     Drain,
     /// A person wants a resource to have this many slots.
@@ -72,6 +75,8 @@ pub enum Note {
     Told(Ticket, Error),
     /// A client whose process has ended is known to this one.
     Returned(Ticket),
+    /// A client whose process has ended goes on here.
+    Resumed(Ticket),
     /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
     /// For its log.
@@ -102,6 +107,9 @@ pub enum Role {
     /// It joins one, and has no folder.
     Guest,
 }
+
+/// Where a closed loop has no word of its own, this many of the first hosts are known to everybody.
+const KNOWN: u64 = 7;
 
 /// The number of all calls that people make by hand: no ticket of a client has it.
 const BY_HAND: u64 = u64::MAX;
@@ -143,7 +151,8 @@ impl Whole {
         };
         let NodeSetting { slots, session, config } = setting;
         let (name, keeps) = (format!("host-{me}"), role != Role::Guest);
-        let birth = Birth { process: life, rng, name, keeps, session, origin };
+        let (boot, estate) = (folder.boot(), folder.estate.clone());
+        let birth = Birth { process: life, rng, name, keeps, session, origin, boot, estate };
         let node = Node::new(me, vec![address(me)], birth, config);
         Self {
             node: node.unwrap_or_else(|damage| panic!("host {me} cannot read its file: {damage}")),
@@ -165,7 +174,8 @@ impl Whole {
     /// A client's wishes, drawn at random.
     fn wanted(&self, resource: usize, ticket: Ticket, rng: &mut Rng) -> (Wanted, Option<Span>) {
         if self.is_patient {
-            return (self.wish(resource, Span::from_secs(5), Wait::Forever, true), None);
+            let taken_over_as = Some(ticket.get().to_string());
+            return (Wanted { taken_over_as, ..self.wish(resource, Span::from_secs(5), Wait::Forever, true) }, None);
         }
         let ttl = Span::from_millis([1000, 3000, 8000][rng.below(3) as usize]);
         let wait = match rng.below(10) {
@@ -176,7 +186,8 @@ impl Whole {
         let detached = rng.chance(0.15).then(|| ticket.get().to_string());
         let kept = detached.is_none() && rng.chance(0.7);
         let renews = (!kept && rng.chance(0.7)).then_some(ttl / 3);
-        (Wanted { detached, ..self.wish(resource, ttl, wait, kept) }, renews)
+        let taken_over_as = detached.is_none().then(|| ticket.get().to_string());
+        (Wanted { detached, taken_over_as, ..self.wish(resource, ttl, wait, kept) }, renews)
     }
 
     fn wish(&self, resource: usize, ttl: Span, wait: Wait, kept: bool) -> Wanted {
@@ -187,6 +198,7 @@ impl Whole {
             grace: ttl / 5,
             kept,
             detached: None,
+            taken_over_as: None,
             wait,
             label: String::new(),
             pid: None,
@@ -243,10 +255,12 @@ impl Whole {
                 self.write(Write::Register(number, write), Some(node::Input::Written(number)), out);
             }
             node::Effect::Belongs(cluster) => self.write(Write::Cluster(cluster), Some(node::Input::Kept), out),
+            node::Effect::Keep(keep) => out.push(Effect::Keep(Write::Keep(keep))),
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),
-            node::Effect::Left => out.push(Effect::Note(Note::Left)),
+            node::Effect::Forget(_) => {} // What is wanted here is a peer, and its connection is tried for good.
+            node::Effect::Left { .. } => out.push(Effect::Note(Note::Left)),
             node::Effect::Answer { call, answer } => self.on_answer(Ticket::new(call), answer, out),
             node::Effect::Granted { ticket, until } => self.on_granted(ticket, until, out),
             node::Effect::Renewed { ticket, until } => {
@@ -287,8 +301,11 @@ impl Whole {
                 out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
             node::Effect::Notice(Notice::Strange(why)) => out.push(Effect::Strange { why }),
-            node::Effect::NotJoined | node::Effect::Notice(_) | node::Effect::Progress(..) | node::Effect::Event(_) => {
-            }
+            node::Effect::NotJoined
+            | node::Effect::Inherited { .. }
+            | node::Effect::Notice(_)
+            | node::Effect::Progress(..)
+            | node::Effect::Event(_) => {}
         }
     }
 
@@ -300,7 +317,11 @@ impl Whole {
     fn on_granted(&mut self, id: TicketId, until: Time, out: &mut Vec<Effect<Self>>) {
         let (Some(&ticket), Some((grant, _))) = (self.tickets.get(&id), self.node.grant(id)) else { return };
         let visit = self.visits.get_mut(&ticket).expect("a ticket is a client's");
-        visit.is_inside = true;
+        if std::mem::replace(&mut visit.is_inside, true) {
+            // It was let in by an earlier process.
+            out.push(Effect::Note(Note::Resumed(ticket)));
+            return out.push(Effect::Until { ticket, until });
+        }
         if let Some(after) = visit.renews {
             out.push(Effect::SetTimer { timer: Timer::Renew(ticket), after });
         }
@@ -316,6 +337,10 @@ impl Whole {
             }
             Ok(Answer::Renewed(until)) => out.push(Effect::Until { ticket, until }),
             Ok(_) => {}
+            Err(_) if self.visits.get(&ticket).is_some_and(|visit| visit.is_inside && visit.ticket.is_none()) => {
+                self.visits.remove(&ticket);
+                out.push(Effect::Lost { ticket });
+            }
             Err(error) => {
                 let waited = self.visits.get(&ticket).is_some_and(|visit| visit.ticket.is_none());
                 if waited {
@@ -361,12 +386,19 @@ impl Actor for Whole {
     type Write = Write;
     type Buffers = Vec<Effect<Self>>;
 
-    const KINDS: &'static [&'static str] = &["data"];
+    const KINDS: &'static [&'static str] = &["resource", "register", "link"];
     const TELLS_ENDS: bool = true;
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {
-        matches!(message.0.part, Part::Data(..)).then_some(0)
+        match &message.0.part {
+            Part::Data(_, bytes) => Some(match node::purpose(bytes) {
+                Purpose::Resource => 0,
+                Purpose::Register => 1,
+                Purpose::Link => 2,
+            }),
+            _ => None,
+        }
     }
 
     fn step(&mut self, input: Input<Self>, mut cx: Cx<'_>, out: &mut Self::Buffers) {
@@ -411,6 +443,11 @@ impl Actor for Whole {
                 let join = via.into_iter().map(address).chain(folder.members).collect();
                 node::Input::Start { join }
             }
+            Input::Command(Command::Resume(ticket, resource)) => {
+                self.visits.insert(ticket, Visit { ticket: None, is_inside: true, renews: None });
+                let (name, note) = (name_of(resource), ticket.get().to_string());
+                node::Input::Resume { call: ticket.get(), name, note }
+            }
             Input::Command(Command::Drain) => node::Input::Drain,
             Input::Command(Command::Resize(resource, slots)) => {
                 node::Input::Resize { call: BY_HAND, name: name_of(resource), slots }
@@ -431,12 +468,21 @@ impl Actor for Whole {
         out.drain(..).try_for_each(carry_out)
     }
 
+    fn begin(me: PeerId, folder: &Folder) -> Vec<Command> {
+        let via = (0..KNOWN).map(PeerId::new).filter(|host| *host != me).collect();
+        vec![Command::Start(via, folder.clone()), Command::Patience(true)]
+    }
+
     fn write(folder: &mut Folder, write: Write) {
         folder.write(write);
     }
 
     fn tear(folder: &mut Folder, write: Write, rng: &mut Rng) {
         folder.tear(write, rng);
+    }
+
+    fn reboot(folder: &mut Folder) {
+        folder.reboot();
     }
 
     fn lose(folder: &mut Folder) {

@@ -7,12 +7,15 @@ use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
 /// At most k inside of each resource, and at the end everybody has been.
+///
 #[derive(Debug)]
 pub struct Exclusion {
     slots: usize,
     resources: Vec<Inside>,
     counts: bool,
     sees_instants: bool,
+    /// Who left last at the moment of its entry, of which resource and when: what its peer sends is word of it.
+    leaver: Option<(PeerId, usize, Time)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -20,25 +23,46 @@ struct Inside {
     inside: usize,
     /// When somebody last came.
     entered: Time,
-    /// The last moment at which somebody both came and left, and who did.
-    last: Time,
-    passed: Vec<PeerId>,
+    /// Those who came and left at one moment.
+    passed: Vec<Passed>,
     grants: u64,
     violations: u64,
     stuck: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    peer: PeerId,
+    left: Time,
+    /// When somebody else can know it; nobody, where nothing was said, or all that was said is lost.
+    known: Option<Time>,
+}
+
+impl Passed {
+    fn counts_as_inside(&self, now: Time) -> bool {
+        self.known.map_or(self.left == now, |known| known > now)
+    }
 }
 
 impl Exclusion {
     /// For this many resources with `slots` slots each. Where it is known that the rule will be broken, and the
     /// question is how often, it `counts`: a client who is let in as one too many is counted, and the run goes on.
     pub fn new(resources: usize, slots: u32, counts: bool) -> Self {
-        Self { slots: slots as usize, resources: vec![Inside::default(); resources], counts, sees_instants: false }
+        Self {
+            slots: slots as usize,
+            resources: vec![Inside::default(); resources],
+            counts,
+            sees_instants: false,
+            leaver: None,
+        }
     }
 
-    /// A client that comes and leaves at one moment was inside at that moment, and must not have met anybody there. To
-    /// be watched where a slot cannot go from one peer to another in no time, since messages take some.
-    pub fn seeing_instants(mut self, sees_instants: bool) -> Self {
-        self.sees_instants = sees_instants;
+    /// A client that leaves at the very moment in which it was let in counts as inside until somebody else can know that it
+    /// has left: until the first word that its peer sends from then on arrives. Nobody may be let in before, for the same
+    /// run would let two in if it had stayed for a while. Not to be watched where clients are told ends: such an end may
+    /// have come before its client was let in, and needs no word.
+    pub fn seeing_instants(mut self) -> Self {
+        self.sees_instants = true;
         self
     }
 }
@@ -49,8 +73,9 @@ impl<A: Actor> Watch<A> for Exclusion {
         resource.grants += 1;
         resource.inside += 1;
         resource.entered = now;
-        let is_now = self.sees_instants && resource.last == now;
-        let passed = resource.passed.iter().filter(|&&peer| is_now && peer != client.peer).count();
+        resource.passed.retain(|passed| passed.counts_as_inside(now));
+        // Within a peer a slot goes from one client to the next without a word.
+        let passed = resource.passed.iter().filter(|passed| passed.peer != client.peer).count();
         if resource.inside + passed <= self.slots {
             return Ok(());
         }
@@ -65,13 +90,20 @@ impl<A: Actor> Watch<A> for Exclusion {
         let resource = &mut self.resources[client.resource];
         resource.inside -= 1;
         if self.sees_instants && resource.entered == now {
-            if resource.last != now {
-                resource.passed.clear();
-            }
-            resource.last = now;
-            resource.passed.push(client.peer);
+            resource.passed.push(Passed { peer: client.peer, left: now, known: None });
+            self.leaver = Some((client.peer, client.resource, now));
         }
         Ok(())
+    }
+
+    #[inline]
+    fn on_way(&mut self, now: Time, from: PeerId, arrives: Time) {
+        if let Some((peer, resource, left)) = self.leaver
+            && (peer, left) == (from, now)
+            && let Some(passed) = self.resources[resource].passed.last_mut().filter(|passed| passed.peer == from)
+        {
+            passed.known = Some(passed.known.map_or(arrives, |known| known.min(arrives)));
+        }
     }
 
     fn at_end(&mut self, _now: Time, ledger: &Ledger) -> Result<(), Broken> {
@@ -104,27 +136,33 @@ mod tests {
     use crate::actor::Bare;
     use crate::ideal::Ideal;
 
-    /// The watcher as of an open run of which messages take time, or not.
-    fn watcher(sees_instants: bool) -> Box<dyn Watch<Bare<Ideal>>> {
-        Box::new(Exclusion::new(1, 1, false).seeing_instants(sees_instants))
-    }
-
-    /// One comes and leaves at once, and another comes at that moment or later.
-    fn meet(sees_instants: bool, other: u64, later: u64) -> Result<(), Broken> {
-        let (mut watcher, mut ledger) = (watcher(sees_instants), Ledger::default());
+    /// One comes and leaves at once, which is heard of after so long if at all; another comes so much later.
+    fn meet(known: Option<u64>, other: u64, later: u64) -> Result<(), Broken> {
+        let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 1, false).seeing_instants();
+        let mut ledger = Ledger::default();
         let (then, grant) = (Time::from_nanos(5), Grant { slot: 0, fencing: 1 });
         let one = ledger.ask(PeerId::new(1), 0, Time::ZERO, false);
         let other = ledger.ask(PeerId::new(other), 0, Time::ZERO, false);
         watcher.on_grant(then, &one, grant, &ledger)?;
+        watcher.on_way(then, one.peer, Time::from_nanos(6));
         watcher.on_leave(then, &one)?;
+        for known in known.into_iter().flat_map(|known| [known + 4, known]) {
+            watcher.on_way(then, one.peer, Time::from_nanos(5 + known));
+        }
+        watcher.on_way(then, PeerId::new(9), Time::from_nanos(6));
+        watcher.on_way(Time::from_nanos(6), one.peer, Time::from_nanos(6));
         watcher.on_grant(Time::from_nanos(5 + later), &other, grant, &ledger)
     }
 
     #[test]
-    fn two_who_stay_for_no_time_must_not_meet() {
-        assert!(meet(true, 2, 0).is_err_and(|what| what == "peer 2 is let in as number 2 of 1"));
-        assert_eq!(meet(true, 2, 1), Ok(()), "a moment later");
-        assert_eq!(meet(true, 1, 0), Ok(()), "handed over within a peer, which takes no message");
-        assert_eq!(meet(false, 2, 0), Ok(()), "messages take no time");
+    fn who_leaves_at_once_is_inside_until_somebody_can_know_that_it_has_left() {
+        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| what == "peer 2 is let in as number 2 of 1");
+        assert!(is_refused(meet(Some(10), 2, 0)), "at the same moment");
+        assert!(is_refused(meet(Some(10), 2, 9)), "before anybody can know");
+        assert_eq!(meet(Some(10), 2, 10), Ok(()), "by the first word of it");
+        assert_eq!(meet(Some(10), 1, 0), Ok(()), "handed over within a peer, which takes no message");
+        assert_eq!(meet(Some(0), 2, 0), Ok(()), "messages take no time");
+        assert!(is_refused(meet(None, 2, 0)), "nothing is said, at the same moment");
+        assert_eq!(meet(None, 2, 1), Ok(()), "nothing is said, or all of it is lost: it may be a lease that has ended");
     }
 }

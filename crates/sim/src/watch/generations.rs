@@ -63,9 +63,10 @@ impl Seen {
     fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
         let (peer, generation) = (client.peer, fencing / NUMBERS);
         // Its client may have been told a while after it had the slot, when another generation had adopted it; and the only
-        // voter that has applied this one may have crashed in that very step.
+        // voter that has applied this one, perhaps the first of all, may have crashed in that very step.
         let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
-        let slots = since.or(self.slots.values().max()).map_or(0, |slots| *slots as usize);
+        let Some(slots) = since.or(self.slots.values().max()) else { return Ok(()) };
+        let slots = *slots as usize;
         let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
             let is_out = |&(host, since): &(PeerId, u64)| host == other.peer && theirs / NUMBERS < since;
             self.expelled.iter().any(is_out) || self.detached.contains(&theirs)

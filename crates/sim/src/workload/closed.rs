@@ -3,6 +3,7 @@ use peerlock_base::{PeerId, Rng, Span, Time};
 use super::{Hold, Over, Workload};
 use crate::actor::Actor;
 use crate::ledger::Client;
+use crate::report::Sheet;
 use crate::watch::{Broken, Watch};
 use crate::world::World;
 
@@ -26,6 +27,8 @@ pub struct ClosedLoop {
     servers: usize,
     /// Clients may be sent away.
     is_lenient: bool,
+    /// Who is sent away asks again.
+    insists: bool,
     /// How many more times each peer will ask.
     to_come: Vec<u32>,
     /// How many are thinking.
@@ -45,7 +48,20 @@ impl ClosedLoop {
         // In seconds with a point: whole nanoseconds would overflow with stays of years.
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
         let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
-        Self { workload, servers, is_lenient, to_come, thinking: 0, progress, patience, rng }
+        Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
+    }
+
+    /// Who is sent away asks again, until it has been inside as often as it wants. The run is given up when nobody has been
+    /// let in for `patience`; whoever is still to come then was not served.
+    pub fn insisting(mut self, patience: Span) -> Self {
+        (self.insists, self.patience) = (true, patience);
+        self
+    }
+
+    /// A peer's process begins.
+    fn begin<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+        let commands = A::begin(peer, world.disk(peer));
+        commands.into_iter().try_for_each(|command| world.command(peer, command))
     }
 
     fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
@@ -71,6 +87,7 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         world.load.to_come[..servers].fill(0);
         for number in 0..world.residents() {
             let peer = PeerId::new(number as u64);
+            Self::begin(world, peer)?;
             Self::think(world, peer);
             if number < servers || servers == 0 {
                 world.resets_from_now(peer);
@@ -103,14 +120,25 @@ impl<A: Actor> Workload<A> for ClosedLoop {
                 return Err(format!("peer {} sends {:?} away, who was to be served", client.peer, client.ticket));
             }
             Over::Crashed => {}
+            Over::Refused if world.load.insists => {
+                world.load.to_come[client.peer.index()] += 1;
+                Self::think(world, client.peer);
+            }
             Over::Left | Over::Lost | Over::Refused | Over::Withdrawn => Self::think(world, client.peer),
         }
         Ok(())
     }
 
     fn on_restarted<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) -> Result<(), Broken> {
+        Self::begin(world, peer)?;
         Self::think(world, peer);
         Ok(())
+    }
+
+    fn tell(&self, sheet: &mut Sheet) {
+        if self.insists {
+            sheet.harm[0].stuck += self.thinking as u64;
+        }
     }
 
     /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some

@@ -59,6 +59,8 @@ const MOST_WAITING: usize = 20;
 const PATIENCE: Span = Span::from_secs(60);
 /// How long before the last clients two hosts lose each other.
 const RIFT: Span = Span::from_secs(5);
+/// How long after the next process of its host has begun a client goes to it, at most.
+const COMES: Span = Span::from_secs(2);
 /// How long a host that was stopped is off, at most.
 const OFF: Span = Span::from_secs(3);
 
@@ -98,6 +100,7 @@ struct Counts {
     stops: u64,
     deaths: u64,
     returned: u64,
+    resumed: u64,
     served_last: u64,
     resizes: u64,
     forces: u64,
@@ -120,6 +123,8 @@ pub enum Event {
     Calm,
     /// At the host with this number the last clients come.
     Last(u64),
+    /// A client whose process has crashed goes to the next one.
+    Resume(PeerId, Ticket),
 }
 
 impl InVisits {
@@ -254,6 +259,12 @@ impl Workload<Whole> for InVisits {
                 Ok(())
             }
             Event::Calm => calm(world),
+            Event::Resume(peer, ticket) => {
+                let is_it = |client: &&Client| client.ticket == ticket && world.is_orphan(ticket);
+                let client = world.inside().iter().find(is_it).copied();
+                let resource = client.filter(|_| world.load.started.contains(&peer)).map(|client| client.resource);
+                resource.map_or(Ok(()), |resource| world.command(peer, Command::Resume(ticket, resource)))
+            }
             Event::Last(host) => {
                 if world.load.phase < Phase::Last {
                     world.load.phase = Phase::Last;
@@ -318,7 +329,16 @@ impl Workload<Whole> for InVisits {
         Ok(())
     }
 
+    /// Most of its clients that are still inside come to it, sooner or later; others never do.
     fn on_restarted<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Broken> {
+        let inside: Vec<Ticket> =
+            world.inside().iter().filter(|client| client.peer == peer).map(|client| client.ticket).collect();
+        for ticket in inside {
+            let (comes, after) = (world.load.rng.chance(0.7), world.load.rng.between(Span::ZERO, COMES));
+            if comes {
+                world.schedule(world.now() + after, Event::Resume(peer, ticket));
+            }
+        }
         start(world, peer)
     }
 
@@ -346,6 +366,16 @@ impl Workload<Whole> for InVisits {
                 }
                 Ok(())
             }
+            Note::Resumed(ticket) => {
+                world.load.counts.resumed += 1;
+                world.adopt(ticket);
+                let stay = world.load.rng.exponential(world.load.visits.stay);
+                let client = world.inside().iter().find(|client| client.ticket == ticket).copied();
+                if let Some(client) = client {
+                    world.leave_at(world.now() + stay, &client);
+                }
+                Ok(())
+            }
             Note::OtherCluster(ours, theirs) => {
                 Err(format!("host {peer} of cluster {ours} has met one of {theirs}: it was founded twice"))
             }
@@ -353,13 +383,14 @@ impl Workload<Whole> for InVisits {
     }
 
     fn tell(&self, sheet: &mut Sheet) {
-        let Counts { told, not_acquired, stops, deaths, returned, served_last, resizes, forces, seats, rifts } =
+        let Counts { told, not_acquired, stops, deaths, returned, resumed, served_last, resizes, forces, seats, rifts } =
             self.counts;
         sheet.numbers.sum("told", told);
         sheet.numbers.sum("not acquired", not_acquired);
         sheet.numbers.sum("stops", stops);
         sheet.numbers.sum("deaths", deaths);
         sheet.numbers.sum("returned", returned);
+        sheet.numbers.sum("resumed", resumed);
         sheet.numbers.sum("served last", served_last);
         sheet.numbers.sum("resized", resizes);
         sheet.numbers.sum("forced", forces);

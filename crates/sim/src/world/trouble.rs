@@ -262,6 +262,10 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.fate.crashed(peer, peer.index() < self.hosts.residents());
         self.detect(Event::Gone(peer));
         self.tally.torn += u64::from(self.hosts.tear(peer, &mut self.disk_rng));
+        if peer.index() < self.hosts.residents() && self.fate.reboots() {
+            self.tally.reboots += 1;
+            self.hosts.reboot(peer);
+        }
         L::on_down(self, peer);
         let is_here = |client: &&Client| client.peer == peer;
         let waiting: Vec<Client> = self.ledger.iter().filter(is_here).copied().collect();
@@ -287,6 +291,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// A peer that has crashed restarts then.
     pub fn restart_at(&mut self, at: Time, peer: PeerId) {
         self.queue.push(at, Event::Restart(peer));
+    }
+
+    /// Whether a client is inside whose peer has crashed, and it has not gone on with the next process.
+    pub fn is_orphan(&self, ticket: Ticket) -> bool {
+        self.ends.get(&ticket).is_some_and(|end| end.is_orphan)
     }
 
     /// A client whose peer has crashed is with the next process of its host now.

@@ -8,7 +8,7 @@
 mod plan;
 mod summary;
 
-use plan::{play, trace};
+use plan::plan;
 use rayon::prelude::*;
 use summary::Summary;
 
@@ -23,7 +23,7 @@ fn number(name: &str) -> Option<u64> {
 fn seeded_runs_keep_every_promise() {
     let (first, runs) = (number("SEED").unwrap_or(0), number("RUNS").unwrap_or(RUNS));
     let one = |seed| {
-        let report = play(seed).unwrap_or_else(|failure| {
+        let report = plan(seed).run().unwrap_or_else(|failure| {
             panic!(
                 "seed {seed}: {failure}\n\n\
                  Again: SEED={seed} RUNS=1 cargo test -p peerlock-sim --test nodes seeded -- --nocapture\n\
@@ -42,7 +42,7 @@ fn seeded_runs_keep_every_promise() {
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
     for seed in 0..8 {
-        let (one, other) = (trace(seed), trace(seed));
+        let (one, other) = (plan(seed).trace(), plan(seed).trace());
         assert!(one.len() > 100, "seed {seed}: {} lines", one.len());
         assert!(one == other, "seed {seed} is not the same again");
     }

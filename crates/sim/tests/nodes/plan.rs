@@ -10,7 +10,7 @@ use peerlock_base::{Rng, Span};
 use peerlock_node::{Config, Ttl};
 use peerlock_sim::latency::Model;
 use peerlock_sim::workload::Visits;
-use peerlock_sim::{Cut, Failure, Faults, Nodes, Report, Spells};
+use peerlock_sim::{Cut, Faults, Nodes, Spells};
 
 /// Sessions are shorter than the product's, so that more of them end.
 const SESSION: u64 = 3000;
@@ -41,6 +41,9 @@ pub fn plan(seed: u64) -> Nodes {
     // Everybody who starts at once must be told of a founder, or wait until all have met.
     let expect = hosts > 1 && apart == Span::ZERO && sometimes(rng, 0.5);
     let faults = faults(rng, millis(begin), visits.end);
+    // Drawn apart, so that what a seed stands for is as before in all else.
+    let reboots = if sometimes(&mut Rng::stream(seed, 98), 0.5) { 0.25 } else { 0.0 };
+    let faults = Faults { reboots, ..faults };
     // Where the first host may be gone for good, another must be known.
     let loses_hosts = faults.deaths.is_some() || faults.disk_losses.is_some();
     // Who says by hand that a host shall vote whose file was just lost takes the majority away by hand.
@@ -63,6 +66,32 @@ pub fn plan(seed: u64) -> Nodes {
         trials: 1,
         seed,
     }
+}
+
+/// The run of a seed, with far more going wrong, and for two minutes: in some of them messages and hosts by the dozen, so
+/// that little gets done meanwhile. Everybody who asked is served all the same when it is over.
+#[allow(dead_code, reason = "for long hunts by hand")]
+pub fn storm(seed: u64) -> Nodes {
+    let plan = plan(seed);
+    let rng = &mut Rng::stream(seed, 98);
+    let millis = Span::from_millis;
+    let mut spells = |every: &[u64], last: &[u64]| {
+        Some(Spells { every: millis(one_of(rng, every)), last: millis(one_of(rng, last)) })
+    };
+    let faults = Faults {
+        crashes: spells(&[300, 2000, 5000, 10_000], &[50, 300, 1000]),
+        freezes: spells(&[300, 2000, 5000, 10_000], &[50, 300, 1500]),
+        slow_disks: spells(&[3000, 10_000], &[300, 1000]),
+        full_disks: spells(&[5000, 20_000], &[50, 300]),
+        partitions: spells(&[500, 3000, 10_000], &[100, 500, 2000])
+            .map(|spells| (plan.faults.partitions.map_or(Cut::Pairs, |(cut, _)| cut), spells)),
+        loss: one_of(rng, &[1, 5, 20, 100]) as f64 / 1000.0,
+        duplication: one_of(rng, &[100, 300, 600]) as f64 / 1000.0,
+        delays: Some((one_of(rng, &[100, 300, 600]) as f64 / 1000.0, millis(one_of(rng, &[2, 10, 100])))),
+        ..plan.faults
+    };
+    let visits = Visits { end: plan.visits.begin + Span::from_secs(120), ..plan.visits };
+    Nodes { faults, visits, ..plan }
 }
 
 /// No slack, which would hide an error of the rules'; and less patience, so that more happens.
@@ -110,14 +139,4 @@ fn one_of(rng: &mut Rng, values: &[u64]) -> u64 {
 
 fn sometimes(rng: &mut Rng, share: f64) -> bool {
     rng.chance(share)
-}
-
-/// Plays the run of a seed.
-pub fn play(seed: u64) -> Result<Report, Box<Failure>> {
-    plan(seed).run()
-}
-
-/// Every event of the run of a seed.
-pub fn trace(seed: u64) -> Vec<String> {
-    plan(seed).trace()
 }

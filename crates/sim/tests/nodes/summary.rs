@@ -5,8 +5,9 @@ use std::fmt;
 use peerlock_sim::Report;
 
 /// What is counted, by its name in a [`Report`]: faults, and what became of clients.
-const FAULTS: [&str; 15] = [
+const FAULTS: [&str; 16] = [
     "crashed",
+    "reboots",
     "outages",
     "deaths",
     "disks lost",
@@ -23,7 +24,7 @@ const FAULTS: [&str; 15] = [
     "rifts",
 ];
 const MESSAGES: [&str; 4] = ["messages lost", "messages twice", "messages cut off", "messages held up"];
-const CLIENTS: [&str; 6] = ["asked", "lost", "orphans", "returned", "not acquired", "told"];
+const CLIENTS: [&str; 7] = ["asked", "lost", "orphans", "returned", "resumed", "not acquired", "told"];
 
 /// Counts of many runs.
 #[derive(Clone, Copy, Debug, Default)]

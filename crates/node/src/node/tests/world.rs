@@ -7,7 +7,7 @@ use peerlock_base::Span;
 use peerlock_register::Versions;
 
 use super::super::*;
-use crate::{ClusterId, NetEvent, Origin, Ttl, Wait, Wanted, Write};
+use crate::{ClusterId, Estate, NetEvent, Origin, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
 pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub(super) file: Option<Vec<u8>>,
     pub(super) cluster: Option<ClusterId>,
     pub(super) members: Vec<String>,
+    /// What its process has left for the next.
+    pub(super) estate: Option<Estate>,
     /// Writes take until this is called off.
     pub(super) slow_disk: bool,
     pub(super) unwritten: VecDeque<u64>,
@@ -40,9 +42,15 @@ pub(super) struct World {
     pub(super) frozen: BTreeSet<u64>,
     /// What becomes of what one of them sends, if that is not what it means.
     pub(super) spoils: Option<(u64, Spoil)>,
+    /// What goes to and from one of them, if somebody listens.
+    pub(super) overheard: Option<(u64, Vec<Vec<u8>>)>,
     pub(super) queue: VecDeque<(u64, Input)>,
+    /// Whether those that are started from now on have data folders.
+    pub(super) keeps: bool,
     /// The program that is started from now on.
     pub(super) versions: Versions,
+    /// How long sessions stand of those that are started from now on.
+    pub(super) session: Ttl,
 }
 
 /// Changes bytes on their way.
@@ -65,8 +73,11 @@ impl World {
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             spoils: None,
+            overheard: None,
             queue: VecDeque::new(),
+            keeps: true,
             versions: Versions::OURS,
+            session: Ttl::from_millis(15_000).unwrap(),
         }
     }
 
@@ -88,6 +99,7 @@ impl World {
             file: None,
             cluster: None,
             members: Vec::new(),
+            estate: None,
             slow_disk: false,
             unwritten: VecDeque::new(),
             heard: Vec::new(),
@@ -97,9 +109,11 @@ impl World {
             process: machine.process,
             rng: Rng::stream(number, machine.process),
             name: format!("host{number}"),
-            keeps: true,
-            session: Ttl::from_millis(15_000).unwrap(),
+            keeps: self.keeps,
+            session: self.session,
             origin,
+            boot: "one".into(),
+            estate: machine.estate.clone(),
         };
         let config = Config { versions: self.versions, ..Config::default() };
         let node = Node::new(PeerId::new(number), vec![address(number)], birth, config);
@@ -192,11 +206,17 @@ impl World {
         for effect in out {
             match &effect {
                 Effect::Send { to, epoch, bytes } => {
+                    assert!(bytes.len() <= 1 << 20, "no network takes a message of {} bytes", bytes.len());
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if self.up.get(&pair) == Some(epoch) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
                         if let Some((_, spoil)) = self.spoils.as_mut().filter(|(who, _)| *who == number) {
                             bytes = spoil(bytes);
+                        }
+                        if let Some((who, heard)) = &mut self.overheard
+                            && [number, to.get()].contains(who)
+                        {
+                            heard.push(bytes.clone());
                         }
                         self.queue.push_back((to.get(), Input::Net(NetEvent::Message { from, epoch, bytes })));
                     }
@@ -233,6 +253,10 @@ impl World {
                 }
                 Effect::Members(addresses) => {
                     self.machines.get_mut(&number).unwrap().members.clone_from(addresses);
+                }
+                Effect::Keep(keep) => {
+                    let machine = self.machines.get_mut(&number).unwrap();
+                    machine.estate = Estate::after(machine.estate.take(), "one", keep.clone());
                 }
                 effect => {
                     let bad = matches!(effect, Effect::Notice(Notice::Strange(_) | Notice::Malformed(_)));
@@ -273,6 +297,13 @@ impl World {
     pub(super) fn input(&mut self, number: u64, input: Input) {
         self.step(number, input);
         self.settle();
+    }
+
+    /// One of them says this to another, whatever its node thinks of it; nothing if they are not connected.
+    pub(super) fn inject(&mut self, from: u64, to: u64, bytes: Vec<u8>) {
+        if let Some(&epoch) = self.up.get(&(from.min(to), from.max(to))) {
+            self.input(to, Input::Net(NetEvent::Message { from: PeerId::new(from), epoch, bytes }));
+        }
     }
 
     pub(super) fn node(&self, number: u64) -> &Node {
@@ -329,6 +360,7 @@ pub(super) fn wanted(name: &str) -> Wanted {
         grace: Span::from_secs(6),
         kept: true,
         detached: None,
+        taken_over_as: None,
         wait: Wait::Forever,
         label: String::new(),
         pid: None,

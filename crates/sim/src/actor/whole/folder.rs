@@ -3,8 +3,8 @@
 //! `crates/register/tests/sim` has a disk of its own, for one file: it also turns bits over, and `sim`, which drives whole
 //! nodes and so links the register, cannot be linked by the register's tests.
 
-use peerlock_base::Rng;
-use peerlock_node::{ClusterId, Write as RegisterWrite};
+use peerlock_base::{Rng, Span, Time};
+use peerlock_node::{ClusterId, Estate, Keep, Write as RegisterWrite};
 
 /// What is written for good.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,10 @@ pub struct Folder {
     pub register: Option<Vec<u8>>,
     /// An earlier folder of this host was lost.
     pub was_lost: bool,
+    /// How often the machine was started anew.
+    pub boots: u64,
+    /// What a process leaves for the next one, in memory of the machine.
+    pub estate: Option<Estate>,
 }
 
 /// A change of the folder.
@@ -28,6 +32,8 @@ pub enum Write {
     Members(Vec<String>),
     /// A change of the voter's file, with the node's number for it.
     Register(u64, RegisterWrite),
+    /// Something for the next process of this machine.
+    Keep(Keep),
 }
 
 const SECTOR: usize = 512;
@@ -43,6 +49,21 @@ impl Folder {
             }
             Write::Register(_, RegisterWrite::Replace(bytes)) => self.register = Some(bytes),
             Write::Register(_, RegisterWrite::Remove) => self.register = None,
+            Write::Keep(keep) => self.estate = Estate::after(self.estate.take(), &self.boot(), keep),
+        }
+    }
+
+    /// What tells this boot of the machine from others.
+    pub fn boot(&self) -> String {
+        self.boots.to_string()
+    }
+
+    /// The machine is started anew. Its clock begins anew, too, so whatever is left of ends says is nonsense: long past,
+    /// or far in the future.
+    pub fn reboot(&mut self) {
+        self.boots += 1;
+        for kept in self.estate.iter_mut().flat_map(|estate| &mut estate.grants) {
+            kept.until = if self.boots % 2 == 1 { Time::ZERO } else { kept.until + Span::from_secs(1000) };
         }
     }
 

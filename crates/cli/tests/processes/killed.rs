@@ -1,0 +1,87 @@
+//! `kill -9` of a `run` while somebody waits for its slot: whatever its command has started is dead before that one is
+//! let in. Beside processes that keep all cores busy, so that nobody is scheduled in time; `ROUNDS=300` for as many.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::world::{World, rounds, until};
+
+/// How many others want to compute.
+const BUSY: usize = 6;
+
+/// Whether a process can still do something.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X', 'x']))
+}
+
+/// Waits on `hold` with nothing in between that would take time: says when it is in line, and then, looking at once when
+/// it is let in, whether this process was still alive.
+fn wait(socket: &Path, pid: u32, in_line: &mpsc::Sender<()>) -> bool {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(b"POST /v1/resources/r/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
+    for line in BufReader::new(stream).lines() {
+        let line = line.unwrap();
+        if line.contains("\"waiting\"") {
+            // Who has heard it once does not listen again.
+            let _heard = in_line.send(());
+        } else if line.contains("\"granted\"") {
+            return is_alive(pid);
+        }
+    }
+    panic!("the agent has closed the connection")
+}
+
+/// A run whose command has started a worker, which has no death signal of its own, and computes.
+fn holder(socket: &Path, file: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let worker = format!("echo $$ > {0}.new; mv {0}.new {0}; while :; do :; done", file.display());
+    command.args(["run", "--ttl", "1h", "--agent"]).arg(socket).args(["r", "--", "sh", "-c"]);
+    command.arg("sh -c \"$WORKER\"; true").env("WORKER", worker);
+    command
+}
+
+#[tokio::test]
+async fn nothing_of_a_killed_run_is_alive_when_the_next_one_is_let_in() {
+    let mut world = World::new(1, Duration::from_secs(60), Duration::ZERO);
+    let agent = world.agent(&[]).await;
+    let spins = || {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        command
+    };
+    let _busy: Vec<_> = (0..BUSY).map(|_| world.spawn(spins())).collect();
+    let file = world.path("pid");
+    let (rounds, mut overlaps) = (rounds(5), 0);
+    for _ in 0..rounds {
+        // On a machine that is busy enough the agent may have no session when it is asked.
+        let (mut run, pid) = loop {
+            let mut run = world.spawn(holder(&agent.socket, &file));
+            let started = until("the worker", async || match fs::read_to_string(&file) {
+                Ok(pid) => Some(pid.trim().parse().ok()),
+                Err(_) => run.has_ended().then_some(None),
+            });
+            if let Some(pid) = started.await {
+                break (run, pid);
+            }
+        };
+        fs::remove_file(&file).unwrap();
+        let (in_line, heard) = mpsc::channel();
+        let socket = agent.socket.clone();
+        let waiter = thread::spawn(move || wait(&socket, pid, &in_line));
+        until("a place in line", async || heard.try_recv().ok()).await;
+        run.signal(Signal::SIGKILL);
+        overlaps += usize::from(waiter.join().unwrap());
+        run.ends().await;
+    }
+    eprintln!("{rounds} rounds beside {BUSY} busy processes: {overlaps} overlapped");
+    assert_eq!(overlaps, 0, "of {rounds}");
+}

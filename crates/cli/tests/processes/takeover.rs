@@ -1,0 +1,275 @@
+//! No job dies of an agent's end: `peerlock run` with commands of their own, agents that are killed and replaced under
+//! them, judged by what the commands have written and by the exit codes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::checker::Log;
+use super::client::{append, now};
+use super::world::{World, rounds, until};
+
+const JOBS: u64 = 20;
+const SLOTS: u32 = 4;
+
+/// What a job is to end with: its own number would not tell it from our own codes.
+fn code_of(job: u64) -> i32 {
+    10 + i32::try_from(job % 40).unwrap()
+}
+
+/// A `run`, and what it is to end with.
+struct Job {
+    number: u64,
+    process: Child,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts a job that says when it comes in and goes out, and stays for so long.
+fn job(mut run: Command, number: u64, stay: Duration, (log, output): (&Path, fs::File)) -> Job {
+    let script = format!(
+        "t() {{ read up _ < /proc/uptime; echo $((${{up%.*}} * 1000000000 + 1${{up#*.}}0000000 - 1000000000)); }}\n\
+         echo \"enter $(t) {number} $PEERLOCK_TOKEN $PEERLOCK_SLOT 18446744073709551615\" >> {log}\n\
+         sleep {stay}\n\
+         echo \"leave $(t) {number} $PEERLOCK_TOKEN $PEERLOCK_SLOT\" >> {log}\n\
+         exit {code}",
+        log = log.display(),
+        stay = stay.as_secs_f64(),
+        code = code_of(number),
+    );
+    append(log, &format!("ask {} {number}", now()));
+    run.arg("-n").arg(SLOTS.to_string()).args(["jobs", "--", "sh", "-c", &script]);
+    run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    Job { number, process: run.spawn().unwrap() }
+}
+
+/// All of them end with their own code, were inside once each, and never more than there are slots at a time.
+async fn all_end(jobs: &mut [Job], log: &Path) -> Log {
+    for job in &mut *jobs {
+        let what = format!("the end of job {}", job.number);
+        let status = until(&what, async || job.process.try_wait().unwrap()).await;
+        assert_eq!(status.code(), Some(code_of(job.number)), "job {}: {status}", job.number);
+    }
+    let mut read = Log::default();
+    read.read(&fs::read_to_string(log).unwrap()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    read.check(SLOTS as usize).unwrap_or_else(|wrong| panic!("{wrong}"));
+    for job in jobs {
+        assert_eq!(read.summary().of(job.number), 1, "job {} was started so often", job.number);
+    }
+    println!("{} jobs, longest wait {:?}", read.summary().all(), Duration::from_nanos(read.longest_wait()));
+    read
+}
+
+/// How many have come in by now.
+fn entered(log: &Path) -> usize {
+    fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
+}
+
+/// A machine without an agent: whatever is needed is started by its commands.
+struct Machine {
+    dir: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { dir: tempfile::Builder::new().prefix("peerlock-").tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn peerlock(&self, verb: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+        command.arg(verb).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_RUNTIME_DIR", self.path(""));
+        command
+    }
+
+    fn output(&self, name: &str) -> fs::File {
+        fs::File::options().append(true).create(true).open(self.path(name)).unwrap()
+    }
+
+    /// An agent that was started by hand, or by something like systemd.
+    fn agent(&self, options: &[&str]) -> Child {
+        let mut command = self.peerlock("agent");
+        command.args(["--listen", "127.0.0.1:0"]).args(options);
+        command.stdin(Stdio::null()).stdout(self.output("agent.log")).stderr(self.output("agent.log"));
+        command.spawn().unwrap()
+    }
+
+    /// The process of the agent that has the data folder, as its lock says.
+    fn pid(&self) -> Option<Pid> {
+        let lock = fs::read_to_string(self.path("data/agent.lock")).ok()?;
+        lock.lines().next()?.parse().ok().map(Pid::from_raw)
+    }
+
+    fn jobs(&self, numbers: std::ops::Range<u64>, log: &Path) -> Vec<Job> {
+        self.jobs_that_stay(numbers, log, |number| Duration::from_millis(1000 + number % 4 * 700))
+    }
+
+    fn jobs_that_stay(&self, numbers: std::ops::Range<u64>, log: &Path, stay: impl Fn(u64) -> Duration) -> Vec<Job> {
+        let one = |number: u64| {
+            let output = self.output(&format!("job-{number}.log"));
+            job(self.peerlock("run"), number, stay(number), (log, output))
+        };
+        numbers.map(one).collect()
+    }
+
+    fn is_running(pid: Pid) -> bool {
+        fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for file in ["data/agent.log", "agent.log"] {
+                let text = fs::read_to_string(self.path(file)).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().collect();
+                eprintln!("--- {file}\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+            }
+        }
+        // The one that has the folder now. A zombie's number cannot be anybody else's.
+        if let Some(pid) = self.pid().filter(|pid| Self::is_running(*pid)) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// Who starts the agent again that was killed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Next {
+    /// Nobody but the jobs.
+    Nobody,
+    /// Something that keeps it running.
+    Supervisor,
+    /// Another command that comes along.
+    AnotherRun,
+}
+
+/// The agent is killed while twenty jobs run or wait, again and again.
+async fn jobs_outlive_their_agent(next: Next) {
+    for round in 0..rounds(1) {
+        let machine = Machine::new();
+        let log = machine.path("jobs");
+        let mut supervised = (next == Next::Supervisor).then(|| machine.agent(&[]));
+        if supervised.is_some() {
+            until("an agent", async || machine.path("agent.sock").exists().then_some(())).await;
+        }
+        let mut jobs = machine.jobs(0..JOBS, &log);
+        for kills in 1..=3 {
+            until("jobs that came in", async || (entered(&log) >= 5 * kills).then_some(())).await;
+            let pid = machine.pid().expect("an agent runs");
+            kill(pid, Signal::SIGKILL).unwrap();
+            match next {
+                Next::Nobody => {}
+                Next::Supervisor => {
+                    if let Some(agent) = &mut supervised {
+                        agent.wait().unwrap();
+                        sleep(Duration::from_millis(100)).await;
+                        *agent = machine.agent(&[]);
+                    }
+                }
+                Next::AnotherRun => {
+                    let number = JOBS + kills as u64;
+                    jobs.extend(machine.jobs(number..number + 1, &log));
+                }
+            }
+            let another = || machine.pid().filter(|other| *other != pid && Machine::is_running(*other));
+            until("another agent", async || another()).await;
+        }
+        println!("{next:?}, round {round}:");
+        all_end(&mut jobs, &log).await;
+        if let Some(mut agent) = supervised {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+    }
+}
+
+#[tokio::test]
+async fn jobs_outlive_their_agent_and_start_it_again() {
+    jobs_outlive_their_agent(Next::Nobody).await;
+}
+
+#[tokio::test]
+async fn jobs_outlive_their_agent_and_wait_for_who_keeps_it_running() {
+    jobs_outlive_their_agent(Next::Supervisor).await;
+}
+
+#[tokio::test]
+async fn jobs_outlive_their_agent_and_find_the_one_that_the_next_command_starts() {
+    jobs_outlive_their_agent(Next::AnotherRun).await;
+}
+
+/// Stopped in good order it takes nothing from them either; and `drain` lets them finish.
+#[tokio::test]
+async fn an_agent_that_is_stopped_stops_no_job_and_one_that_is_drained_lets_them_finish() {
+    let machine = Machine::new();
+    let log = machine.path("jobs");
+    let mut first = machine.agent(&[]);
+    until("an agent", async || machine.path("agent.sock").exists().then_some(())).await;
+    let mut jobs = machine.jobs(0..JOBS, &log);
+    until("jobs that came in", async || (entered(&log) >= 5).then_some(())).await;
+    kill(Pid::from_raw(first.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert!(first.wait().unwrap().success());
+    // As an upgrade would be, in one command, of an agent that its jobs may have started meanwhile.
+    let mut second = machine.agent(&["--replace"]);
+    until("jobs that came in", async || (entered(&log) >= 10).then_some(())).await;
+    let mut third = machine.agent(&["--replace"]);
+    assert!(second.wait().unwrap().success(), "it has made way");
+    all_end(&mut jobs, &log).await;
+    // Long enough for two more commands, however busy the machine is.
+    let mut last = machine.jobs_that_stay(JOBS..JOBS + 3, &log, |_| Duration::from_secs(8));
+    until("jobs that came in", async || (entered(&log) >= JOBS as usize + 3).then_some(())).await;
+    let drained = until("an answer", async || {
+        let status = machine.peerlock("drain").args(["--wait", "0s"]).status().unwrap();
+        (status.code() != Some(69)).then_some(status)
+    })
+    .await;
+    assert_eq!(drained.code(), Some(75), "they are still inside");
+    let refused = machine.peerlock("run").args(["jobs", "--", "true"]).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(refused.code(), Some(69), "nobody comes in any more");
+    all_end(&mut last, &log).await;
+    assert!(third.wait().unwrap().success(), "and then it has left");
+}
+
+/// Five agents are replaced one after the other while jobs come and go at all of them.
+#[tokio::test]
+async fn a_rolling_upgrade_loses_no_job() {
+    let mut world = World::new(SLOTS, Duration::from_secs(60), Duration::ZERO);
+    let mut agents = world.cluster(5).await;
+    let log = world.path("jobs");
+    let sockets: Vec<PathBuf> = agents.iter().map(|agent| agent.socket.clone()).collect();
+    let mut jobs = Vec::new();
+    let more = |jobs: &mut Vec<Job>, count: u64| {
+        for _ in 0..count {
+            let number = jobs.len() as u64;
+            let mut run = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+            run.arg("run").arg("--agent").arg(&sockets[number as usize % sockets.len()]);
+            let stay = Duration::from_millis(300 + number % 5 * 300);
+            jobs.push(job(run, number, stay, (&log, world.output("job", number))));
+        }
+    };
+    more(&mut jobs, 15);
+    for at in 0..5 {
+        let before = entered(&log);
+        until("jobs that came in", async || (entered(&log) >= before + 2).then_some(())).await;
+        let old = agents.remove(at);
+        agents.insert(at, world.replace(old).await);
+        more(&mut jobs, 5);
+    }
+    all_end(&mut jobs, &log).await;
+}

@@ -1,0 +1,179 @@
+//! What other users of the machine can do: at the agent's port, with its files, and with secrets that can be guessed.
+
+use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::common::{Folder, Running, eventually};
+
+/// So many files a process may have open where nobody says otherwise.
+const USUAL_LIMIT: u64 = 1024;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Everything below a folder, with the folder.
+fn below(path: &Path) -> Vec<std::path::PathBuf> {
+    let inside = fs::read_dir(path).into_iter().flatten().flatten().flat_map(|entry| below(&entry.path()));
+    std::iter::once(path.to_owned()).chain(inside).collect()
+}
+
+/// The same command where whatever is made is open to everybody unless somebody says otherwise.
+fn carelessly(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+}
+
+#[test]
+fn files_and_folders_are_for_their_user_only() {
+    let folder = Folder::new();
+    let mut command = carelessly(&folder.peerlock("run r -- true"));
+    command.env("PEERLOCK_DATA_DIR", folder.path("deep/data")).env("PEERLOCK_RUNTIME_DIR", folder.path("run"));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // Its agent runs on, and has made what it needs.
+    let pid = fs::read_to_string(folder.path("deep/data/agent.lock")).unwrap().lines().next().unwrap().to_owned();
+    let made: Vec<_> = ["deep", "run"].iter().flat_map(|made| below(&folder.path(made))).collect();
+    let names: Vec<_> = made.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+    for name in ["agent.lock", "agent.log", "cluster", "register", "secret", "identity", "agent.sock", "starting.lock"]
+    {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for path in &made {
+        let expected = if path.is_dir() { 0o700 } else { 0o600 };
+        assert_eq!(mode(path), expected, "{}", path.display());
+    }
+    assert!(Command::new("kill").arg(pid).status().unwrap().success());
+}
+
+#[test]
+fn where_others_can_write_nothing_is_kept() {
+    let folder = Folder::new();
+    for (name, variable) in [("d", "PEERLOCK_DATA_DIR"), ("r", "PEERLOCK_RUNTIME_DIR")] {
+        let open = folder.path(name);
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let mut command = folder.peerlock("run r -- true");
+        let (code, _, said) = Running::start(command.env(variable, &open)).ends();
+        assert_eq!(code, 66, "{said}");
+        assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
+        assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing is left there");
+    }
+}
+
+#[test]
+fn a_port_asks_for_a_token_whoever_started_it() {
+    let folder = Folder::new();
+    let token = folder.path("data/token");
+    let mut before = String::new();
+    for _ in 0..2 {
+        let (agent, _) = folder.agent("--http 127.0.0.1:0");
+        let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+        let made = fs::read_to_string(&token).unwrap();
+        assert!(mode(&token) == 0o600 && made.trim().len() == 64, "{made}");
+        assert!(before.is_empty() || before == made, "it is the same at the next start");
+        before = made;
+        agent.line(|line| line.contains("ready").then(|| assert!(!line.contains(before.trim()), "{line}")));
+        let ask = |options: &str| Running::start(&mut folder.peerlock(&format!("ls --agent {port} {options}"))).ends();
+        let (code, _, said) = ask("");
+        assert!(code == 77 && said.contains("--token-file"), "{code} {said}");
+        let with_token = format!("--token-file {}", token.display());
+        assert_eq!(ask(&with_token).0, 0);
+        fs::set_permissions(&token, Permissions::from_mode(0o644)).unwrap();
+        let (code, _, said) = ask(&with_token);
+        assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
+        fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
+    }
+    // The agent is as strict with its own.
+    fs::set_permissions(&token, Permissions::from_mode(0o640)).unwrap();
+    let mut agent = folder.peerlock("agent --listen 127.0.0.1:0 --http 127.0.0.1:0");
+    let (code, _, said) = Running::start(&mut agent).ends();
+    assert!(code == 66 && said.contains("chmod 600"), "{code} {said}");
+}
+
+#[test]
+fn a_lease_is_no_longer_than_the_operator_says() {
+    for (option, longest, longer) in [("", "24h", "24h1s"), ("--longest-lease 1h", "1h", "2h")] {
+        let folder = Folder::new();
+        let (_agent, _) = folder.agent(option);
+        for command in ["run --try {} r -- true", "acquire --try {} r"] {
+            let with =
+                |ttl: &str| Running::start(&mut folder.peerlock(&command.replace("{}", &format!("--ttl {ttl}"))));
+            let (code, _, said) = with(longer).ends();
+            assert!(code == 64 && said.contains("--longest-lease"), "{command}: {code} {said}");
+            assert_eq!(with(longest).ends().0, 0, "{command} {longest}");
+        }
+    }
+}
+
+#[test]
+fn a_secret_that_can_be_guessed_is_refused() {
+    let folder = Folder::new();
+    let secret = folder.path("weak");
+    for text in ["aaaaaaaaaaaaaaaa", "the name of my first cat, and of my second"] {
+        fs::write(&secret, text).unwrap();
+        fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+        let mut agent = folder.peerlock(&format!("agent --listen 127.0.0.1:0 --secret-file {}", secret.display()));
+        let (code, _, said) = Running::start(&mut agent).ends();
+        assert!(code == 66 && said.contains("openssl rand -hex 32"), "{code} {said}");
+        assert!(!said.contains(text), "{said}");
+    }
+}
+
+/// A connection at the agent's port that has asked for events.
+fn stream(port: &str, token: &str) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(port).ok()?;
+    let request = format!("GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    Some(stream)
+}
+
+/// An agent with as many files as are usual, and somebody who opens more event streams than that at its port: without the
+/// token, and with it.
+#[test]
+fn event_streams_at_the_port_neither_stop_a_job_nor_lock_the_owner_out() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let folder = Folder::new();
+    let command = folder.peerlock("agent --listen 127.0.0.1:0 --session 3s --http 127.0.0.1:0");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("ulimit -n {USUAL_LIMIT}; exec \"$@\""), "sh"]);
+    shell.arg(command.get_program()).args(command.get_args()).env_clear();
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let agent = Running::start(shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()));
+    let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+    let token = fs::read_to_string(folder.path("data/token")).unwrap().trim().to_owned();
+    let script = format!(
+        "echo > {}; while ! test -e {}; do sleep 0.05; done",
+        folder.path("in").display(),
+        folder.path("go").display()
+    );
+    let mut job = folder.run("job", &script);
+    folder.written("in");
+    for token in ["not that one, whatever it is", &token] {
+        let mut streams: Vec<_> = (0..1100).filter_map(|_| stream(&port, token)).collect();
+        // So many renewals are due meanwhile that none can be missing.
+        for _ in 0..20 {
+            folder.run("--try other", "sleep 0.2").ends_with(0);
+        }
+        let heard = streams.iter_mut().rev().find_map(|stream| {
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).ok().map(|()| String::from_utf8_lossy(&head).into_owned())
+        });
+        assert!(heard.is_some_and(|heard| heard.contains("401") || heard.contains("503")), "they were heard");
+    }
+    eventually("a place at the port", || {
+        let options = format!("ls --agent {port} --token-file {}", folder.path("data/token").display());
+        folder.peerlock(&options).status().unwrap().success().then_some(())
+    });
+    fs::write(folder.path("go"), "").unwrap();
+    job.ends_with(0);
+}

@@ -1,0 +1,154 @@
+//! How many connections there are at a listener, and whose.
+//!
+//! Every connection is a file descriptor of the agent, and without one it can neither hear its other clients nor write
+//! what it has promised. So each listener has its share of them, and at a Unix socket, where the kernel tells who comes,
+//! each user has a share of that.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// The connections of one listener.
+#[derive(Debug)]
+pub struct Crowd {
+    most: usize,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// How many there are of each user, and at a TCP port of nobody in particular.
+    users: HashMap<Option<u32>, usize>,
+    count: usize,
+    /// Those who have not shown the bearer token, the oldest first: they make room for others.
+    strangers: BTreeMap<u64, oneshot::Sender<()>>,
+    last: u64,
+    /// Somebody was refused, and it has been said.
+    full: bool,
+}
+
+/// A connection's place, until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    crowd: Arc<Crowd>,
+    user: Option<u32>,
+    number: u64,
+}
+
+impl Crowd {
+    /// Room for so many connections.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, inside: Mutex::default() })
+    }
+
+    /// A place for a connection that the kernel knows the user of, or how many there may be if there is none left.
+    pub fn user(self: &Arc<Self>, user: u32) -> Result<Place, usize> {
+        // The last quarter is for the others, such as root, who wants to see what is going on.
+        let share = self.most - self.most / 4;
+        let mut inside = self.lock();
+        if inside.users.get(&Some(user)).is_some_and(|count| *count >= share) {
+            return Err(inside.refuse(share));
+        }
+        if inside.count >= self.most {
+            return Err(inside.refuse(self.most));
+        }
+        Ok(self.place(&mut inside, Some(user)))
+    }
+
+    /// A place for a connection of nobody knows whom. If there is none left the oldest that has not shown the token yet
+    /// has to go, which it hears by the receiver that it got; if that is closed, it may stay.
+    pub fn stranger(self: &Arc<Self>) -> Result<(Place, oneshot::Receiver<()>), usize> {
+        let mut inside = self.lock();
+        // Who has to go is still counted until it has gone: so it is one more for a moment.
+        if inside.count >= self.most {
+            let Some((_, oldest)) = inside.strangers.pop_first() else { return Err(inside.refuse(self.most)) };
+            // If it does not listen any more it is about to go.
+            _ = oldest.send(());
+        }
+        let place = self.place(&mut inside, None);
+        let (go, gone) = oneshot::channel();
+        inside.strangers.insert(place.number, go);
+        Ok((place, gone))
+    }
+
+    fn place(self: &Arc<Self>, inside: &mut Inside, user: Option<u32>) -> Place {
+        inside.count += 1;
+        inside.last += 1;
+        *inside.users.entry(user).or_default() += 1;
+        Place { crowd: Arc::clone(self), user, number: inside.last }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn refuse(&mut self, most: usize) -> usize {
+        if !std::mem::replace(&mut self.full, true) {
+            tracing::warn!(most, "as many connections as one may have here: further ones are refused");
+        }
+        most
+    }
+}
+
+impl Place {
+    /// It has shown the token, and stays whoever comes.
+    pub fn proved(&self) {
+        self.crowd.lock().strangers.remove(&self.number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut inside = self.crowd.lock();
+        inside.count -= 1;
+        inside.strangers.remove(&self.number);
+        if let Some(count) = inside.users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                inside.users.remove(&self.user);
+            }
+        }
+        if inside.count < self.crowd.most / 2 {
+            inside.full = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_leaves_room_for_others() {
+        let crowd = Crowd::new(8);
+        let places: Vec<_> = (0..6).map(|_| crowd.user(7).unwrap()).collect();
+        assert_eq!(crowd.user(7).err(), Some(6), "three quarters");
+        let _others = (crowd.user(0).unwrap(), crowd.user(0).unwrap());
+        assert_eq!(crowd.user(0).err(), Some(8), "all of them");
+        drop(places);
+        assert!(crowd.user(7).is_ok() && crowd.user(0).is_ok());
+        assert_eq!(crowd.lock().users.len(), 1, "who is gone is not kept");
+    }
+
+    #[test]
+    fn the_oldest_that_has_shown_no_token_makes_room() {
+        let crowd = Crowd::new(3);
+        let (first, mut first_goes) = crowd.stranger().unwrap();
+        let (_second, mut second_goes) = crowd.stranger().unwrap();
+        let (third, mut third_goes) = crowd.stranger().unwrap();
+        first.proved();
+        let (_fourth, _) = crowd.stranger().unwrap();
+        assert!(first_goes.try_recv().is_err(), "it has shown the token");
+        assert!(second_goes.try_recv().is_ok() && third_goes.try_recv().is_err(), "the oldest of the others goes");
+        third.proved();
+        drop((_second, _fourth));
+        let (fifth, _) = crowd.stranger().unwrap();
+        fifth.proved();
+        assert_eq!(crowd.stranger().err(), Some(3), "those who may be here are not sent away");
+        drop(third);
+        assert!(crowd.stranger().is_ok());
+    }
+}

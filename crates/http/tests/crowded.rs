@@ -1,0 +1,98 @@
+//! Many connections at once: who may have how many, and who comes in all the same.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod common;
+
+use common::{LONG, Stand, token};
+use peerlock_http::client::Agent;
+use peerlock_http::{LONGEST_LEASE, Line};
+use peerlock_service::{Class, Request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+const MOST: usize = 8;
+
+/// A connection that has asked for events, and the first that it hears.
+async fn streams(stand: &Stand, token: &str) -> (TcpStream, String) {
+    let mut stream = TcpStream::connect(stand.address()).await.unwrap();
+    let request = format!("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    let heard = timeout(LONG, stream.read_exact(&mut head)).await.expect("an answer or the end");
+    (stream, heard.map_or_else(|_| String::new(), |_| String::from_utf8(head.to_vec()).unwrap()))
+}
+
+async fn is_closed(stream: &mut TcpStream) {
+    let mut rest = Vec::new();
+    _ = timeout(LONG, stream.read_to_end(&mut rest)).await.expect("it is closed");
+}
+
+/// Somebody else on the machine has all that the port takes: those at the Unix socket do not notice.
+#[tokio::test]
+async fn event_streams_at_the_port_stop_nobody_at_the_socket() {
+    let stand = Stand::with(MOST, LONGEST_LEASE).await;
+    let agent = stand.unix();
+    let mut hold = agent.hold(&Request::new("a")).await.unwrap();
+    let Line::Granted(granted) = hold.next().await.unwrap() else { panic!("it is free") };
+    let mut open = Vec::new();
+    for _ in 0..MOST {
+        let (stream, heard) = streams(&stand, token().as_str()).await;
+        assert_eq!(heard, "HTTP/1.1 200");
+        open.push(stream);
+    }
+    for _ in 0..10 * MOST {
+        let (_, heard) = streams(&stand, token().as_str()).await;
+        assert!(["HTTP/1.1 503", ""].contains(&heard.as_str()), "{heard}");
+    }
+    let refused = stand.tcp().peers().await.unwrap_err();
+    assert_eq!(refused.class(), Class::Busy, "{refused}");
+    assert!(refused.to_string().contains("8 connections are open here"), "{refused}");
+    agent.renew("a", &granted.grant).await.unwrap();
+    stand.unix().peers().await.unwrap();
+    drop(open);
+    let again = async { while stand.tcp().peers().await.is_err() {} };
+    timeout(LONG, again).await.expect("when they are gone there is room");
+}
+
+/// Whoever has not shown the token keeps nobody out who has it.
+#[tokio::test]
+async fn at_the_port_the_oldest_without_the_token_makes_room() {
+    let stand = Stand::with(MOST, LONGEST_LEASE).await;
+    let (_proved, heard) = streams(&stand, token().as_str()).await;
+    assert_eq!(heard, "HTTP/1.1 200");
+    let mut silent = Vec::new();
+    for _ in 0..2 * MOST {
+        silent.push(TcpStream::connect(stand.address()).await.unwrap());
+    }
+    let (guesses, heard) = streams(&stand, "another token than theirs").await;
+    assert_eq!(heard, "HTTP/1.1 401");
+    silent.push(guesses);
+    is_closed(&mut silent[0]).await;
+    let mut members = Vec::new();
+    for _ in 1..MOST {
+        let (stream, heard) = streams(&stand, token().as_str()).await;
+        assert_eq!(heard, "HTTP/1.1 200");
+        members.push(stream);
+    }
+    for stream in &mut silent {
+        is_closed(stream).await;
+    }
+    assert_eq!(stand.tcp().peers().await.unwrap_err().class(), Class::Busy, "those who have the token stay");
+}
+
+/// One user cannot have all places of the socket; and whoever finds none is told so.
+#[tokio::test]
+async fn at_the_socket_a_user_has_three_quarters() {
+    let stand = Stand::with(MOST, LONGEST_LEASE).await;
+    let peerlock_http::Endpoint::Unix(path) = &stand.unix else { panic!("it is one") };
+    let mut open = Vec::new();
+    for _ in 0..MOST - MOST / 4 {
+        open.push(UnixStream::connect(path).await.unwrap());
+    }
+    let refused = Agent::new(stand.unix.clone(), None).peers().await.unwrap_err();
+    assert_eq!(refused.class(), Class::Busy, "{refused}");
+    open.pop();
+    let again = async { while stand.unix().peers().await.is_err() {} };
+    timeout(LONG, again).await.expect("when one is gone there is room");
+}

@@ -1,0 +1,160 @@
+//! Those who have come to our door and proved nothing yet.
+//!
+//! Anybody can connect, say nothing, and take up a place for as long as a proof may take. So there are few places, and
+//! whoever comes when they are taken gets one all the same: the oldest goes of the address that has most of them. A
+//! member, who proves itself within a few round trips, comes in however many others are silent; and those at addresses of
+//! members have places of their own.
+//!
+//! ```text
+//!   connection ── arrives ──▶ libp2p's handshake ──▶ proof ──▶ link, or refused: leaves
+//!                                 └── told to go ──┴──▶ closed
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use libp2p::futures::FutureExt as _;
+use libp2p::futures::channel::oneshot;
+use libp2p::futures::future::Shared;
+
+use crate::Address;
+use crate::table::Table;
+
+/// Resolves when a connection that has proved nothing has to go.
+pub(crate) type Goes = Shared<oneshot::Receiver<()>>;
+
+/// The places.
+pub(crate) struct Doorstep {
+    table: Arc<Table>,
+    /// How many strangers there may be, and how many from addresses of members.
+    most: usize,
+    waiting: Mutex<VecDeque<Stranger>>,
+}
+
+/// One of them. It is told to go by being dropped.
+struct Stranger {
+    address: Address,
+    /// It comes from an address of a member.
+    is_known: bool,
+    goes: Goes,
+    _stays: oneshot::Sender<()>,
+}
+
+impl Doorstep {
+    /// Room for so many from anywhere, and as many from where members are.
+    pub fn new(table: Arc<Table>, most: usize) -> Self {
+        Self { table, most: most.max(1), waiting: Mutex::default() }
+    }
+
+    /// Somebody has come, who gets a place.
+    pub fn arrive(&self, address: Address) -> Goes {
+        let is_known = self.table.knows(address.socket.ip());
+        let mut waiting = self.lock();
+        if waiting.iter().filter(|stranger| stranger.is_known == is_known).count() >= self.most {
+            make_room(&mut waiting, is_known);
+        }
+        let (stays, goes) = oneshot::channel();
+        let goes = goes.shared();
+        waiting.push_back(Stranger { address, is_known, goes: goes.clone(), _stays: stays });
+        goes
+    }
+
+    /// The word for who has come from here, if it was not told to go already.
+    pub fn goes(&self, address: Address) -> Option<Goes> {
+        self.lock().iter().find(|stranger| stranger.address == address).map(|stranger| stranger.goes.clone())
+    }
+
+    /// It has proved itself, or is gone. Whether it still had its place.
+    pub fn leave(&self, address: Address) -> bool {
+        let mut waiting = self.lock();
+        let place = waiting.iter().position(|stranger| stranger.address == address);
+        place.and_then(|place| waiting.remove(place)).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Stranger>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the oldest go of the address that has most places, of one kind.
+fn make_room(waiting: &mut VecDeque<Stranger>, is_known: bool) {
+    let of_kind = |stranger: &&Stranger| stranger.is_known == is_known;
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for stranger in waiting.iter().filter(of_kind) {
+        *counts.entry(source(stranger.address)).or_default() += 1;
+    }
+    let most = counts.values().max();
+    let is_one_of_most = |stranger: &Stranger| counts.get(&source(stranger.address)) == most;
+    let oldest = waiting.iter().position(|stranger| of_kind(&stranger) && is_one_of_most(stranger));
+    oldest.and_then(|oldest| waiting.remove(oldest));
+}
+
+/// Whom a connection is counted for. Whoever has one address of IPv6 has the other 2⁶⁴ of its network, too.
+fn source(address: Address) -> IpAddr {
+    match address.socket.ip() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::PeerId;
+
+    use super::*;
+    use crate::Config;
+
+    fn doorstep(most: usize) -> Doorstep {
+        let config = Config::new("127.0.0.1:0".parse().unwrap());
+        Doorstep::new(Arc::new(Table::new(PeerId::new(1), config)), most)
+    }
+
+    fn at(ip: &str, port: u16) -> Address {
+        Address::tcp((ip.parse::<IpAddr>().unwrap(), port).into())
+    }
+
+    /// Who is still there, by port.
+    fn left(doorstep: &Doorstep) -> Vec<u16> {
+        doorstep.lock().iter().map(|stranger| stranger.address.socket.port()).collect()
+    }
+
+    #[test]
+    fn who_has_most_places_makes_room_with_its_oldest() {
+        let doorstep = doorstep(4);
+        drop(doorstep.arrive(at("10.0.0.1", 1)));
+        let goes: Vec<_> = (2..5).map(|port| doorstep.arrive(at("10.0.0.2", port))).collect();
+        assert!(goes.iter().all(|goes| goes.peek().is_none() && goes.clone().now_or_never().is_none()));
+        drop(doorstep.arrive(at("10.0.0.3", 5)));
+        assert_eq!(left(&doorstep), [1, 3, 4, 5]);
+        assert!(goes[0].clone().now_or_never().is_some(), "it is told to go");
+        assert!(goes[1].clone().now_or_never().is_none());
+        // Where all have as many it is the oldest of all.
+        assert!(doorstep.leave(at("10.0.0.2", 3)) && !doorstep.leave(at("10.0.0.2", 3)));
+        drop(doorstep.arrive(at("10.0.0.4", 6)));
+        drop(doorstep.arrive(at("10.0.0.5", 7)));
+        assert_eq!(left(&doorstep), [4, 5, 6, 7]);
+        assert!(doorstep.goes(at("10.0.0.1", 1)).is_none() && doorstep.goes(at("10.0.0.4", 6)).is_some());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_source() {
+        let doorstep = doorstep(3);
+        drop(doorstep.arrive(at("2001:db8:0:1::1", 1)));
+        drop(doorstep.arrive(at("2001:db8:0:2::1", 2)));
+        drop(doorstep.arrive(at("2001:db8:0:2::2", 3)));
+        drop(doorstep.arrive(at("2001:db8:0:3::1", 4)));
+        assert_eq!(left(&doorstep), [1, 3, 4]);
+    }
+
+    #[test]
+    fn where_members_are_there_are_other_places() {
+        let doorstep = doorstep(2);
+        doorstep.table.know("10.0.0.9".parse().unwrap());
+        drop(doorstep.arrive(at("10.0.0.9", 1)));
+        (2..20).for_each(|port| drop(doorstep.arrive(at("10.0.0.2", port))));
+        assert_eq!(left(&doorstep), [1, 18, 19], "strangers do not crowd it out");
+        (20..40).for_each(|port| drop(doorstep.arrive(at("10.0.0.9", port))));
+        assert_eq!(left(&doorstep), [18, 19, 38, 39], "nor does it crowd them out");
+    }
+}

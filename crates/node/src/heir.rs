@@ -1,0 +1,317 @@
+//! What outlives a process on its host: the grants of clients that do not die with it.
+//!
+//! ```text
+//!   process 1      client            the host's run-time file        process 2                      the register
+//!   │ Keep(grant) ────────────────►  session 4; grant n: until 30 s  │                              │
+//!   │ Granted ────►│                                                 │                              │
+//!   ✗ killed       │ goes on until 30 s                              │                              │
+//!                  │                 ───────── Estate ──────────────►│ Open(replaces 4, takes r) ──►│ ends 4, r has a new
+//!                  │ Resume(n) ─────────────────────────────────────►│ (waits)                      │ generation, asks 5
+//!                  │                                                 │ session 5 stands ◄───────────┤
+//!                  │                                                 │ answers for n, with a token in use
+//!                  │ ◄──────────────────────────────── Granted(n) ───┤
+//! ```
+//!
+//! Everything that a client is told is written down first ([`Keep`]), so a process that comes after this one knows of
+//! whoever may be inside, and until when. It answers for all of them, whether they come to it or not, each until its
+//! end. Why this lets nobody in beside them:
+//!
+//! - The process before is gone: whoever hands an [`Estate`] to a node has the lock that it had.
+//! - What it has told nobody it has given to nobody. What it has told is in the estate, with an end that is not before
+//!   the one that was told.
+//! - Its session ends in the entry in which ours takes part (`Command::Open`), so no generation counts without either.
+//!   If that session had ended before, by its time, the ends of its grants have passed.
+//! - Ours stands for as long as the ends of these grants at least, because it is not shorter ([`Heir::session`]) and
+//!   was renewed later. If it never stands, the register ends it not before they have passed.
+//! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does one
+//!   of another cluster. Then the session before ends by its time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_mutex::{Grant, custody};
+use peerlock_register::{self as register, ClusterId, Label, MOST_TAKEN, SessionId, Ttl};
+
+use crate::Name;
+use crate::clients::{Entry, Stage, TicketId, Wait, Wanted};
+use crate::sabotage::{Sabotage, makes};
+
+/// What a process has left behind, as the next one of the same host finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estate {
+    /// The boot of the machine in which it ran.
+    pub boot: String,
+    /// The cluster that it belonged to.
+    pub cluster: ClusterId,
+    /// Its last session.
+    pub session: SessionId,
+    /// How long that stood after a renewal.
+    pub ttl: Ttl,
+    /// Who may still be inside.
+    pub grants: Vec<Kept>,
+}
+
+impl Estate {
+    /// What is left when this is written down behind what was there before.
+    pub fn after(before: Option<Self>, boot: &str, keep: Keep) -> Option<Self> {
+        let mut estate = before.filter(|estate| estate.boot == boot);
+        match (keep, &mut estate) {
+            (Keep::Session { cluster, session, ttl }, _) => {
+                let same = estate.filter(|estate| estate.cluster == cluster);
+                let grants = same.map(|estate| estate.grants).unwrap_or_default();
+                return Some(Self { boot: boot.to_owned(), cluster, session, ttl, grants });
+            }
+            (Keep::Grant(kept), Some(estate)) => estate.grants.push(*kept),
+            (Keep::Until { note, until }, Some(estate)) => {
+                estate.grants.iter_mut().filter(|kept| kept.note == note).for_each(|kept| kept.until = until);
+            }
+            (Keep::Over { note }, Some(estate)) => estate.grants.retain(|kept| kept.note != note),
+            (_, None) => {}
+        }
+        estate
+    }
+}
+
+/// A grant whose client outlives the process that gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What its client calls it ([`Wanted::taken_over_as`]).
+    pub note: String,
+    /// Of which resource.
+    pub name: Name,
+    /// Its slot and fencing number.
+    pub grant: Grant,
+    /// The last end that its client was told, by the clock of the node that is handed or hands this out.
+    pub until: Time,
+    /// As in [`Wanted`].
+    pub ttl: Span,
+    /// As in [`Wanted`].
+    pub grace: Span,
+    /// As in [`Wanted`].
+    pub kept: bool,
+    /// As in [`Wanted`].
+    pub label: String,
+    /// As in [`Wanted`].
+    pub pid: Option<u32>,
+}
+
+impl Kept {
+    fn of(entry: &Entry, note: String, until: Time) -> Option<Self> {
+        let Stage::Held { grant, .. } = entry.stage else { return None };
+        let Wanted { name, ttl, grace, kept, label, pid, .. } = entry.wanted.clone();
+        Some(Self { note, name, grant, until, ttl, grace, kept, label, pid })
+    }
+
+    /// As if it had been asked for here.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let Self { note, name, ttl, grace, kept, label, pid, .. } = self.clone();
+        Wanted {
+            name,
+            slots: None,
+            ttl,
+            grace,
+            kept,
+            detached: None,
+            taken_over_as: Some(note),
+            wait: Wait::Forever,
+            label,
+            pid,
+            request: None,
+        }
+    }
+}
+
+/// To be written down for the next process of this host, before anything else of the same step is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// This session stands from now on.
+    Session {
+        /// The cluster that it is of.
+        cluster: ClusterId,
+        /// Which one.
+        session: SessionId,
+        /// How long it stands after a renewal.
+        ttl: Ttl,
+    },
+    /// A client is let in.
+    Grant(Box<Kept>),
+    /// It may stay until then.
+    Until {
+        /// What it calls its grant.
+        note: String,
+        /// Its end from now on.
+        until: Time,
+    },
+    /// Nothing is left of this grant.
+    Over {
+        /// What its client called it.
+        note: String,
+    },
+}
+
+/// At most this many messages are kept for the session that is to come.
+const MOST_EARLY: usize = 10_000;
+
+/// See the module.
+pub(crate) struct Heir {
+    /// What was left to us, until our first session stands.
+    estate: Option<Estate>,
+    /// Messages for our parts in what was left to us, which are not there yet.
+    early: Vec<(PeerId, Key, custody::Message)>,
+    /// Who wants to go on with a grant: the call, and what the grant is called.
+    resumes: Vec<(u64, Name, String)>,
+    /// The grants of ours that are written down.
+    written: BTreeMap<TicketId, String>,
+    tickets: BTreeMap<String, TicketId>,
+    /// Those of them whose clients have not come to us yet.
+    awaited: BTreeSet<TicketId>,
+    /// What is to be written down.
+    pub out: Vec<Keep>,
+}
+
+impl Heir {
+    /// Of a process that was left this, if it counts in this boot of the machine.
+    pub fn new(estate: Option<Estate>, boot: &str) -> Self {
+        let counts = |estate: &Estate| {
+            (estate.boot == boot || makes(Sabotage::OtherBoot)) && names(&estate.grants).len() <= MOST_TAKEN
+        };
+        Self {
+            estate: estate.filter(counts),
+            early: Vec::new(),
+            resumes: Vec::new(),
+            written: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            awaited: BTreeSet::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// What the register is to be told of it, by a member of this cluster.
+    pub fn estate(&mut self, cluster: ClusterId) -> Option<register::Estate> {
+        let estate = self.estate.take_if(|estate| estate.cluster == cluster)?;
+        let takes = if makes(Sabotage::TakesNothing) { Vec::new() } else { names(&estate.grants) };
+        let label = |name: &Name| Label::new(name.as_str()).expect("what can be a name can be a label");
+        let told = register::Estate { session: estate.session, names: takes.iter().map(label).collect() };
+        self.estate = Some(estate);
+        Some(told)
+    }
+
+    /// How long our session is to stand, where this was wanted.
+    pub fn session(&self, wanted: Ttl) -> Ttl {
+        let holds = self.estate.as_ref().filter(|estate| !estate.grants.is_empty());
+        holds.filter(|_| !makes(Sabotage::ShorterSession)).map_or(wanted, |estate| wanted.max(estate.ttl))
+    }
+
+    /// It is none: another cluster is ours, or the first session is over without having stood.
+    pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
+        let notes = self.estate.take().into_iter().flat_map(|estate| estate.grants).map(|kept| kept.note);
+        self.out.extend(notes.map(|note| Keep::Over { note }));
+        self.early.clear();
+        std::mem::take(&mut self.resumes)
+    }
+
+    /// Whether there is something for which we shall answer.
+    pub fn is_waiting(&self) -> bool {
+        self.estate.is_some()
+    }
+
+    /// Keeps a message for when our session stands. False if it is not about what was left to us.
+    pub fn keep_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
+        let is_it = |kept: &Kept| kept.name.key() == resource;
+        let is_ours = self.estate.as_ref().is_some_and(|estate| estate.grants.iter().any(is_it));
+        if is_ours && self.early.len() < MOST_EARLY {
+            self.early.push((from, resource, message.clone()));
+        }
+        is_ours
+    }
+
+    /// A client comes before our session stands: until when it may be inside, if it may.
+    pub fn resume_later(&mut self, call: u64, name: &Name, note: &str) -> Option<Time> {
+        let grants = self.estate.as_ref().map_or(&[][..], |estate| &estate.grants);
+        let until = grants.iter().find(|kept| kept.note == note && kept.name == *name)?.until;
+        self.resumes.push((call, name.clone(), note.to_owned()));
+        Some(until)
+    }
+
+    /// A client has waited for that in vain. False if it was answered.
+    pub fn give_up(&mut self, call: u64) -> bool {
+        self.resumes.extract_if(.., |(waiting, ..)| *waiting == call).next().is_some()
+    }
+
+    /// Our first session stands: every resource, and of its grants those that have not ended.
+    pub fn inherit(&mut self, now: Time) -> Vec<(Name, Vec<Kept>)> {
+        let grants = self.estate.take().map(|estate| estate.grants).unwrap_or_default();
+        let over = grants.iter().filter(|kept| kept.until <= now).map(|kept| kept.note.clone());
+        self.out.extend(over.map(|note| Keep::Over { note }));
+        let of = |name: &Name| {
+            let stands = |kept: &&Kept| kept.name == *name && kept.until > now;
+            let comes = |kept: &&Kept| self.resumes.iter().any(|(_, _, note)| *note == kept.note);
+            let counts = |kept: &&Kept| stands(kept) && (!makes(Sabotage::OnlyPresented) || comes(kept));
+            grants.iter().filter(counts).cloned().collect()
+        };
+        names(&grants).into_iter().map(|name| (name.clone(), of(&name))).collect()
+    }
+
+    /// One of them is this ticket from now on.
+    pub fn await_client(&mut self, ticket: TicketId, note: String) {
+        self.note(ticket, note);
+        self.awaited.insert(ticket);
+    }
+
+    /// Messages that have waited for it.
+    pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// Clients that have waited for it: the call, the resource, and what the client calls its grant.
+    pub fn take_resumes(&mut self) -> Vec<(u64, Name, String)> {
+        std::mem::take(&mut self.resumes)
+    }
+
+    /// The ticket of what a client calls this.
+    pub fn ticket(&self, note: &str) -> Option<TicketId> {
+        self.tickets.get(note).copied()
+    }
+
+    /// The client of this ticket has come. Whether it is the first time.
+    pub fn come(&mut self, ticket: TicketId) -> bool {
+        self.awaited.remove(&ticket)
+    }
+
+    fn note(&mut self, ticket: TicketId, note: String) {
+        self.tickets.insert(note.clone(), ticket);
+        self.written.insert(ticket, note);
+    }
+
+    /// A client is told that it may be inside until then.
+    pub fn on_until(&mut self, ticket: TicketId, until: Time, entry: Option<&Entry>) {
+        if let Some(note) = self.written.get(&ticket) {
+            if !makes(Sabotage::OldEnds) {
+                self.out.push(Keep::Until { note: note.clone(), until });
+            }
+        } else if let Some(entry) = entry
+            && let Some(note) = entry.wanted.taken_over_as.clone()
+            && let Some(kept) = Kept::of(entry, note.clone(), until)
+        {
+            self.out.push(Keep::Grant(Box::new(kept)));
+            self.note(ticket, note);
+        }
+    }
+
+    /// Nothing is left of a ticket.
+    pub fn on_over(&mut self, ticket: TicketId) {
+        if let Some(note) = self.written.remove(&ticket) {
+            self.tickets.remove(&note);
+            self.awaited.remove(&ticket);
+            self.out.push(Keep::Over { note });
+        }
+    }
+}
+
+/// The resources of these, each once, in order.
+fn names(grants: &[Kept]) -> Vec<Name> {
+    let mut names: Vec<Name> = grants.iter().map(|kept| kept.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    names
+}

@@ -1,0 +1,171 @@
+//! A process of a host ends, its clients do not, and the next process goes on with what they have.
+
+use super::super::*;
+use super::world::{CLUSTER, World, wanted};
+use crate::{Keep, Ttl, Wanted};
+use peerlock_base::Span;
+
+fn outlasting(name: &str, note: &str) -> Wanted {
+    Wanted { taken_over_as: Some(note.into()), kept: false, ..wanted(name) }
+}
+
+fn resume(world: &mut World, number: u64, note: &str) {
+    let (name, note) = ("r".parse().unwrap(), note.to_owned());
+    world.input(number, Input::Resume { call: 9, name, note });
+}
+
+/// The ticket that was answered to a client that has come.
+fn resumed(world: &World, number: u64) -> Option<TicketId> {
+    match world.answer(number) {
+        Some(Ok(Answer::Ticket(ticket))) => Some(*ticket),
+        _ => None,
+    }
+}
+
+/// The scenario of `heir.rs`, at each of three hosts: two of them do not lead, one of them coordinates.
+#[test]
+fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
+    for number in 1..=3 {
+        let mut world = World::of(3);
+        let holder = world.acquire(number, outlasting("r", "mine"));
+        let before = world.fencing(number, holder).expect("it was free");
+        let others: Vec<_> =
+            (1..=3).filter(|it| *it != number).map(|it| (it, world.acquire(it, wanted("r")))).collect();
+        world.run(Span::from_secs(1));
+        world.kill(number);
+        world.restart(number);
+        resume(&mut world, number, "mine");
+        world.run(Span::from_secs(4));
+        let ticket = resumed(&world, number).expect("it has come, and there is a session");
+        assert_eq!(world.fencing(number, ticket), Some(before), "the same grant");
+        // For as long as it renews its lease, which is far longer than any session stands.
+        for _ in 0..6 {
+            world.run(Span::from_secs(8));
+            world.input(number, Input::Renew { call: 10, ticket });
+            assert!(matches!(world.answer(number), Some(Ok(Answer::Renewed(_)))), "{:?}", world.answer(number));
+            assert!(others.iter().all(|(it, ticket)| world.fencing(*it, *ticket).is_none()));
+        }
+        world.input(number, Input::Release { call: None, ticket });
+        world.run(Span::from_secs(1));
+        assert!(others.iter().any(|(it, ticket)| world.fencing(*it, *ticket) > Some(before)));
+    }
+}
+
+#[test]
+fn who_does_not_come_has_its_slot_until_its_end_and_not_longer() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, outlasting("r", "mine"));
+    let until = world.node(3).grant(holder).unwrap().1;
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(3);
+    world.restart(3);
+    while world.now + Span::from_millis(100) < until {
+        world.run(Span::from_millis(100));
+        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+    }
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, waits).is_some());
+    resume(&mut world, 3, "mine");
+    assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
+}
+
+/// What nobody was told is nobody's: a killed process costs a moment, not the rest of its session.
+#[test]
+fn the_session_of_the_process_before_ends_at_once_where_nobody_is_inside() {
+    let mut world = World::of(3);
+    let lies = world.acquire(3, outlasting("r", "mine"));
+    world.input(3, Input::Release { call: None, ticket: lies });
+    world.kill(3);
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(2));
+    assert_eq!(world.fencing(1, waits), None, "the token lay at the process that was killed");
+    world.restart(3);
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+#[test]
+fn what_was_left_in_another_boot_or_another_cluster_does_not_count() {
+    type Change = fn(&mut crate::Estate);
+    let changes: [Change; 2] = [|it| it.boot = "two".into(), |it| it.cluster = CLUSTER.recovered()];
+    for change in changes {
+        let mut world = World::of(3);
+        world.acquire(3, outlasting("r", "mine"));
+        world.kill(3);
+        change(world.machines.get_mut(&3).unwrap().estate.as_mut().unwrap());
+        let waits = world.acquire(1, wanted("r"));
+        world.restart(3);
+        resume(&mut world, 3, "mine");
+        assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
+        world.run(Span::from_secs(10));
+        assert_eq!(world.fencing(1, waits), None, "the session before it ends by its time");
+        world.run(Span::from_secs(10));
+        assert!(world.fencing(1, waits).is_some());
+        let estate = world.machines[&3].estate.as_ref().unwrap();
+        assert_eq!((estate.boot.as_str(), estate.cluster, estate.grants.len()), ("one", CLUSTER, 0));
+    }
+}
+
+/// Killed again before its own session stands, and again after: what the first one left is still there.
+#[test]
+fn what_was_left_passes_through_several_processes() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, outlasting("r", "mine"));
+    let before = world.fencing(3, holder);
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(3);
+    world.split(&[3]);
+    world.restart(3);
+    world.run(Span::from_secs(2));
+    world.kill(3);
+    world.split(&[]);
+    for _ in 0..3 {
+        world.restart(3);
+        world.run(Span::from_secs(1));
+        world.kill(3);
+    }
+    world.restart(3);
+    resume(&mut world, 3, "mine");
+    world.run(Span::from_secs(3));
+    let ticket = resumed(&world, 3).expect("it has come in time");
+    assert_eq!((world.fencing(3, ticket), world.fencing(1, waits)), (before, None));
+}
+
+/// Its session would end before its clients do.
+#[test]
+fn who_takes_over_does_not_have_a_shorter_session_than_the_one_before() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    world.kill(3);
+    world.session = Ttl::from_millis(1000).unwrap();
+    world.restart(3);
+    world.run(Span::from_secs(1));
+    assert_eq!(world.node(3).standing.ttl(), Span::from_secs(15));
+    world.run(Span::from_secs(20));
+    world.kill(3);
+    world.restart(3);
+    world.run(Span::from_secs(1));
+    assert_eq!(world.node(3).standing.ttl(), Span::from_secs(1), "nobody is inside any more");
+}
+
+#[test]
+fn everything_that_a_client_is_told_is_written_down_before() {
+    let mut world = World::of(1);
+    let ticket = world.acquire(1, outlasting("r", "mine"));
+    world.run(Span::from_secs(10));
+    world.input(1, Input::Renew { call: 5, ticket });
+    world.run(Span::from_secs(10));
+    let mut written = None;
+    for effect in world.heard(1) {
+        match effect {
+            Effect::Keep(Keep::Grant(kept)) => written = Some(kept.until),
+            Effect::Keep(Keep::Until { until, .. }) => written = Some(*until),
+            Effect::Granted { until, .. } | Effect::Renewed { until, .. } => assert!(written >= Some(*until)),
+            Effect::Answer { answer: Ok(Answer::Renewed(until)), .. } => assert!(written >= Some(*until)),
+            _ => {}
+        }
+    }
+    assert!(written > Some(Time::ZERO + Span::from_secs(20)), "the session is renewed every few seconds");
+    world.input(1, Input::Release { call: None, ticket });
+    assert_eq!(world.machines[&1].estate.as_ref().unwrap().grants, []);
+}

@@ -1,0 +1,187 @@
+//! What is too much, too long or takes too long: at the door, on the way, and when leaving.
+
+use peerlock_mutex::custody::MOST_WAITING;
+
+use super::*;
+use crate::Progress;
+use crate::connections::{Packet, Part};
+use crate::contacts::News;
+use crate::link::Frame;
+use crate::wire::{Body, encode, encode_body};
+
+fn tries(name: &str) -> Wanted {
+    Wanted { wait: Wait::Try, ..wanted(name) }
+}
+
+fn waits(name: &str, seconds: u64) -> Wanted {
+    Wanted { wait: Wait::For(Span::from_secs(seconds)), ..wanted(name) }
+}
+
+/// The session of somebody who does not reach the register any more stands for a while. A name that is new to it could
+/// be asked for in vain for as long, and then for five seconds more.
+#[test]
+fn who_does_not_want_to_wait_hears_within_two_seconds_that_there_is_no_majority() {
+    let mut world = World::of(3);
+    world.run(Span::from_secs(70));
+    let known = world.acquire(3, wanted("known"));
+    assert!(world.fencing(3, known).is_some());
+    world.split(&[3]);
+    let ticket = world.acquire(3, tries("new"));
+    world.run(Span::from_secs(2));
+    assert!(matches!(world.ended(3, ticket), Some(Error::NoMajority { .. })), "{:?}", world.ended(3, ticket));
+    assert!(world.fencing(3, known).is_some(), "its session stands");
+}
+
+/// Seven seconds were seen: it was asked for while the one who keeps the line had died, and was being waited for.
+#[test]
+fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() {
+    let mut world = World::of(3);
+    let first = world.acquire(1, wanted("r"));
+    let second = world.acquire(2, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, first).is_some() && world.fencing(2, second).is_none());
+    world.kill(1);
+    let ticket = world.acquire(2, tries("r"));
+    world.run(Span::from_secs(2));
+    assert!(matches!(world.ended(2, ticket), Some(Error::Recovering { .. })), "{:?}", world.ended(2, ticket));
+    world.run(Span::from_secs(30));
+    assert!(world.fencing(2, second).is_some(), "who waits gets in");
+}
+
+#[test]
+fn who_has_waited_for_long_enough_hears_whether_anything_moves() {
+    let mut world = World::of(3);
+    let first = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, first).is_some());
+    let busy = world.acquire(2, waits("r", 2));
+    world.run(Span::from_secs(3));
+    assert!(matches!(world.ended(2, busy), Some(Error::NotAcquired { place: Some(0), .. })));
+    world.kill(1);
+    let dead = world.acquire(2, waits("r", 2));
+    world.run(Span::from_secs(3));
+    assert!(matches!(world.ended(2, dead), Some(Error::Recovering { .. })), "{:?}", world.ended(2, dead));
+}
+
+/// What is said of those who wait has to fit into messages of a megabyte: when they ask all at once, when they are told
+/// their places, when somebody looks, and when they are counted. `World` would not carry a longer one.
+#[test]
+fn there_is_an_end_to_those_who_wait_at_one_peer_and_all_of_them_survive_the_coordinator() {
+    let mut world = World::of(3);
+    let first = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, first).is_some());
+    let ask = |world: &mut World, number: u64| {
+        let wanted = Wanted { label: "somebody with a name of usual length".to_owned(), ..wanted("r") };
+        world.step(number, Input::Acquire { call: 1, wanted });
+    };
+    for number in [2, 3] {
+        (0..MOST_WAITING).for_each(|_| ask(&mut world, number));
+        world.settle();
+        assert!(matches!(world.answer(number), Some(Ok(Answer::Ticket(_)))));
+        ask(&mut world, number);
+        assert_eq!(world.answer(number), Some(&Err(Error::Busy { limit: MOST_WAITING })));
+    }
+    world.run(Span::from_secs(3));
+    // The last one at 3 knows its place, behind all of 2's.
+    let last = world.heard(3).iter().rev().find_map(|effect| match effect {
+        Effect::Progress(_, Progress { ahead, .. }) => *ahead,
+        _ => None,
+    });
+    assert_eq!(last, Some(2 * MOST_WAITING as u32 - 1));
+    world.input(3, Input::Show { call: 7, name: "r".parse().unwrap() });
+    world.run(Span::from_secs(4));
+    let Some(Ok(Answer::Shown(shown))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+    assert_eq!((shown.holders.len(), shown.queue.len()), (1, crate::wire::MOST_TOLD));
+    world.kill(1);
+    world.run(Span::from_secs(30));
+    let inside = [2, 3].map(|number| world.node(number).counters().holding);
+    let waiting = [2, 3].map(|number| world.node(number).counters().waiting as usize);
+    assert_eq!((inside.iter().sum::<u64>(), waiting.iter().sum::<usize>()), (1, 2 * MOST_WAITING - 1));
+}
+
+#[test]
+fn what_is_longer_than_a_message_has_no_number() {
+    let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
+    let mut news = Vec::new();
+    contacts.send(PeerId::new(2), vec![0; 1 << 20], Time::ZERO, &mut news);
+    assert_eq!(news, [News::Notice(Notice::TooLong { host: PeerId::new(2), bytes: 1 << 20 })]);
+    assert!(contacts.get(PeerId::new(2)).is_none_or(|contact| contact.kept() == 0));
+}
+
+/// It was answered, the answer was to oneself, and so on, by way of the leader, without end.
+#[test]
+fn a_packet_from_somebody_to_itself_goes_nowhere() {
+    let mut world = World::of(3);
+    world.spoils = Some((3, Box::new(|bytes| bytes)));
+    for (to, from) in [(1, 1), (1, 3), (2, 2)] {
+        let from = PeerId::new(from);
+        let packet = Packet { number: 0, answer: 0, part: Part::Knock };
+        let body = encode_body(&Body::Relay { from, to: from, packet });
+        world.inject(3, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
+    }
+    world.run(Span::from_secs(5));
+    let strange: u64 = [1, 2].map(|number| world.node(number).counters().strange).iter().sum();
+    assert_eq!(strange, 3);
+}
+
+/// A table of those who have left had room for 4,096, and what came after was lost. Now nobody is kept who is gone.
+#[test]
+fn nothing_is_left_of_those_who_have_come_and_gone() {
+    let mut world = World::of(2);
+    let kept = |world: &World| world.node(1).kept();
+    let mut before = None;
+    world.keeps = false;
+    for guest in 0..150 {
+        let number = 100 + guest;
+        world.start(number, Origin::Seeks { expect: None }, &[1]);
+        world.run(Span::from_millis(500));
+        let ticket = world.acquire(number, wanted("r"));
+        world.run(Span::from_millis(100));
+        assert!(world.fencing(number, ticket).is_some(), "guest {guest}");
+        world.input(number, Input::Release { call: None, ticket });
+        world.input(number, Input::Leave);
+        world.run(Span::from_secs(1));
+        world.kill(number);
+        if guest == 50 {
+            before = Some(kept(&world));
+        }
+    }
+    assert!(kept(&world) <= before.unwrap() + 20, "{} and {before:?}", kept(&world));
+    let last = world.acquire(2, wanted("r"));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, last).is_some());
+}
+
+#[test]
+fn who_leaves_and_cannot_tell_anybody_says_so() {
+    for (is_cut_off, told) in [(false, true), (true, false)] {
+        let mut world = World::of(3);
+        world.run(Span::from_secs(1));
+        if is_cut_off {
+            world.split(&[3]);
+        }
+        world.input(3, Input::Leave);
+        world.run(Span::from_secs(6));
+        assert!(world.heard(3).contains(&Effect::Left { told }), "{is_cut_off}");
+    }
+}
+
+/// Killed while its last words are under way it has died like anybody else.
+#[test]
+fn who_is_killed_while_it_leaves_is_missed_for_a_session_and_no_longer() {
+    let mut world = World::of(3);
+    let names: Vec<String> = (0..20).map(|number| format!("r{number}")).collect();
+    for name in &names {
+        let ticket = world.acquire(3, wanted(name));
+        world.run(Span::from_millis(50));
+        assert!(world.fencing(3, ticket).is_some());
+    }
+    world.frozen.extend([1, 2]);
+    world.input(3, Input::Leave);
+    world.kill(3);
+    world.frozen.clear();
+    let waiting: Vec<TicketId> = names.iter().map(|name| world.acquire(2, wanted(name))).collect();
+    world.run(Span::from_secs(20));
+    assert!(waiting.iter().all(|ticket| world.fencing(2, *ticket).is_some()));
+}

@@ -1,0 +1,180 @@
+//! Clusters with many resources, over a network that takes no letter above a megabyte and now and then loses one.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_register::{
+    ClusterId, Command, Config, Doing, Fact, Identity, Info, Label, Member, Outcome, SessionId, Ttl, Versions,
+};
+
+const CLUSTER: ClusterId = ClusterId::new(3);
+/// What the network takes, with what is around a letter.
+const MOST: usize = (1 << 20) - 1024;
+
+fn identity(host: u64) -> Identity {
+    let info = Info {
+        name: Label::new(format!("host{host}")).unwrap(),
+        addresses: Vec::new(),
+        versions: Versions::OURS,
+        keeps: true,
+    };
+    let ttl = Ttl::from_millis(15_000).unwrap();
+    Identity { cluster: CLUSTER, host: PeerId::new(host), info, ttl, estate: None }
+}
+
+struct World {
+    members: BTreeMap<u64, Member>,
+    now: Time,
+    rng: Rng,
+    /// One in so many letters is lost; none if it is 0.
+    loses: u64,
+    too_long: usize,
+    /// What each of them was told to count, and has.
+    closed: BTreeSet<(Label, u64)>,
+    joined: usize,
+    ended: usize,
+}
+
+impl World {
+    /// One that founds, and others that know it.
+    fn of(hosts: u64) -> Self {
+        let mut members = BTreeMap::new();
+        members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
+        let (closed, now, rng) = (BTreeSet::new(), Time::ZERO, Rng::new(9));
+        let mut world = Self { members, now, rng, loses: 0, too_long: 0, closed, joined: 0, ended: 0 };
+        world.ticks(3);
+        (2..=hosts).for_each(|host| world.start(host));
+        world.ticks(100);
+        world
+    }
+
+    fn start(&mut self, host: u64) {
+        let contacts = vec![PeerId::new(1)];
+        let member = Member::new(identity(host), Config::default(), contacts, Rng::new(host), self.now);
+        self.members.insert(host, member);
+    }
+
+    fn session(&self, host: u64) -> SessionId {
+        self.members[&host].client().session().expect("it has a session")
+    }
+
+    fn ticks(&mut self, ticks: u64) {
+        for _ in 0..ticks {
+            self.now = self.now + Span::from_millis(50);
+            let hosts: Vec<u64> = self.members.keys().copied().collect();
+            for host in &hosts {
+                self.members.get_mut(host).unwrap().wake(self.now);
+            }
+            self.settle(&hosts);
+        }
+    }
+
+    fn settle(&mut self, hosts: &[u64]) {
+        let mut letters: VecDeque<(u64, PeerId, Vec<u8>)> = VecDeque::new();
+        loop {
+            let mut is_quiet = true;
+            for &host in hosts {
+                let member = self.members.get_mut(&host).unwrap();
+                for doing in member.doings() {
+                    is_quiet = false;
+                    match doing {
+                        Doing::Send(_, bytes) if bytes.len() > MOST => self.too_long += 1,
+                        Doing::Send(to, bytes) => letters.push_back((host, to, bytes)),
+                        Doing::Write { number, .. } => member.on_written(number, self.now),
+                        Doing::Told { resource, session, generation, fact: Fact::Opened { asked, .. } } => {
+                            if self.closed.insert((resource.clone(), generation)) {
+                                let keep = asked.into_iter().map(|(session, _)| session).collect();
+                                member.ask(Command::Close { session, resource, generation, keep }, self.now);
+                            }
+                        }
+                        Doing::Answered(_, Outcome::Joined { .. }) => self.joined += 1,
+                        Doing::Answered(_, Outcome::Ended { .. }) => self.ended += 1,
+                        Doing::Told { .. } | Doing::Answered(..) | Doing::Seen(..) | Doing::Refused(_) => {}
+                    }
+                }
+            }
+            while let Some((from, to, bytes)) = letters.pop_front() {
+                is_quiet = false;
+                let is_lost = self.loses > 0 && self.rng.below(self.loses) == 0;
+                if let Some(member) = self.members.get_mut(&to.get()).filter(|_| !is_lost) {
+                    member.on_bytes(PeerId::new(from), &bytes, self.now).expect("a letter of ours");
+                }
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    /// These take part in so many resources.
+    fn join(&mut self, hosts: &[u64], resources: usize) {
+        let before = self.joined;
+        for &host in hosts {
+            let session = self.session(host);
+            for number in 0..resources {
+                let resource = Label::new(format!("a-resource-with-a-name-{number}")).unwrap();
+                self.members.get_mut(&host).unwrap().ask(Command::Join { session, resource, slots: 1 }, self.now);
+            }
+        }
+        for _ in 0..400 {
+            self.ticks(1);
+            if self.joined == before + hosts.len() * resources && self.open() == 0 {
+                return;
+            }
+        }
+        panic!("{} of {} joined, {} open", self.joined - before, hosts.len() * resources, self.open());
+    }
+
+    /// How many generations are not closed, as the first one's voter knows.
+    fn open(&self) -> usize {
+        let state = self.members[&1].register().expect("it votes").state();
+        state.resources().values().filter(|resource| resource.coordinator().is_some() && !resource.is_closed()).count()
+    }
+
+    fn states(&self) -> Vec<usize> {
+        let registers = self.members.values().filter_map(Member::register);
+        registers.map(|register| register.state().resources().len()).collect()
+    }
+}
+
+/// About 25 bytes each: it was sent in one letter, which no network has taken.
+#[test]
+fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
+    for loses in [0, 9] {
+        let mut world = World::of(1);
+        world.join(&[1], 40_000);
+        world.loses = loses;
+        [2, 3].into_iter().for_each(|host| world.start(host));
+        world.ticks(400);
+        assert_eq!((world.states(), world.too_long), (vec![40_000; 3], 0), "one in {loses} letters is lost");
+        let voters = world.members[&1].register().unwrap().state().conf().voters.len();
+        assert_eq!(voters, 3, "they have caught up");
+    }
+}
+
+/// As many generations as resources are opened by one entry. They are told and closed in windows, so that nobody is
+/// flooded and nobody else waits.
+#[test]
+fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() {
+    let resources = std::env::var("RESOURCES").map_or(10_000, |value| value.parse().expect("a number"));
+    let mut world = World::of(3);
+    world.join(&[1, 2, 3], resources);
+    let before = world.now;
+    world.members.get_mut(&3).unwrap().stop(world.now);
+    world.ticks(2);
+    assert_eq!(world.ended, 1, "it is gone within a tenth of a second");
+    let mut ticks = 0;
+    while world.open() > 0 {
+        // What a client asks meanwhile is not behind all of them.
+        let (session, joined) = (world.session(2), world.joined);
+        let resource = Label::new(format!("new-{ticks}")).unwrap();
+        world.members.get_mut(&2).unwrap().ask(Command::Join { session, resource, slots: 1 }, world.now);
+        world.ticks(2);
+        assert!(world.joined > joined, "tick {ticks}");
+        ticks += 2;
+        assert!(ticks < 200, "{} of {resources} are open after {:?}", world.open(), world.now.since(before));
+    }
+    println!("{resources} resources: closed {:?} after the end of a session", world.now.since(before));
+    assert_eq!(world.too_long, 0);
+}

@@ -1,0 +1,331 @@
+//! The file of grants: what a peer leaves for the next process of its host, which answers for whoever may still be
+//! inside (`peerlock_node::Estate`).
+//!
+//! ```text
+//! {"begin":{"boot":"5c8f…","host":"123"}}                         the machine's boot, and whose this is
+//! {"session":{"cluster":"7f…","session":4,"ttl_ms":15000}}
+//! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"until":81500000000, …}}
+//! {"until":{"note":"h1…","until":84500000000}}                    on CLOCK_BOOTTIME, in nanoseconds
+//! {"over":"h1…"}
+//! ```
+//!
+//! It lies in the run-time folder, which is memory: it is written by the thread that moves tokens, before a client is
+//! told, and must not wait for a disk. For the same reason nothing is synced: with the machine its clients die, or do not
+//! count on it any more. A line that was being written when the process was killed has no end, and was told to nobody.
+//! Whatever else is not as it should be makes the whole file count for nothing: then the session of the process before
+//! ends by its time.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_clock::Moment;
+use peerlock_node::{ClusterId, Estate, Keep, Kept, SessionId, Ttl};
+use serde::{Deserialize, Serialize};
+
+/// What no longer counts is thrown out when there is more than this of it.
+const MOST_OLD: usize = 256 << 10;
+
+/// The file, as its process has it open.
+#[derive(Debug)]
+pub struct GrantFile {
+    path: PathBuf,
+    file: File,
+    boot: String,
+    host: PeerId,
+    /// What the file says, by the machine's clock.
+    now: Option<Estate>,
+    /// How much was written since it was last written anew.
+    old: usize,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Begin {
+        boot: String,
+        host: String,
+    },
+    Session {
+        cluster: String,
+        session: u64,
+        ttl_ms: u64,
+    },
+    Grant {
+        note: String,
+        name: String,
+        slot: u32,
+        fencing: u64,
+        until: u64,
+        ttl: u64,
+        grace: u64,
+        kept: bool,
+        label: String,
+        pid: Option<u32>,
+    },
+    Until {
+        note: String,
+        until: u64,
+    },
+    Over(String),
+}
+
+impl GrantFile {
+    /// Opens the file of this host, and begins it anew with what of it still counts. That the process before is gone is
+    /// for the caller to know: it has the lock of the data folder.
+    ///
+    /// # Errors
+    /// That it cannot be written.
+    pub fn open(path: &Path, host: PeerId) -> io::Result<(Self, Option<Estate>)> {
+        let boot = boot()?;
+        if let Some(folder) = path.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        let text = match fs::read(path) {
+            Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error),
+        };
+        let now = read(&text, &boot, host);
+        if now.is_none() && !text.is_empty() {
+            tracing::warn!(path = %path.display(), "what the agent before this one has left does not count here");
+        }
+        let file = begin(path, &boot, host, now.as_ref())?;
+        let estate = now.clone();
+        Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, estate))
+    }
+
+    /// What tells this boot of the machine from others.
+    pub(crate) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Writes these down, with times by the machine's clock. If that fails the process ends with a sentence: nobody is
+    /// told what could not be kept.
+    pub(crate) fn keep(&mut self, keeps: Vec<Keep>) {
+        let mut lines = Vec::new();
+        for keep in keeps {
+            put(&mut lines, &Line::of(&keep));
+            self.now = Estate::after(self.now.take(), &self.boot, keep);
+        }
+        self.old += lines.len();
+        let written = self.file.write_all(&lines).and_then(|()| {
+            if self.old > MOST_OLD {
+                self.file = begin(&self.path, &self.boot, self.host, self.now.as_ref())?;
+                self.old = 0;
+            }
+            Ok(())
+        });
+        if let Err(error) = written {
+            eprintln!(
+                "peerlock: cannot write {}: {error}. Nothing is granted that the next agent would not know",
+                self.path.display()
+            );
+            std::process::exit(74) // EX_IOERR
+        }
+    }
+}
+
+/// The same estate with times by another clock.
+pub(crate) fn translated(mut estate: Estate, time: impl Fn(Time) -> Time) -> Estate {
+    estate.grants.iter_mut().for_each(|kept| kept.until = time(kept.until));
+    estate
+}
+
+/// A word for the file, with times by the machine's clock.
+pub(crate) fn on_clock(keep: Keep, began: Moment) -> Keep {
+    let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(began.nanos()));
+    match keep {
+        Keep::Grant(mut kept) => {
+            kept.until = time(kept.until);
+            Keep::Grant(kept)
+        }
+        Keep::Until { note, until } => Keep::Until { note, until: time(until) },
+        keep @ (Keep::Session { .. } | Keep::Over { .. }) => keep,
+    }
+}
+
+/// A new file that takes the place of the old one when it is whole.
+fn begin(path: &Path, boot: &str, host: PeerId, estate: Option<&Estate>) -> io::Result<File> {
+    let new = path.with_extension("new");
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut lines = Vec::new();
+    put(&mut lines, &Line::Begin { boot: boot.to_owned(), host: host.to_string() });
+    if let Some(Estate { cluster, session, ttl, grants, .. }) = estate {
+        let (cluster, session, ttl) = (*cluster, *session, *ttl);
+        put(&mut lines, &Line::of(&Keep::Session { cluster, session, ttl }));
+        grants.iter().for_each(|kept| put(&mut lines, &Line::of(&Keep::Grant(Box::new(kept.clone())))));
+    }
+    file.write_all(&lines)?;
+    fs::rename(&new, path)?;
+    Ok(file)
+}
+
+fn put(lines: &mut Vec<u8>, line: &Line) {
+    // Serializing fails only for maps whose keys are no strings, and there is none.
+    lines.extend(serde_json::to_vec(line).unwrap_or_default());
+    lines.push(b'\n');
+}
+
+/// What a file says, if all of it makes sense and is of this boot and host.
+fn read(text: &str, boot: &str, host: PeerId) -> Option<Estate> {
+    // Behind the last end of a line is what was being written.
+    let (whole, _) = text.rsplit_once('\n')?;
+    let mut lines = whole.lines().map(|line| serde_json::from_str::<Line>(line).ok());
+    let Some(Line::Begin { boot: theirs, host: whose }) = lines.next()? else { return None };
+    if theirs != boot || whose != host.to_string() {
+        return None;
+    }
+    lines.try_fold(None, |before, line| Some(Estate::after(before, boot, line?.keep()?)))?
+}
+
+impl Line {
+    fn of(keep: &Keep) -> Self {
+        match keep.clone() {
+            Keep::Session { cluster, session, ttl } => Self::Session {
+                cluster: cluster.to_string(),
+                session: session.get(),
+                ttl_ms: ttl.span().as_nanos() / 1_000_000,
+            },
+            Keep::Grant(kept) => {
+                let Kept { note, name, grant, until, ttl, grace, kept, label, pid } = *kept;
+                Self::Grant {
+                    note,
+                    name: name.to_string(),
+                    slot: grant.slot,
+                    fencing: grant.fencing,
+                    until: until.as_nanos(),
+                    ttl: ttl.as_nanos(),
+                    grace: grace.as_nanos(),
+                    kept,
+                    label,
+                    pid,
+                }
+            }
+            Keep::Until { note, until } => Self::Until { note, until: until.as_nanos() },
+            Keep::Over { note } => Self::Over(note),
+        }
+    }
+
+    fn keep(self) -> Option<Keep> {
+        Some(match self {
+            Self::Begin { .. } => return None,
+            Self::Session { cluster, session, ttl_ms } => {
+                let cluster = ClusterId::new(u128::from_str_radix(&cluster, 16).ok()?);
+                Keep::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
+            }
+            Self::Grant { note, name, slot, fencing, until, ttl, grace, kept, label, pid } => {
+                let grant = peerlock_mutex::Grant { slot, fencing };
+                let (name, until) = (name.parse().ok()?, Time::from_nanos(until));
+                let (ttl, grace) = (Span::from_nanos(ttl), Span::from_nanos(grace));
+                Keep::Grant(Box::new(Kept { note, name, grant, until, ttl, grace, kept, label, pid }))
+            }
+            Self::Until { note, until } => Keep::Until { note, until: Time::from_nanos(until) },
+            Self::Over(note) => Keep::Over { note },
+        })
+    }
+}
+
+/// What tells this boot of the machine from others.
+fn boot() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    const HOST: PeerId = PeerId::new(7);
+
+    fn session(session: u64) -> Keep {
+        let (cluster, ttl) = (ClusterId::new(0xc1), Ttl::from_millis(15_000).unwrap());
+        Keep::Session { cluster, session: SessionId::new(session), ttl }
+    }
+
+    fn grant(note: &str, until: u64) -> Keep {
+        Keep::Grant(Box::new(Kept {
+            note: note.into(),
+            name: "a \"name\"".parse().unwrap(),
+            grant: peerlock_mutex::Grant { slot: 1, fencing: 1 << 33 },
+            until: Time::from_nanos(until),
+            ttl: Span::from_secs(30),
+            grace: Span::from_secs(6),
+            kept: false,
+            label: "ada@host: \\ ü".into(),
+            pid: Some(12),
+        }))
+    }
+
+    fn until(note: &str, until: u64) -> Keep {
+        Keep::Until { note: note.into(), until: Time::from_nanos(until) }
+    }
+
+    fn path() -> PathBuf {
+        std::env::temp_dir().join(format!("peerlock-grants-{}-{}", std::process::id(), crate::driver::random()))
+    }
+
+    #[test]
+    fn the_next_process_reads_what_was_written_also_if_the_last_line_is_torn() {
+        let path = path();
+        let (mut file, none) = GrantFile::open(&path, HOST).unwrap();
+        assert_eq!(none, None);
+        file.keep(vec![session(4), grant("one", 10), grant("two", 20)]);
+        file.keep(vec![until("one", 30)]);
+        file.keep(vec![Keep::Over { note: "two".into() }]);
+        let whole = fs::read(&path).unwrap();
+        let (_, estate) = GrantFile::open(&path, HOST).unwrap();
+        let estate = estate.unwrap();
+        let expected = [session(4), grant("one", 30)];
+        let expected = expected.into_iter().fold(None, |before, keep| Estate::after(before, &estate.boot, keep));
+        assert_eq!(Some(estate.clone()), expected);
+        // Written anew it says the same, and what was never whole was never told.
+        let (_, again) = GrantFile::open(&path, HOST).unwrap();
+        assert_eq!(again.as_ref(), Some(&estate));
+        for cut in 0..whole.len() {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let (_, torn) = GrantFile::open(&path, HOST).unwrap();
+            let one = torn.as_ref().and_then(|it| it.grants.first()).map(|it| it.until.as_nanos());
+            assert!(matches!(one, None | Some(10 | 30)), "{cut}");
+            assert!(torn.is_none_or(|it| it.grants.len() <= 2), "{cut}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_of_another_boot_or_host_or_makes_no_sense_does_not_count_at_all() {
+        let path = path();
+        let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
+        file.keep(vec![session(4), grant("one", 10)]);
+        let good = fs::read_to_string(&path).unwrap();
+        assert!(read(&good, &file.boot, HOST).is_some());
+        assert_eq!(read(&good, "another", HOST), None);
+        assert_eq!(read(&good, &file.boot, PeerId::new(8)), None);
+        for (from, to) in [
+            ("\"until\"", "\"untill\""),
+            ("15000", "0"),
+            ("{\"begin\"", "{\"began\""),
+            ("{\"grant\"", "{\"gift\""),
+            ("c1\"", "x\""),
+        ] {
+            assert!(good.contains(from), "{from}");
+            assert_eq!(read(&good.replace(from, to), &file.boot, HOST), None, "{from}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn it_does_not_grow_with_what_is_over() {
+        let path = path();
+        let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
+        file.keep(vec![session(4), grant("one", 10)]);
+        (0..20_000).for_each(|at| file.keep(vec![until("one", at)]));
+        assert!(fs::metadata(&path).unwrap().len() < 2 * MOST_OLD as u64);
+        let (_, estate) = GrantFile::open(&path, HOST).unwrap();
+        assert_eq!(estate.unwrap().grants[0].until.as_nanos(), 19_999);
+        fs::remove_file(&path).unwrap();
+    }
+}
