@@ -26,6 +26,8 @@ PATIENCE = 60.0
 def start(folder: Path) -> tuple[subprocess.Popen[bytes], str, str]:
     """An agent on a free port, its address, and the token that it wants."""
     token = secrets.token_hex(32)
+    # A token that others can read is refused.
+    (folder / "token").touch(mode=0o600)
     (folder / "token").write_text(token)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
