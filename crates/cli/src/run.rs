@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 use peerlock::{Class, Client, Hold, Stop};
 use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::client::{AgentArgs, RequestArgs};
 use crate::error::exit;
@@ -34,6 +34,8 @@ const HELD: &str = "PEERLOCK_HELD";
 const RELEASING: Duration = Duration::from_secs(5);
 /// How long an agent may be away while its clients wait in line.
 const ABSENT: Duration = Duration::from_secs(30);
+/// How often an agent that was named is looked for.
+const NAMED: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
 The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
@@ -162,7 +164,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
             match hold.renew().await {
                 Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
                     // Nothing was started yet: who has lost it asks again.
-                    if hold.go_on(async || again(client, lease.ttl).await).await.is_err() {
+                    if hold.go_on(async || options.again(client, lease.ttl).await).await.is_err() {
                         hold = options.hold(client, &lease, show).await?;
                     }
                 }
@@ -186,7 +188,7 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let outcome = tokio::select! {
         biased;
         outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        never = keep(&mut hold, client, &news, show) => match never {},
+        never = keep(&mut hold, async || options.again(client, lease.ttl).await, &news, show) => match never {},
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
@@ -204,10 +206,15 @@ struct News {
 
 /// Renews the lease for as long as that is possible, also if the agent ends and another goes on. When the slot is lost the
 /// command has its time to stop, unless it has less already.
-async fn keep(hold: &mut Hold, client: &Client, News { lease, end, opened }: &News, show: &Show) -> Infallible {
+async fn keep(
+    hold: &mut Hold,
+    absent: impl AsyncFnMut(),
+    News { lease, end, opened }: &News,
+    show: &Show,
+) -> Infallible {
     let renewed = |asked, stands| _ = end.send_replace(lease.end(asked, stands));
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
-    let stop = hold.keep(renewed, opened, async || again(client, lease.ttl).await).await;
+    let stop = hold.keep(renewed, opened, absent).await;
     if let Some(why @ peerlock::Error::Revoked { .. }) = hold.why_lost() {
         show.lost(why);
     }
@@ -269,7 +276,16 @@ impl Options {
                 peerlock::Error::NoAgent { .. } if gone.is_some_and(|gone| gone.elapsed() < ABSENT) => {}
                 error => return Err(error.into()),
             }
-            again(client, ABSENT).await;
+            self.again(client, ABSENT).await;
+        }
+    }
+
+    /// The agent that we ask has gone: waits for the next one, or starts it. One that was named is somebody else's to start.
+    async fn again(&self, client: &Client, left: Duration) {
+        match client {
+            Client::Agent(_) if self.agent.is_named() => sleep(NAMED).await,
+            Client::Agent(agent) => start::again(agent.endpoint(), left).await,
+            _ => {} // A peer of our own does not go before we do.
         }
     }
 
@@ -304,13 +320,6 @@ impl Options {
 
 fn is_agent(client: &Client) -> bool {
     matches!(client, Client::Agent(_))
-}
-
-/// The agent that we ask has gone: waits for the next one, or starts it.
-async fn again(client: &Client, left: Duration) {
-    if let Client::Agent(agent) = client {
-        start::again(agent.endpoint(), left).await;
-    }
 }
 
 fn held() -> String {

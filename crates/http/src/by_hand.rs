@@ -50,7 +50,12 @@ async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<
 }
 
 /// Lets nobody in at this agent any more; it leaves when those who hold slots have given them back.
-#[utoipa::path(post, path = "/v1/drain", responses((status = 200, body = Done), (status = "default", body = Failure)))]
+#[utoipa::path(
+    post,
+    path = "/v1/drain",
+    tag = "by hand",
+    responses((status = 200, description = "It has begun", body = Done), (status = "default", body = Failure))
+)]
 async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     app.drain();
     Ok(Json(Done {}))

@@ -108,10 +108,16 @@ async fn hold(
 #[utoipa::path(
     post,
     path = "/v1/resources/{name}/resume",
+    tag = "slots",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
     request_body(content = Which),
     responses(
-        (status = 200, body = Line, content_type = "application/x-ndjson"),
+        (
+            status = 200,
+            description = "A line of JSON for whatever becomes of it, until the connection ends",
+            body = Line,
+            content_type = "application/x-ndjson"
+        ),
         (status = "default", body = Failure)
     )
 )]

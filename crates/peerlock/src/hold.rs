@@ -93,8 +93,8 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is possible, and returns when the
-    /// slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
+    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is
+    /// possible, and returns when the slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
     /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
     ///
     /// An agent that ends leaves what it has granted to the next one of its machine, which goes on with it: this comes to

@@ -158,9 +158,10 @@ fn only_the_first_session_of_a_process_takes_over_from_the_one_before_it() {
     let [(_, number, Question::Do(Command::Open { replaces, takes, .. }))] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!((*replaces, &takes[..]), (Some(before), &[name][..]));
     let answer = Answer::Done { outcome: Outcome::Opened { session: SessionId::new(8) }, index: 1 };
-    tell(&mut member, &Letter::Answer { number: *number, answer });
+    let next = questions(&tell(&mut member, &Letter::Answer { number: *number, answer }));
+    let [(_, number, Question::Renew { renewal: 1, .. })] = next[..] else { panic!("{next:?}") };
     let yes = Answer::Yes { session: SessionId::new(8), renewal: 1, voters: vec![OTHER] };
-    tell(&mut member, &Letter::Answer { number: 0, answer: yes });
+    tell(&mut member, &Letter::Answer { number, answer: yes });
     member.wake(Time::ZERO + Span::from_secs(16));
     let asked = questions(&member.doings());
     let opens = asked.iter().find_map(|(_, _, question)| match question {

@@ -141,12 +141,17 @@ impl Node {
 
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
+        let is_recovered = theirs.follows(ours);
+        // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
+        if is_recovered && self.standing.session().is_some() {
+            return self.strange("a cluster that was recovered while it has its majority");
+        }
         let address = contact.address.clone();
         let (here, there) = (ours.to_string(), theirs.to_string());
         let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
         self.troubles.other = Some(other);
         if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
-            self.notice(match theirs.follows(ours) {
+            self.notice(match is_recovered {
                 true => Notice::Recovered { host, ours, theirs },
                 false => Notice::OtherCluster { host, address, ours, theirs },
             });
