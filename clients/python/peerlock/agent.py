@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from types import TracebackType
-from typing import Any, Callable, Optional, Type
+from typing import Any, Callable, Optional, Type, Union
 from urllib.parse import quote
 
 from .errors import Error, Failed, Lost, Unreachable, from_body
@@ -106,7 +106,7 @@ class Hold:
             self._stands, self._ends = stands, asked + stands
             if now() - asked > stands / 3:
                 # How long the word of it was on its way is not known after a wait. Who was frozen meanwhile hears it now.
-                self._renew_once(grant)
+                self._renew_once(self._transport, grant)
         except BaseException:
             self.release()
             raise
@@ -199,11 +199,11 @@ class Hold:
         finally:
             line.close()
 
-    def _renew_once(self, line: Line, grant: Grant) -> None:
+    def _renew_once(self, agent: Union[Line, Transport], grant: Grant) -> None:
         asked = now()
         # Not beyond the end of the lease: who is not answered until then has lost it.
         patience = max(0.05, min(ANSWER_SECONDS, self._ends - asked))
-        renewed = line.call("POST", f"{self._path}/renew", {"grant": grant.id}, patience)
+        renewed = agent.call("POST", f"{self._path}/renew", {"grant": grant.id}, patience)
         self._stands = renewed["ttl_ms"] / 1000
         self._ends = asked + self._stands
 
