@@ -18,6 +18,9 @@ from .transport import ANSWER_SECONDS, Line, Transport
 #: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
 OFTEN = 10.0
 
+#: How soon the next agent is looked for when one has gone, in seconds.
+AGAIN = 0.1
+
 
 def now() -> float:
     """Seconds of a clock that goes on while the machine sleeps, where there is one."""
@@ -86,6 +89,8 @@ class Hold:
         self._socket: Optional[socket.socket] = None
         self._grant: Optional[Grant] = None
         self._released = threading.Event()
+        # The agent has gone, and the next one is not there yet.
+        self._away = threading.Event()
         # How long the lease stands after a renewal, as the agent says: not beyond its own session. And until when.
         self._stands = ttl
         self._ends = 0.0
@@ -95,6 +100,7 @@ class Hold:
         if self._connection is not None:
             raise RuntimeError(f"{self._name!r} is held or waited for by this object already: make one for each")
         self._released.clear()
+        self._away.clear()
         asked = now()
         # Nothing comes for as long as nobody leaves, so that reads have no time limit here.
         self._connection = self._transport.connect(None)
@@ -118,7 +124,8 @@ class Hold:
     def release(self) -> None:
         """Gives the slot back, or stops waiting for it. May be called from another thread."""
         self._released.set()
-        connection, self._connection, self._grant = self._connection, None, None
+        connection, self._connection = self._connection, None
+        grant, self._grant = self._grant, None
         taken, self._socket = self._socket, None
         if taken is not None:
             try:
@@ -128,6 +135,12 @@ class Hold:
                 pass
         if connection is not None:
             connection.close()
+        if grant is not None and self._away.is_set() and not grant.lost.is_set():
+            try:
+                # The next agent would keep it to the end of its lease.
+                self._transport.call("POST", f"{self._path}/release", {"grant": grant.id})
+            except Error:
+                pass
 
     def __enter__(self) -> Grant:
         return self.acquire()
@@ -165,18 +178,46 @@ class Hold:
         return said if isinstance(said, dict) else None
 
     def _watch(self, answer: http.client.HTTPResponse, grant: Grant) -> None:
-        """Until the agent says that the slot is lost, or says nothing any more."""
+        """Until the agent says that the slot is lost. If it goes, the next one of its machine goes on with the slot."""
         why: Optional[Error] = None
         try:
             while True:
-                line = self._line(answer)
-                if line is None or "lost" in line:
-                    said = line["lost"].get("why") if line and isinstance(line["lost"], dict) else None
+                try:
+                    line = self._line(answer)
+                except Unreachable:
+                    line = None
+                if line is None:
+                    answer = self._resume(grant)
+                elif "lost" in line:
+                    said = line["lost"].get("why") if isinstance(line["lost"], dict) else None
                     why = from_body(said) if said else None
                     break
         except Error as error:
             why = error
         self._lose(grant, why)
+
+    def _resume(self, grant: Grant) -> http.client.HTTPResponse:
+        """Takes the slot up again at the next agent, which is waited for as long as the lease stands."""
+        self._away.set()
+        while not self._released.is_set():
+            gone = self._connection
+            if gone is not None:
+                gone.close()
+            try:
+                connection = self._transport.connect(None)
+                self._connection, self._socket = connection, connection.sock
+                if self._released.is_set():
+                    connection.close()
+                    break
+                answer = self._transport.ask(connection, "POST", f"{self._path}/resume", {"grant": grant.id})
+                self._wait(answer)
+                self._away.clear()
+                return answer
+            except Unreachable:
+                if now() >= self._ends:
+                    raise
+                self._released.wait(AGAIN)
+        raise Failed("withdrawn", f"{self._name!r} was given back", {})
 
     def _renew(self, grant: Grant) -> None:
         """A third of the lease apart, and often enough for the agent to keep the connection open, so that it need not
@@ -195,7 +236,10 @@ class Hold:
                         return self._lose(grant, error)
                     pause = self._stands / 30
                 except Failed as error:
-                    return self._lose(grant, error)
+                    # An agent that has just come may know of the slot only when it is taken up again.
+                    if not self._away.is_set() or now() >= self._ends:
+                        return self._lose(grant, error)
+                    pause = AGAIN
         finally:
             line.close()
 

@@ -29,11 +29,18 @@ class AgentProcess:
     def __init__(self, *options: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
         self.socket = os.path.join(self.folder.name, "agent.sock")
-        command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
-        command += ["--http", "127.0.0.1:0", "--data-dir", os.path.join(self.folder.name, "data"), *options]
+        self.command = [os.environ["PEERLOCK"], "agent", "--listen", "127.0.0.1:0", "--http", f"unix:{self.socket}"]
+        self.command += ["--http", "127.0.0.1:0", "--data-dir", os.path.join(self.folder.name, "data"), *options]
         self.log = open(os.path.join(self.folder.name, "log"), "w+b")
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log)
         eventually(self._answers, "the agent answers")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, self._said()
@@ -150,15 +157,45 @@ class Plain(WithAgent):
             self.assertEqual(len(ended), 1)
             eventually(lambda: not self.agent.show("it")["queue"], "its place is free")
 
-    def test_who_loses_its_agent_loses_its_slot(self) -> None:
+    def test_who_loses_its_agent_and_finds_no_other_loses_its_slot(self) -> None:
         heard = threading.Event()
         with self.assertRaises(peerlock.Lost):
-            with self.agent.lock("it", ttl=600.0, on_lost=lambda _: heard.set()) as grant:
+            with self.agent.lock("it", ttl=2.0, on_lost=lambda _: heard.set()) as grant:
                 self.running.process.kill()
                 self.assertTrue(grant.lost.wait(PATIENCE))
                 self.assertTrue(heard.wait(PATIENCE))
                 with self.assertRaises(peerlock.Lost):
                     grant.check()
+
+    def test_who_loses_its_agent_goes_on_at_the_next_one(self) -> None:
+        lost = threading.Event()
+        with self.agent.lock("it", ttl=30.0, on_lost=lambda _: lost.set()) as grant:
+            for _ in range(2):
+                self.running.kill()
+                self.running.start()
+                eventually(lambda: self._holder() == grant.fencing, "the slot is held at the next agent")
+                with self.assertRaises(peerlock.NotAcquired):
+                    self.agent.lock("it", wait=0).acquire()
+            time.sleep(1.0)
+            self.assertFalse(lost.is_set())
+        with self.agent.lock("it", wait=PATIENCE) as following:
+            self.assertGreater(following.fencing, grant.fencing)
+
+    def test_what_is_given_back_while_the_agent_is_away_stands_to_its_end_at_most(self) -> None:
+        hold = self.agent.lock("it", ttl=2.0)
+        hold.acquire()
+        self.running.kill()
+        hold.release()
+        self.running.start()
+        with self.agent.lock("it", wait=PATIENCE):
+            pass
+
+    def _holder(self) -> object:
+        try:
+            client = self.agent.show("it")["holders"][0].get("client")
+        except peerlock.Error:
+            return None
+        return client and client.get("pid") and client["fencing"]
 
     def test_an_agent_that_stands_still_counts_as_lost_at_the_leases_end(self) -> None:
         hold = self.agent.lock("it", ttl=1.0)
@@ -275,7 +312,7 @@ class Asyncio(WithAgent):
         heard: list[int] = []
 
         async def story() -> None:
-            async with self.aio.lock("it", ttl=600.0, on_lost=lambda grant: heard.append(grant.slot)):
+            async with self.aio.lock("it", ttl=2.0, on_lost=lambda grant: heard.append(grant.slot)):
                 self.running.process.kill()
                 await asyncio.sleep(PATIENCE)
                 self.fail("it goes on without its slot")

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use peerlock::{Agent, Client, Endpoint, Granted, Peer, Request};
+use peerlock::{Agent, Client, Endpoint, Grant, Peer, Request};
 
 use crate::{etcd, redis, zookeeper};
 
@@ -23,8 +23,9 @@ pub enum Place {
 }
 
 /// One client at the door of one resource.
+#[expect(clippy::large_enum_variant, reason = "there is one for each client, and ours is the one that is measured")]
 pub enum Door {
-    Ours { client: Client, request: Request, granted: Option<Granted> },
+    Ours { client: Client, request: Request, grant: Option<Grant> },
     Etcd(etcd::Client),
     Redis(redis::Client),
     ZooKeeper(zookeeper::Client),
@@ -42,7 +43,7 @@ impl Place {
         Ok(match self {
             Self::Peer(_) | Self::Agent(_) => {
                 let request = Request::new(name).slots(slots).ttl(LEASE);
-                Door::Ours { client: self.client()?, request, granted: None }
+                Door::Ours { client: self.client()?, request, grant: None }
             }
             Self::Etcd(address) => Door::Etcd(etcd::Client::connect(*address, name, LEASE).await?),
             Self::Redis(address) => Door::Redis(redis::Client::connect(*address, name).await?),
@@ -79,9 +80,9 @@ impl Door {
     /// Waits until the client is inside.
     pub async fn enter(&mut self) -> Result<Pass, Failure> {
         match self {
-            Self::Ours { client, request, granted } => {
-                let granted = granted.insert(client.acquire_detached(&*request).await?);
-                Ok((granted.slot, granted.fencing))
+            Self::Ours { client, request, grant } => {
+                let grant = grant.insert(client.acquire(&*request).await?);
+                Ok((grant.slot(), grant.fencing()))
             }
             Self::Etcd(client) => client.lock().await.map(|fencing| (0, fencing)),
             Self::Redis(client) => client.take().await.map(|()| (0, 0)),
@@ -92,8 +93,8 @@ impl Door {
     /// Leaves. Returns when the client may ask again.
     pub async fn leave(&mut self) -> Result<(), Failure> {
         match self {
-            Self::Ours { client, granted, .. } => match granted.take() {
-                Some(granted) => Ok(client.release(granted.name.as_str(), &granted.grant).await?),
+            Self::Ours { grant, .. } => match grant.take() {
+                Some(grant) => Ok(grant.release().await?),
                 None => Ok(()),
             },
             Self::Etcd(client) => client.unlock().await,

@@ -13,6 +13,7 @@ use crate::{etcd, redis};
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A lock that is held. Dropping it gives it up: ours at once, the others' when their lease has run out.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 pub enum Kept {
     Ours(#[expect(dead_code, reason = "held until it is dropped")] Grant),
     Theirs(AbortHandle),

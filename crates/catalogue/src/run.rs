@@ -10,7 +10,7 @@ use peerlock_mutex::{
     fair_k, fair_k_late, non_e2e, sigma, strawman,
 };
 use peerlock_sim::latency::MatrixError;
-use peerlock_sim::{self as sim, Failure, Ideal, Report};
+use peerlock_sim::{self as sim, Drive, Failure, Ideal, Report, Simulated, Wire};
 use thiserror::Error;
 
 use crate::setting::session;
@@ -39,27 +39,37 @@ impl Setting {
     pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
         let progress: Progress<'_> = &|trials| progress(trials * per_trial);
+        match &self.load {
+            Load::Closed(closed) if self.protocol == Protocol::Custody => Ok(self.custody(closed)?.run(progress)?),
+            _ => Ok(self.drive(Simulated(progress))??),
+        }
+    }
+
+    /// Does with it whatever `driver` does: see [`sim::Drive`].
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    ///
+    /// # Panics
+    /// If it is one of custody, whose peers are a program of their own.
+    pub fn drive<D: Drive>(&self, driver: D) -> Result<D::Output, MatrixError> {
         Ok(match &self.load {
             Load::Closed(closed) => {
-                if self.protocol == Protocol::Custody {
-                    return Ok(self.custody(closed)?.run(progress)?);
-                }
+                assert_ne!(self.protocol, Protocol::Custody, "custody has a driver of its own");
                 let experiment = self.experiment(closed)?;
                 match closed.voters {
-                    None => self.run_closed(&experiment, closed.backups, progress)?,
+                    None => self.drive_closed(&experiment, closed.backups, driver),
                     Some(voters) => {
                         let replicas = Replicas::first(voters.quorum);
-                        self.on_replicas(voters, Loop { experiment, replicas, progress })?
+                        self.on_replicas(voters, Loop { experiment, replicas, driver })
                     }
                 }
             }
             Load::Open(open) => {
                 let replicas = Replicas::first(open.voters.quorum);
-                self.on_replicas(open.voters, Clients { open: self.open(open)?, replicas, progress })?
+                self.on_replicas(open.voters, Clients { open: self.open(open)?, replicas, driver })
             }
-            Load::Rounds(rounds) => {
-                self.on_replicas(rounds.voters, Swarm { rounds: self.rounds(rounds)?, progress })?
-            }
+            Load::Rounds(rounds) => self.on_replicas(rounds.voters, Swarm { rounds: self.rounds(rounds)?, driver }),
         })
     }
 
@@ -160,15 +170,10 @@ impl Setting {
         })
     }
 
-    fn run_closed(
-        &self,
-        experiment: &sim::Experiment,
-        backups: Option<Backups>,
-        progress: Progress<'_>,
-    ) -> Result<Report, Box<Failure>> {
+    fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
         let (peers, slots) = (experiment.peers, experiment.slots);
         let layout = Layout::printed(peers as u64, slots);
-        let run = Among { experiment, backups, progress };
+        let run = Among { experiment, backups, driver };
         match self.protocol {
             Protocol::FairK => {
                 let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
@@ -176,13 +181,13 @@ impl Setting {
             }
             Protocol::FairKLate => run.run(|me| FairKLate::new(me, &layout, fair_k_late::Config::default())),
             Protocol::Bv95(config) => run.run(|me| Bv95::new(me, &layout, config)),
-            Protocol::Ideal => experiment.run(|latency| Ideal::peers(peers, slots, latency), progress),
+            Protocol::Ideal => experiment.drive(|latency| Ideal::peers(peers, slots, latency), run.driver),
             _ => unreachable!("{} does not run among peers alone: Protocol::among says so", self.protocol),
         }
     }
 
     /// Hands the protocol, which asks replicas, to whoever runs it.
-    fn on_replicas(&self, Voters { lease, .. }: Voters, run: impl RunReplicated) -> Result<Report, Box<Failure>> {
+    fn on_replicas<R: RunReplicated>(&self, Voters { lease, .. }: Voters, run: R) -> R::Output {
         let retry = match &self.load {
             Load::Rounds(rounds) => rounds.retry,
             Load::Open(_) | Load::Closed(_) => None,
@@ -233,21 +238,21 @@ impl Form {
 }
 
 /// Peers among themselves, with backups or without.
-struct Among<'a> {
+struct Among<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
-    progress: Progress<'a>,
+    driver: D,
 }
 
-impl Among<'_> {
-    fn run<P: Backable>(self, new: impl Fn(PeerId) -> P + Sync) -> Result<Report, Box<Failure>> {
+impl<D: Drive> Among<'_, D> {
+    fn run<P: Backable<Message: Wire> + Wire>(self, new: impl Fn(PeerId) -> P + Sync) -> D::Output {
         let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
         let Some(Backups { copies, recovery }) = self.backups else {
-            return self.experiment.run(|_| ids().map(&new).collect(), self.progress);
+            return self.experiment.drive(|_| ids().map(&new).collect(), self.driver);
         };
         let config = backed::Config { backups: copies as usize, recovers: recovery == Recovery::Broadcast };
         let ring = Ring::mixed(ids());
-        self.experiment.run(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.progress)
+        self.experiment.drive(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.driver)
     }
 }
 
@@ -258,44 +263,52 @@ fn mean_gap(rate: f64) -> Span {
 
 /// Runs a protocol that asks replicas, whichever it is. `new` makes a peer's part in it.
 trait RunReplicated {
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>>;
+    type Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Self::Output;
 }
 
 /// A closed loop of clients.
-struct Loop<'a> {
+struct Loop<D> {
     experiment: sim::Experiment,
     replicas: Replicas,
-    progress: Progress<'a>,
+    driver: D,
 }
 
-impl RunReplicated for Loop<'_> {
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
+impl<D: Drive> RunReplicated for Loop<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
         let peers = || (0..self.experiment.peers as u64).map(PeerId::new);
-        self.experiment.run(|_| peers().map(|me| new(me, &self.replicas)).collect(), self.progress)
+        self.experiment.drive(|_| peers().map(|me| new(me, &self.replicas)).collect(), self.driver)
     }
 }
 
 /// Clients that ask once.
-struct Clients<'a> {
+struct Clients<D> {
     open: sim::Open,
     replicas: Replicas,
-    progress: Progress<'a>,
+    driver: D,
 }
 
-impl RunReplicated for Clients<'_> {
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
-        self.open.run(|me| new(me, &self.replicas), self.progress)
+impl<D: Drive> RunReplicated for Clients<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
+        self.open.drive(|me| new(me, &self.replicas), self.driver)
     }
 }
 
 /// Whole peers on an overlay.
-struct Swarm<'a> {
+struct Swarm<D> {
     rounds: sim::Rounds,
-    progress: Progress<'a>,
+    driver: D,
 }
 
-impl RunReplicated for Swarm<'_> {
-    fn run<P: Observe<Timer: Hash>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> Result<Report, Box<Failure>> {
-        self.rounds.run(new, self.progress)
+impl<D: Drive> RunReplicated for Swarm<D> {
+    type Output = D::Output;
+
+    fn run<P: Observe<Timer: Hash, Message: Wire>>(self, new: impl Fn(PeerId, &Replicas) -> P + Sync) -> D::Output {
+        self.rounds.drive(new, self.driver)
     }
 }

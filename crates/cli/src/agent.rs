@@ -1,5 +1,6 @@
 //! `peerlock agent`: a peer that stays, for all who want slots on this machine.
 
+mod files;
 mod notify;
 
 use std::fs;
@@ -7,6 +8,7 @@ use std::future::pending;
 use std::io::{ErrorKind, IsTerminal as _, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -15,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Group, close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
-use peerlock_http::{App, Listener, Program, serve};
+use peerlock_http::{App, Files as _, Listener, Program, serve};
 use peerlock_net::private;
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
@@ -24,13 +26,16 @@ use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
-use crate::here::{Kind, PeerArgs};
+use crate::here::{Kind, LocalPeer, PeerArgs};
 use crate::say::say;
 use crate::{Error, Result, duration, folder};
+use files::AgentFiles;
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
 const LOGGED: &str = "info,libp2p_swarm=warn";
+/// With fewer files than this an agent hears nobody: its own take a dozen, and each peer and each client one.
+const LEAST_FILES: usize = 64;
 /// How many files a process may have open where nobody says otherwise.
 const USUAL_LIMIT: usize = 1024;
 /// So many connections are served at Unix sockets at most, and by TCP, where the kernel does not tell us who comes. Our
@@ -47,7 +52,7 @@ const SUCCESSION: Duration = Duration::from_secs(15);
 /// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
 /// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it
 /// ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start. `peerlock
-/// drain` lets them finish first.
+/// drain` lets them finish first. On SIGHUP it reads the secret and the token again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -113,7 +118,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 async fn go(options: &Options) -> Result<ExitCode> {
     let files = raise_limit();
-    let mut signals = Signals::ending().map_err(Error::Start)?;
+    if files < LEAST_FILES {
+        return Err(Error::FewFiles { files, least: LEAST_FILES });
+    }
+    let mut signals = Signals::ending_a_server().map_err(Error::Start)?;
+    let mut hangups = Signals::hangup().map_err(Error::Start)?;
     let data_dir = options.peer.data_dir()?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
     let patience = options.succeed(&data_dir);
@@ -161,7 +170,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
         listens: here.peer.address().to_string(),
         addresses,
     };
-    let app = App::agent(here.peer.service().clone(), program, options.longest_lease);
+    let files = options.files(&here, &listeners, &data_dir)?;
+    let app = App::agent(here.peer.service().clone(), program, options.longest_lease, Some(files.clone()));
     say_page(&listeners, token.as_ref());
     let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
     tracing::info!(?clients, "ready");
@@ -169,7 +179,7 @@ async fn go(options: &Options) -> Result<ExitCode> {
 
     tokio::select! {
         biased;
-        signal = signals.number() => {
+        signal = ended(&mut signals, &mut hangups, &files) => {
             if here.peer.service().has_clients().await {
                 notify(STOPPING);
                 // At once, as if it were killed: whatever is done in good order would take something away from them.
@@ -239,12 +249,26 @@ impl Options {
         if self.ports() == 0 {
             return Ok(None);
         }
-        let path = data_dir.join("token");
+        let path = self.token_path(data_dir);
         let made = || private::create(&path, Token::generate()?.as_str());
         match made() {
             Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(Error::File { path, source }),
             Ok(()) | Err(_) => token(&path).map(Some),
         }
+    }
+
+    fn token_path(&self, data_dir: &Path) -> PathBuf {
+        self.token_file.clone().unwrap_or_else(|| data_dir.join("token"))
+    }
+
+    /// What it has read from files, for when they have changed.
+    fn files(&self, here: &LocalPeer, listeners: &[Listener], data_dir: &Path) -> Result<Arc<AgentFiles>> {
+        let absolute =
+            |path: &Path| std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source });
+        let doors: Vec<_> = listeners.iter().filter_map(Listener::token).collect();
+        let token = (!doors.is_empty()).then(|| absolute(&self.token_path(data_dir))).transpose()?;
+        let keyring = here.peer.keyring().expect("a peer that is on the network has one").clone();
+        Ok(Arc::new(AgentFiles { secret: absolute(&here.secret)?, keyring, token: token.map(|path| (path, doors)) }))
     }
 
     /// At how many addresses clients come by TCP.
@@ -272,6 +296,25 @@ impl Options {
             listeners.push(listener);
         }
         Ok(listeners)
+    }
+}
+
+/// The signal by which it is told to end. By SIGHUP it is told that its files have changed; unless it was started on a
+/// terminal, and that is gone.
+async fn ended(signals: &mut Signals, hangups: &mut Signals, files: &AgentFiles) -> u8 {
+    let on_terminal = stderr().is_terminal();
+    loop {
+        let hangup = tokio::select! {
+            biased;
+            signal = signals.number() => return signal,
+            hangup = hangups.number() => hangup,
+        };
+        if on_terminal && !stderr().is_terminal() {
+            return hangup;
+        }
+        if let Err(why) = files.reload() {
+            tracing::error!(%why, "cannot use what its files say now, and goes on with what they said");
+        }
     }
 }
 

@@ -35,6 +35,9 @@ pub enum Error {
     /// There are no numbers.
     #[error("{0}")]
     Bench(#[from] peerlock_bench::Error),
+    /// Real peers did not do a run.
+    #[error("{0}")]
+    Live(#[from] peerlock_live::Error),
     /// A peer did not start.
     #[error(transparent)]
     Peer(#[from] StartError),
@@ -67,6 +70,37 @@ pub enum Error {
         path: PathBuf,
         /// Its permission bits.
         mode: u32,
+    },
+    /// The system gives this user too little.
+    #[error(
+        "an agent may have {files} files open here, and needs {least}: raise the limit (`ulimit -Hn`, LimitNOFILE=)"
+    )]
+    FewFiles {
+        /// How many it may have.
+        files: usize,
+        /// How many it needs.
+        least: usize,
+    },
+    /// The machine's agent is not for this user.
+    #[error(
+        "this machine's agent, at {socket}, is another user's, and does not let you in: ask for `--socket-group` with a group \
+         that you are in, or name another agent with --agent. One of your own (`peerlock agent`) would be a cluster apart, \
+         and exclude nobody"
+    )]
+    ForeignAgent {
+        /// Where it is.
+        socket: PathBuf,
+    },
+    /// A folder of the agent's belongs to somebody else.
+    #[error(
+        "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or `chown` \
+         it"
+    )]
+    ForeignFolder {
+        /// The data folder, or that of the socket.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
     },
     /// Others can read the bearer token.
     #[error(
@@ -162,6 +196,7 @@ pub mod exit {
     const SYSTEM: u8 = 71;
     const CANNOT_CREATE: u8 = 73;
     pub const IO: u8 = 74;
+    const NOT_ALLOWED: u8 = Class::Forbidden.exit_code();
     pub const NOT_ACQUIRED: u8 = Class::NotAcquired.exit_code();
     /// 128 and the number of SIGINT.
     const INTERRUPTED: u8 = 130;
@@ -187,7 +222,7 @@ pub mod exit {
                 peerlock_figures::Error::File { .. } => NO_INPUT,
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
-                peerlock_figures::Error::Broken { .. } => BROKEN,
+                peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,
             },
             Error::Bench(error) => match error {
                 peerlock_bench::Error::NoServer { .. } | peerlock_bench::Error::Mute { .. } => UNAVAILABLE,
@@ -195,15 +230,22 @@ pub mod exit {
                 peerlock_bench::Error::Broken { .. } => BROKEN,
                 peerlock_bench::Error::Interrupted => INTERRUPTED,
             },
+            Error::Live(error) => match error {
+                peerlock_live::Error::Refused(_) => USAGE,
+                peerlock_live::Error::Setting(_) => BROKEN,
+                peerlock_live::Error::Child { .. } | peerlock_live::Error::Io { .. } => SOFTWARE,
+            },
             Error::Peerlock(error) => error.class().exit_code(),
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
             Error::AgentStopped { .. } | Error::AgentMute { .. } | Error::Untold => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
-            Error::NoSecret { .. } | Error::OpenFolder { .. } | Error::OpenToken { .. } => NO_INPUT,
+            Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
+            Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,
+            Error::ForeignAgent { .. } => NOT_ALLOWED,
             Error::Folder { .. } => CANNOT_CREATE,
-            Error::Start(_) => SYSTEM,
+            Error::Start(_) | Error::FewFiles { .. } => SYSTEM,
             Error::Output(_) => IO,
         }
     }
@@ -218,6 +260,7 @@ pub mod exit {
                 | NetworkError::IdentityTooOpen { .. }
                 | NetworkError::SecretUnreadable { .. }
                 | NetworkError::SecretTooOpen { .. }
+                | NetworkError::SecretLines
                 | NetworkError::SecretWeak { .. } => NO_INPUT,
             },
             StartError::Places(_) => CANNOT_CREATE,

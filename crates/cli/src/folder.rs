@@ -9,13 +9,13 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -117,8 +117,17 @@ pub fn log(path: &Path) -> Result<(File, PathBuf)> {
 pub fn private(path: &Path) -> Result<()> {
     let unusable = |source| Error::Folder { path: path.to_owned(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
-    let mode = fs::metadata(path).map_err(unusable)?.permissions().mode() & 0o777;
-    if mode & 0o022 == 0 { Ok(()) } else { Err(Error::OpenFolder { path: path.to_owned(), mode }) }
+    let metadata = fs::metadata(path).map_err(unusable)?;
+    check_private(path, metadata.uid(), metadata.permissions().mode() & 0o777)
+}
+
+/// Root could do everything anyway.
+fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
+    match (mode & 0o022, [0, geteuid().as_raw()].contains(&owner)) {
+        (0, true) => Ok(()),
+        (_, false) => Err(Error::ForeignFolder { path: path.to_owned(), owner }),
+        (_, true) => Err(Error::OpenFolder { path: path.to_owned(), mode }),
+    }
 }
 
 /// Opens a file that is locked, which only this user can: also one that a program of before has made for others to read.
@@ -150,6 +159,10 @@ mod tests {
             assert_eq!(private(&path).is_ok(), good, "{bits:o}");
             assert_eq!(mode(&path), bits, "it is the owner's to change");
         }
+        let me = geteuid().as_raw();
+        let of = |owner| check_private(&path, owner, 0o700);
+        assert!(of(me).is_ok() && of(0).is_ok());
+        assert!(matches!(of(me + 1), Err(Error::ForeignFolder { owner, .. }) if owner == me + 1));
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! `peerlock ls`, `show`, `peers` and `watch`: what an agent sees.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -79,9 +80,19 @@ pub async fn peers(options: &Peers) -> Result<ExitCode> {
 }
 
 pub async fn watch(options: &Watch) -> Result<ExitCode> {
-    let mut events = options.asked.agent.agent().await?.events(options.name.as_deref()).await?;
+    let client = options.asked.agent.agent().await?;
+    let mut events = client.events(options.name.as_deref()).await?;
+    let mut hosts = BTreeMap::new();
     while let Some(happening) = events.next().await? {
-        let text = if options.asked.json { json!(happening).to_string() } else { line(&happening) };
+        if let Event::PeerUp { peer, .. } | Event::PeerDown { peer, .. } = &happening.event
+            && !options.asked.json
+            && !hosts.contains_key(peer)
+        {
+            // Those whose names are known by then: one that has just joined is called by its number and address.
+            let known = client.peers().await.unwrap_or_default();
+            hosts.extend(known.into_iter().filter(|peer| !peer.name.is_empty()).map(|peer| (peer.peer, peer.name)));
+        }
+        let text = if options.asked.json { json!(happening).to_string() } else { line(&happening, &hosts) };
         print(&(text + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -193,7 +204,8 @@ fn known(all: &[PeerView]) -> String {
 }
 
 /// One event for a person: time, resource, what.
-fn line(happening: &Happening) -> String {
+fn line(happening: &Happening, hosts: &BTreeMap<PeerId, String>) -> String {
+    let host = |peer: &PeerId| host_name(hosts.get(peer).map_or("", String::as_str), *peer);
     let seconds = happening.at.as_secs() % 86_400;
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let what = match &happening.event {
@@ -205,8 +217,8 @@ fn line(happening: &Happening) -> String {
         Event::Released { held, .. } => format!("released after {}", roughly(*held)),
         Event::Withdrawn { why, .. } => format!("waits no more: {why}"),
         Event::Lost { why, .. } => format!("must stop: {why}"),
-        Event::PeerUp { peer, address } => format!("peer {peer} is up at {address}"),
-        Event::PeerDown { peer, why } => format!("peer {peer} is down: {why}"),
+        Event::PeerUp { peer, address } => format!("{} is up at {address}", host(peer)),
+        Event::PeerDown { peer, why } => format!("{} is down: {why}", host(peer)),
         Event::Unreached { address, why } => format!("nobody was reached at {address}: {why}"),
         Event::Missed { count } => format!("{count} events were too fast for us"),
         other => other.kind().replace('_', " "),
@@ -227,6 +239,8 @@ mod tests {
         assert!(shown.contains(r"\u{1b}]0;owned\u{7}\u{1b}[2Jred\u{a}"), "{shown:?}");
         let event = Event::PeerDown { peer: PeerId::new(7), why: "\u{1b}[2J".to_owned() };
         let happening = Happening { at: std::time::Duration::ZERO, event };
-        assert!(!line(&happening).contains('\u{1b}'));
+        assert!(!line(&happening, &BTreeMap::new()).contains('\u{1b}'));
+        let hosts = BTreeMap::from([(PeerId::new(7), "db\u{1b}7".to_owned())]);
+        assert!(line(&happening, &hosts).contains(r"db\u{1b}7 is down: "), "{}", line(&happening, &hosts));
     }
 }

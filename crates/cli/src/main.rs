@@ -15,12 +15,14 @@ mod doctor;
 mod error;
 mod folder;
 mod here;
+mod live;
 mod look;
 mod pages;
 mod progress;
 mod reproduce;
 mod run;
 mod say;
+mod secret;
 mod simulate;
 mod start;
 
@@ -51,11 +53,14 @@ enum Command {
     Resize(by_hand::Resize),
     Voters(by_hand::Voters),
     Drain(by_hand::Drain),
+    Secret(secret::Options),
     Doctor(doctor::Options),
     Recover(by_hand::Recover),
     Demo(demo::Options),
     /// Run a protocol in virtual time: waits, fairness, messages
     Simulate(Box<simulate::Options>),
+    /// Run a protocol by real peers: in processes of their own, over sockets, in real time
+    Live(Box<live::Options>),
     /// Make the papers' figures again, as one page with plots, tables and published numbers
     Reproduce(reproduce::Options),
     /// Measure real peers on loopback: hand-over, fairness, entries per second, memory
@@ -64,6 +69,8 @@ enum Command {
     Man(pages::Man),
     #[command(hide = true)]
     BenchChild(bench::Child),
+    #[command(hide = true)]
+    LiveChild,
 }
 
 fn main() -> ExitCode {
@@ -88,15 +95,18 @@ fn main() -> ExitCode {
         Command::Resize(options) => wait_for(by_hand::resize(&options)),
         Command::Voters(options) => wait_for(by_hand::voters(&options)),
         Command::Drain(options) => wait_for(by_hand::drain(&options)),
+        Command::Secret(options) => wait_for(secret::run(&options)),
         Command::Doctor(options) => wait_for(doctor::run(&options)),
         Command::Recover(options) => wait_for(by_hand::recover(&options)),
         Command::Demo(options) => demo::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Simulate(options) => simulate::run(&options).map(|()| ExitCode::SUCCESS),
+        Command::Live(options) => live::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Reproduce(options) => reproduce::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Bench(options) => bench::run(&options).map(|()| ExitCode::SUCCESS),
         Command::Completions(options) => pages::completions(&options).map(|()| ExitCode::SUCCESS),
         Command::Man(options) => pages::man(&options).map(|()| ExitCode::SUCCESS),
         Command::BenchChild(child) => bench::child(&child).map(|()| ExitCode::SUCCESS),
+        Command::LiveChild => live::child().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| exit::after(&error))
 }

@@ -2,7 +2,9 @@
 
 mod label;
 mod lease;
+mod loss;
 mod show;
+mod waiting;
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -24,6 +26,7 @@ use crate::here::{LocalPeer, PeerArgs};
 use crate::{Error, Result, duration, start};
 pub use label::of as label;
 use lease::LeaseTimes;
+use loss::Loss;
 pub use peerlock_base::roughly;
 use show::Show;
 
@@ -48,7 +51,7 @@ Own exit codes:
 
 Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
-  peerlock run -n 3 -w 10m backup -- ./backup.sh         three at a time, and wait no longer than 10 minutes
+  peerlock run -n 3 -w 10m render -- ./render.sh         three at a time, and wait no longer than 10 minutes
   peerlock run --try -E 0 report -- ./report.sh          only if nobody else runs it; not even an error otherwise
   peerlock run --join 10.0.0.7 backup -- ./backup.sh     in the cluster of another machine, without an agent here";
 
@@ -95,7 +98,7 @@ pub struct Options {
     /// Be a peer and leave the agent of this machine alone: with --join or --alone
     #[arg(long, help_heading = "As a peer", conflicts_with = "agent")]
     no_agent: bool,
-    /// Be a cluster of one: nobody else is excluded but those who --join this process
+    /// Be a cluster of one: nobody else is excluded but those who --join this process, and only while it runs
     #[arg(long, help_heading = "As a peer", conflicts_with_all = ["agent", "join"])]
     alone: bool,
 }
@@ -185,10 +188,15 @@ async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Sig
     let job = options.job(&hold, &lease, end, connection);
     let (renewed, ends) = watch::channel(end);
     let news = News { lease, end: renewed, opened };
+    let loss = Loss::new(show, client);
+    let absent = async || {
+        loss.absent();
+        options.again(client, lease.ttl).await;
+    };
     let outcome = tokio::select! {
         biased;
-        outcome = supervise(&job, ends, |notice| show.notice(notice)) => outcome,
-        never = keep(&mut hold, async || options.again(client, lease.ttl).await, &news, show) => match never {},
+        outcome = supervise(&job, ends, |notice| loss.notice(notice)) => outcome,
+        never = keep(&mut hold, absent, &news, &loss) => match never {},
     };
     // If it was lost, or nobody answers, there is nothing to give back.
     let _gone = timeout(RELEASING, hold.release()).await;
@@ -210,14 +218,15 @@ async fn keep(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
     News { lease, end, opened }: &News,
-    show: &Show,
+    loss: &Loss<'_>,
 ) -> Infallible {
-    let renewed = |asked, stands| _ = end.send_replace(lease.end(asked, stands));
+    let renewed = |asked, stands| {
+        loss.renewed(asked);
+        end.send_replace(lease.end(asked, stands));
+    };
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
     let stop = hold.keep(renewed, opened, absent).await;
-    if let Some(why @ peerlock::Error::Revoked { .. }) = hold.why_lost() {
-        show.lost(why);
-    }
+    loss.told(hold.why_lost().unwrap_or(&peerlock::Error::Lost));
     let time_to_stop = match stop {
         Stop::InGrace => lease.time_to_stop(),
         Stop::AtOnce => Duration::ZERO,
@@ -267,7 +276,12 @@ impl Options {
         let mut gone: Option<Instant> = None;
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
-            let error = match client.hold(request, |place| show.waiting(&self.name, place)).await {
+            let acquired = tokio::select! {
+                biased;
+                acquired = client.hold(request, |place| show.waiting(&self.name, place)) => acquired,
+                never = show.live(client, &self.name) => match never {},
+            };
+            let error = match acquired {
                 Ok(hold) => return Ok(hold),
                 Err(error) => error,
             };

@@ -1,6 +1,6 @@
 //! `peerlock simulate`: one setting of one protocol, as a table or as JSON.
 
-mod print;
+pub mod print;
 
 use std::fs;
 use std::io::{Write, stdout};

@@ -125,8 +125,7 @@ fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     match UnixStream::connect(socket) {
         Ok(_) => Some(Ok(endpoint)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let why = format!("{error}; it is this machine's agent, which another user runs");
-            Some(Err(peerlock::Error::NoAgent { endpoint: endpoint.to_string(), why }.into()))
+            Some(Err(Error::ForeignAgent { socket: socket.to_owned() }))
         }
         Err(_) => None,
     }

@@ -102,7 +102,7 @@ fn a_quick_run_has_all_numbers_and_leaves_nobody_behind() {
     let mut bench = Bench::start("quick", &arguments);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
-    assert_eq!(bench.processes(), Vec::<u32>::new(), "children that stayed");
+    bench.wait_for_processes("children that stayed", |count| count == 0);
 
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     for floor in ["floor", "floor_after_rest"] {
@@ -168,7 +168,7 @@ fn a_holder_is_killed_and_the_next_one_is_in_after_its_lease() {
     let mut bench = Bench::start("recovery", &["--recovery", "--lease", "5s", "--times", "1", "--json", "--out", &out]);
     let output = bench.output();
     assert!(output.status.success(), "{}", words(&output.stderr));
-    assert_eq!(bench.processes(), Vec::<u32>::new(), "children that stayed");
+    bench.wait_for_processes("children that stayed", |count| count == 0);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     let who: Vec<&str> = rows.iter().map(|row| row["who"].as_str().unwrap()).collect();

@@ -24,7 +24,8 @@ const MOST_STATES: usize = 10_000_000;
 const NEVER: u32 = 1000;
 
 /// One request at each peer, unordered links and one coordinator for good, unless something else is said. With `term=1`
-/// the role moves after every entry; with `reach=1` who comes next is said ahead for one hand-over.
+/// the role moves after every entry; with `reach=1` who comes next is said ahead for one hand-over; with `ahead`, it is
+/// also with several slots.
 fn world(case: &str) -> World<FairKLate> {
     let (mut peers, mut limits) = (1, Limits::new(1));
     let mut config = Config { term: NEVER, ..Config::default() };
@@ -33,6 +34,7 @@ fn world(case: &str) -> World<FairKLate> {
             "peers" => peers = value.into(),
             "term" => config.term = value,
             "reach" => config.reach = value,
+            "ahead" => config.always_ahead = value == 1,
             _ => return false,
         }
         true
@@ -100,6 +102,22 @@ fn little_is_said_ahead() {
         holds(&format!("peers=3 slots=1 withdrawals=1 reach={reach} term=1"));
         holds(&format!("peers=3 slots=1 withdrawals=1 retirements=1 suspicions=1 reach={reach} ordered"));
     }
+}
+
+/// With several slots, where stays are short: three or four wait, so that one of them is told ahead.
+#[test]
+fn said_ahead_with_several_slots() {
+    let case = "peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered";
+    all_hold(case, &["", "retirements=1"]);
+    holds("peers=2 slots=2 requests=2 clients=2 withdrawals=2 ahead reach=4 ordered");
+    holds("peers=2 slots=2 requests=2 clients=2 ahead reach=4");
+}
+
+/// Five million states. The same with `term=1`, `suspicions=1` or `returns=1` is for `one_case`
+/// (docs/papers/fair-k-late.md).
+#[test]
+fn large_world_said_ahead() {
+    holds("peers=2 slots=2 requests=3 clients=3 ahead reach=4 ordered withdrawals=1");
 }
 
 /// Whoever leaves for good takes neither a token nor the role along, and gets in nobody's way.

@@ -38,6 +38,14 @@ pub enum Error {
         /// Why it was not.
         source: std::io::Error,
     },
+    /// A protocol is run to be measured, and stopped.
+    #[error("{run}: {what}; without --count-violations it shows the last events")]
+    Stopped {
+        /// The command that simulates this run.
+        run: String,
+        /// Which trial, when and why.
+        what: String,
+    },
     /// A protocol broke a rule.
     #[error("{run}: {failure}")]
     Broken {

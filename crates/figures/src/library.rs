@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/slots"
     "beyond/idle"
     "beyond/short-stays"
+    "beyond/short-stays-three"
     "beyond/peers"
 };
 

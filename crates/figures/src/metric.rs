@@ -50,6 +50,9 @@ pub struct Measured {
     /// The share of trials in which somebody who lives was never served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starved: Option<f64>,
+    /// The share of trials that were stopped, since a peer had found its own state broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<f64>,
     /// How long it took from a catastrophe until all slots were in use again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<f64>,
@@ -65,9 +68,9 @@ pub struct Measured {
     /// What only rounds on an overlay have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<OfRounds>,
-    /// Why the run was stopped, where a table of promises shows that instead of numbers.
+    /// Why the first trial was stopped that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broken: Option<String>,
+    pub stop: Option<String>,
     /// How much the trials differ, by the names of the metrics that have an interval.
     #[serde(default)]
     pub scatter: BTreeMap<String, Scatter>,
@@ -206,6 +209,8 @@ impl Measured {
             survived: share(|harm| harm.is_none()),
             violated: share(|harm| harm.violations > 0),
             starved: share(|harm| harm.stuck > 0),
+            stopped: share(|harm| harm.stopped > 0),
+            stop: report.stop.clone(),
             recovery: (recovered > 0).then(|| took as f64 / recovered as f64 / 1e9),
             standstill: standstills.map(|all| all.iter().sum::<f64>() / all.len() as f64 / 1e3),
             fencing: per_entry(report.harm().fencing_back, report.entries),
@@ -362,6 +367,13 @@ impl Metric {
         })
         .share(),
         Self::new(
+            "stopped",
+            "of the trials",
+            "share of trials that were stopped, since a peer had found its own state broken or messages bred",
+            |run| run.stopped,
+        )
+        .share(),
+        Self::new(
             "recovery",
             "s",
             "time from the catastrophe until all slots are in use again, mean over the trials in which they were",
@@ -487,11 +499,12 @@ mod tests {
             survived: Some(0.5),
             violated: Some(0.375),
             starved: Some(0.25),
+            stopped: Some(0.125),
             recovery: Some(12.5),
             standstill: Some(3.25),
             fencing: Some(0.0625),
             backup_messages: Some(40.0),
-            broken: None,
+            stop: None,
             scatter: [("mean".into(), Scatter { trials: 4, deviation: 2.0 })].into(),
         }
     }
@@ -538,6 +551,7 @@ mod tests {
             ("survived", 0.5),
             ("violated", 0.375),
             ("starved", 0.25),
+            ("stopped", 0.125),
             ("recovery", 12.5),
             ("standstill", 3.25),
             ("fencing", 0.0625),
@@ -550,7 +564,7 @@ mod tests {
         ] {
             assert_eq!(Metric::named(name).unwrap().of(&run()), Some(value), "{name}");
         }
-        assert_eq!(Metric::ALL.len(), 40);
+        assert_eq!(Metric::ALL.len(), 41);
         assert!(Metric::named("wait").unwrap_err().starts_with("unknown metric \"wait\": use mean, p50"));
     }
 

@@ -91,14 +91,12 @@ impl Plan {
         for (point, kept) in self.points.iter().zip(kept) {
             let measured = match kept {
                 Some(measured) => measured,
-                None => match run(point, store, progress) {
-                    // A protocol that is tried where it promises nothing may find its own state broken, and stop.
-                    Err(Error::Broken { failure, .. }) if self.is_of_promises(point) => {
-                        Measured { broken: Some(failure.violation.to_string()), ..Measured::default() }
-                    }
-                    measured => measured?,
-                },
+                None => run(point, store, progress)?,
             };
+            // A protocol that is tried where it promises nothing may find its own state broken, and stop.
+            if let Some(what) = measured.stop.clone().filter(|_| !self.is_of_promises(point)) {
+                return Err(Error::Stopped { run: point.command(), what });
+            }
             results.points.push((point.clone(), measured));
         }
         Ok(results)

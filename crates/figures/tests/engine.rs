@@ -332,9 +332,56 @@ protocol = "fair-k"
     assert_eq!((run.outcome.claimed, run.outcome.moved.len()), (2, 0));
     let page = read(out.path(), "report.html");
     assert!(page.contains("promises nothing</span><br>nothing in 4</td>"), "without a fault nothing happens");
-    assert!(page.contains("of 4 not all served"));
+    assert!(page.contains("promises nothing</span><br>of 4: 4 not all served</td>"));
     let [sentence] = &reproduce(out.path(), &both, false, 1).outcome.moved[..] else { panic!() };
     assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
+}
+
+/// A trial in which a peer finds its own state broken is counted where promises are at stake. Where a protocol is to be
+/// measured it makes no figure, also when the point was there from before.
+#[test]
+fn what_is_stopped_is_counted_in_a_table_and_makes_no_figure() {
+    let out = tempdir().unwrap();
+    let table = r#"
+title = "Stopped"
+origin = "Made up"
+shows = "Nothing."
+promises = true
+[x]
+parameter = "duplication"
+label = "fault"
+scale = "category"
+values = [0, 0.02]
+names = ["none", "twice"]
+[base]
+peers = 8
+slots = 2
+entries = 40
+warm-up = 1
+count-violations = true
+trials = 4
+[[panel]]
+title = "Stopped"
+label = "share"
+scale = "linear"
+metric = "stopped"
+[[curve]]
+label = "Fair-K"
+protocol = "fair-k"
+promises = ["both", "safety"]
+"#;
+    let run = reproduce(out.path(), table, false, 1);
+    let [sentence] = &run.outcome.moved[..] else { panic!("{:?}", run.outcome.moved) };
+    assert!(sentence.contains("Fair-K under twice: ") && sentence.contains(" stopped (trial "), "{sentence}");
+    let page = read(out.path(), "report.html");
+    assert!(page.contains(" stopped</td>") && page.contains("<td title=\"trial "), "{page}");
+
+    let figure = table.replace("promises = true\n", "").replace("promises = [\"both\", \"safety\"]\n", "");
+    for folder in [out.path(), tempdir().unwrap().path()] {
+        let stopped = plan(&figure, false, 1).unwrap().run(&Store::open(folder).unwrap(), &|_| {});
+        let error = stopped.map(drop).unwrap_err().to_string();
+        assert!(error.contains("--duplication 0.02") && error.contains("a peer has panicked: "), "{error}");
+    }
 }
 
 #[test]

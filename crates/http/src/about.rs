@@ -25,6 +25,22 @@ pub struct AgentView {
     pub slept: Duration,
     /// How it stands; of the resources only those that do not move.
     pub health: Health,
+    /// What it has to know to be a member of its cluster, if it has that from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretView>,
+}
+
+/// The cluster secret that an agent goes by: which it is, and never what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "server", derive(ToSchema))]
+pub struct SecretView {
+    /// The file that it was read from.
+    pub file: String,
+    /// The fingerprint of the secret that it proves to know first; then that of the one before it, while both count.
+    pub fingerprints: Vec<String>,
+    /// The numbers of the peers that are linked with it and have proved only the one before it: they may not know the
+    /// new one yet.
+    pub behind: Vec<String>,
 }
 
 /// The program that an agent is, and what it was told at its start.

@@ -1,5 +1,6 @@
 //! What is served: the routes, and what they share.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::document::{Document, finish};
 use crate::events::Log;
 use crate::metrics::{Labelled, Times};
 use crate::watch::Watch;
-use crate::{Failure, Program, by_hand, events, health, metrics, page, resources, view};
+use crate::{Failure, Program, SecretView, by_hand, events, health, metrics, page, resources, view};
 
 /// The longest lease that an agent gives unless its operator says otherwise. Our choice: somebody looks once a day.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,6 +39,7 @@ struct Shared {
     /// What has happened of late.
     log: Arc<Log>,
     program: Program,
+    files: Option<Arc<dyn Files>>,
     longest_lease: Duration,
     /// When it began, and how long the machine had slept then.
     began: (Moment, Duration),
@@ -46,26 +48,49 @@ struct Shared {
     connections: Arc<Connections>,
 }
 
+/// What an agent has read from files, and can read again while it runs.
+pub trait Files: fmt::Debug + Send + Sync {
+    /// Reads them again, and goes by what they say from then on.
+    ///
+    /// # Errors
+    /// Why one of them cannot be used, in a sentence. Nothing has changed then.
+    fn reload(&self) -> Result<(), String>;
+
+    /// The cluster secret.
+    fn secret(&self) -> SecretView;
+}
+
 impl App {
     /// The API of an agent's service.
     ///
     /// # Panics
     /// Outside of a tokio runtime: waits are added up in the background from now on.
     pub fn new(service: Service) -> Self {
-        Self::agent(service, Program::default(), LONGEST_LEASE)
+        Self::agent(service, Program::default(), LONGEST_LEASE, None)
     }
 
-    /// The API of the agent that this program is, which gives no longer leases than this.
+    /// The API of the agent that this program is, which gives no longer leases than this, and has read these files.
     ///
     /// # Panics
     /// As [`App::new`].
-    pub fn agent(service: Service, program: Program, longest_lease: Duration) -> Self {
+    pub fn agent(service: Service, program: Program, longest_lease: Duration, files: Option<Arc<dyn Files>>) -> Self {
         let (times, log) = (Times::collect(service.events()), Log::collect(service.events()));
         let watch = Arc::new(Watch::of_agent(service.clone()));
         let (draining, connections) = (watch::Sender::new(false), Arc::default());
         let (labelled, began) = (Labelled::default(), (Moment::now(), slept()));
-        let shared =
-            Shared { service, watch, times, labelled, log, program, longest_lease, began, draining, connections };
+        let shared = Shared {
+            service,
+            watch,
+            times,
+            labelled,
+            log,
+            program,
+            files,
+            longest_lease,
+            began,
+            draining,
+            connections,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -87,6 +112,11 @@ impl App {
 
     pub(crate) fn program(&self) -> &Program {
         &self.shared.program
+    }
+
+    /// What it has read from files, if from any.
+    pub(crate) fn files(&self) -> Option<&dyn Files> {
+        self.shared.files.as_deref()
     }
 
     pub(crate) fn longest_lease(&self) -> Duration {

@@ -8,7 +8,7 @@ use utoipa_axum::routes;
 
 use crate::body::{Done, Slots, Voters, Wanted, Whom};
 use crate::input::{Input, Named};
-use crate::{App, Failure};
+use crate::{App, Failure, SecretView};
 
 /// The routes of the cluster, and of what is done by hand.
 pub fn routes() -> OpenApiRouter<App> {
@@ -16,6 +16,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(cluster))
         .routes(routes!(voters))
         .routes(routes!(drain))
+        .routes(routes!(reload))
         .routes(routes!(resize))
         .routes(routes!(revoke))
         .routes(routes!(expel))
@@ -59,6 +60,24 @@ async fn voters(State(app): State<App>, Input(voters): Input<Voters>) -> Result<
 async fn drain(State(app): State<App>) -> Result<Json<Done>, Failure> {
     app.drain();
     Ok(Json(Done {}))
+}
+
+/// Has the agent read its files again, as SIGHUP does: the cluster secret and the bearer token. If one cannot be used
+/// everything is as before, and the answer says why.
+#[utoipa::path(
+    post,
+    path = "/v1/reload",
+    tag = "by hand",
+    responses(
+        (status = 200, description = "It goes by what they say now", body = SecretView),
+        (status = "default", body = Failure)
+    )
+)]
+async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
+    let refused = |why| Failure::new(Class::Unavailable, why);
+    let files = app.files().ok_or_else(|| refused("this agent has read nothing from files".to_owned()))?;
+    files.reload().map_err(refused)?;
+    Ok(Json(files.secret()))
 }
 
 /// Gives a resource another number of slots. Those that are too many go when they are left.

@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Wanted, Which, Whom};
-use crate::{AgentView, Endpoint, Failure, Token};
+use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::Connection;
 use lines::Lines;
 
@@ -190,6 +190,14 @@ impl Agent {
     /// See [`Error`].
     pub async fn drain(&self) -> Result<(), Error> {
         self.call(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
+    }
+
+    /// Has the agent read its files again. Which secret it goes by then.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn reload(&self) -> Result<SecretView, Error> {
+        self.call(Method::POST, "/v1/reload", None::<&()>).await
     }
 
     /// What happens at the agent from now on, of one resource or of everything.

@@ -127,8 +127,7 @@ impl Log {
     }
 
     fn encode(&self, number: u64, happening: &Happening) -> sse::Event {
-        // Serializing fails only for maps whose keys are no strings, and there is none.
-        let json = serde_json::to_string(happening).unwrap_or_default();
+        let json = serde_json::to_string(happening).expect("only maps with keys that are no strings fail");
         let id = format!("{:08x}-{number}", self.process);
         sse::Event::default().id(id).event(happening.event.kind()).data(json)
     }

@@ -1,6 +1,6 @@
 //! Who may ask.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -17,7 +17,27 @@ pub enum Door {
     /// The mode of the socket's file.
     Unix,
     /// A bearer token: requests without it are refused. No web page of another site knows it.
-    Token(Token),
+    Token(TokenInForce),
+}
+
+/// The bearer token that requests must have now. Copies are the same.
+#[derive(Clone, Debug)]
+pub struct TokenInForce(Arc<Mutex<Token>>);
+
+impl TokenInForce {
+    /// This one, from the beginning.
+    pub(crate) fn new(token: Token) -> Self {
+        Self(Arc::new(Mutex::new(token)))
+    }
+
+    /// This one from now on. What was answered stays answered, and streams that are open go on.
+    pub fn replace(&self, token: Token) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+
+    fn is_proved_by(&self, header: &[u8]) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_proved_by(header)
+    }
 }
 
 /// Lets a request in, or says why not.
@@ -67,7 +87,7 @@ mod tests {
 
     #[test]
     fn who_may_come_in() {
-        let token = Door::Token(Token::new("0123456789abcdef").unwrap());
+        let token = Door::Token(TokenInForce::new(Token::new("0123456789abcdef").unwrap()));
         let bearer = ("authorization", "Bearer 0123456789abcdef");
         let host = ("host", "localhost:7401");
         for (door, headers, is_open, refused) in [
@@ -92,5 +112,18 @@ mod tests {
                 "{door:?} {headers:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_token_that_was_replaced_opens_nothing() {
+        let in_force = TokenInForce::new(Token::new("0123456789abcdef").unwrap());
+        let door = Door::Token(in_force.clone());
+        let with = |token: &str| {
+            let headers = [(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect();
+            door.check(&headers, false).is_ok()
+        };
+        assert!(with("0123456789abcdef") && !with("fedcba9876543210"));
+        in_force.replace(Token::new("fedcba9876543210").unwrap());
+        assert!(!with("0123456789abcdef") && with("fedcba9876543210"));
     }
 }

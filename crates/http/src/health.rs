@@ -6,7 +6,7 @@ use peerlock_service::Class;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::{AgentView, App, Failure, Healthy};
+use crate::{AgentView, App, Failure, Files, Healthy};
 
 /// The routes that tell how the agent itself does.
 pub fn routes() -> OpenApiRouter<App> {
@@ -45,5 +45,6 @@ async fn agent(State(app): State<App>) -> Result<Json<AgentView>, Failure> {
     let mut health = app.service().health().await?;
     health.resources.retain(|resource| resource.stall.is_some());
     let (runs, slept) = app.runs();
-    Ok(Json(AgentView { program: app.program().clone(), pid: std::process::id(), runs, slept, health }))
+    let secret = app.files().map(Files::secret);
+    Ok(Json(AgentView { program: app.program().clone(), pid: std::process::id(), runs, slept, health, secret }))
 }

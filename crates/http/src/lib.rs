@@ -48,18 +48,20 @@ mod waits;
 #[cfg(feature = "server")]
 mod watch;
 
-pub use about::{AgentView, Healthy, Program};
+pub use about::{AgentView, Healthy, Program, SecretView};
 pub use body::{Done, Line, Released, Renewed, Slots, Voters, Which, Whom};
 pub use endpoint::{BadEndpoint, Endpoint};
 pub use failure::Failure;
 pub use token::{BadToken, Token};
 
 #[cfg(feature = "server")]
-pub use app::{App, LONGEST_LEASE};
+pub use app::{App, Files, LONGEST_LEASE};
 #[cfg(feature = "server")]
 pub use connections::Site;
 #[cfg(feature = "server")]
 pub use demo::{Act, Demo, Fate, Wish};
+#[cfg(feature = "server")]
+pub use guard::TokenInForce;
 #[cfg(feature = "server")]
 pub use listen::{ListenError, Listener};
 #[cfg(feature = "server")]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
 use crate::crowd::Crowd;
-use crate::guard::Door;
+use crate::guard::{Door, TokenInForce};
 use crate::{Endpoint, Token};
 
 /// What fits into an address of a Unix socket on Linux, which ends with a zero.
@@ -97,7 +97,8 @@ impl Listener {
                     _ => cannot(source),
                 })?;
                 let endpoint = Endpoint::Tcp(listener.local_addr().map_err(cannot)?.to_string());
-                Ok(Self { socket: Socket::Tcp(listener), door: Door::Token(token), crowd, endpoint, _file: None })
+                let door = Door::Token(TokenInForce::new(token));
+                Ok(Self { socket: Socket::Tcp(listener), door, crowd, endpoint, _file: None })
             }
         }
     }
@@ -116,6 +117,14 @@ impl Listener {
             give(directory, group, mode & 0o7777 | 0o010).map_err(cannot)?;
         }
         give(path, group, 0o660).map_err(cannot)
+    }
+
+    /// The bearer token that it asks for, if it does, for whoever may replace it while clients come.
+    pub fn token(&self) -> Option<TokenInForce> {
+        match &self.door {
+            Door::Token(token) => Some(token.clone()),
+            Door::Unix => None,
+        }
     }
 
     /// Where it listens: with the port that it was given, if it asked for any.

@@ -211,7 +211,7 @@ async fn show(State(app): State<App>, Named(name): Named) -> Result<Json<Resourc
     )
 )]
 async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
-    Ok(Json(app.service().peers().await?))
+    Ok(Json(app.service().cluster().await?.peers))
 }
 
 /// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have it.

@@ -30,6 +30,7 @@ async fn every_route_answers_as_documented() {
         ("/v1/cluster", "get", "", 200),
         ("/v1/voters", "post", "{}", 200),
         ("/v1/drain", "post", "", 200),
+        ("/v1/reload", "post", "", 503),
         ("/v1/resources/{name}/resize", "post", r#"{"slots":2}"#, 200),
         ("/v1/resources/{name}/revoke", "post", r#"{"fencing":1}"#, 410),
         ("/v1/resources/{name}/expel", "post", r#"{"peer":"2"}"#, 200),

@@ -1,4 +1,4 @@
-// The list of resources: those in trouble first, as they come, and only what is searched for.
+// The list of resources: those in trouble first, numbers in them as people count, and only what is searched for.
 
 import { count, each, html, say } from "/assets/dom.js";
 
@@ -9,6 +9,12 @@ const search = document.getElementById("search");
 const rest = document.getElementById("rest");
 // Below this many all can be seen at once.
 const FEW = 8;
+
+// Those in trouble have come first; `backup-2` stands before `backup-10`.
+const people = new Intl.Collator("en", { numeric: true });
+function inOrder(one, other) {
+  return Boolean(other.trouble) - Boolean(one.trouble) || people.compare(one.name, other.name);
+}
 
 function make({ name }, choose) {
   const button = html("button", { type: "button" }, html("span", { class: "label" }, name), html("span", { class: "many" }));
@@ -28,7 +34,7 @@ function update(button, { name, slots, inside, waiting, trouble }, chosen, whose
 
 export function drawList(view, chosen, choose) {
   const wanted = search.value.trim().toLowerCase();
-  const found = view.resources.filter(({ name }) => name.toLowerCase().includes(wanted));
+  const found = view.resources.filter(({ name }) => name.toLowerCase().includes(wanted)).sort(inOrder);
   const whose = view.whole ? "" : " by clients of this agent";
   search.hidden = view.resources.length < FEW && !wanted;
   each(list, found.slice(0, LISTED), ({ name }) => name, (one) => make(one, choose), (button, one) => {

@@ -38,6 +38,7 @@ use crate::{Cx, Never, Observe, Protocol};
 
 /// The two messages, each of one tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Somebody asks. From a requester to its parent, and on from parent to parent until it reaches one that keeps it;
     /// answered by `Token`.
@@ -60,6 +61,7 @@ pub enum Message {
 
 /// How the requests of one tree are put in line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Organisation {
     /// Naimi and Tréhel's: the root is the end of the line, who is told its `next` and is root no longer. One FIFO per
     /// tree.
@@ -73,6 +75,7 @@ pub enum Organisation {
 
 /// Which tree a request goes to (§2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Heuristic {
     /// Each with the same probability (§3.2, the cinema without a moderator).
     #[default]
@@ -85,6 +88,7 @@ pub enum Heuristic {
 
 /// How the protocol is played. The default is the form that comes closest to the published figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// How the requests of one tree are put in line.
     pub organisation: Organisation,
@@ -94,6 +98,7 @@ pub struct Config {
 
 /// One request's place in line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
     /// Waits for the token only to pass it on.
@@ -104,6 +109,7 @@ struct Place {
 
 /// A token that is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Held {
     token: Token,
     /// Whose turn it is; `None` while nobody wants the token.
@@ -114,6 +120,7 @@ struct Held {
 
 /// One peer's part in the tree of one token.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Tree {
     /// *parent*: where requests are forwarded to; `None` where they are kept. Plain: at the root. Caching: with every
     /// peer that has the token or waits for it.
@@ -125,6 +132,7 @@ struct Tree {
 
 /// One peer's part in BV95, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bv95 {
     me: PeerId,
     config: Config,

@@ -94,8 +94,11 @@ pub struct Config {
     pub numbers: u64,
     /// For how long the coordinator collects arrival numbers before it tells them; `None` if it tells each at once.
     pub batch: Option<Span>,
-    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1.
+    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1. With several,
+    /// where stays are short: half as many.
     pub reach: u32,
+    /// With several slots: all stays are taken for short. If not, it is found out.
+    pub always_ahead: bool,
     /// For tests: the rule that is not kept.
     pub without: Option<Rule>,
 }
@@ -105,7 +108,7 @@ impl Default for Config {
     /// an entry every 22 µs. A tenth of a second, our choice: who asked before that keeps its place when the
     /// coordinator dies, and a burst of requests of one peer costs one message.
     fn default() -> Self {
-        Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), reach: REACH, without: None }
+        Self { numbers: 1 << 32, batch: Some(Span::from_millis(100)), reach: REACH, always_ahead: false, without: None }
     }
 }
 
@@ -121,6 +124,7 @@ enum Stage {
 }
 
 /// The coordinator's role in our generation.
+#[allow(clippy::large_enum_variant, reason = "it is always in a box")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
     Counting(Census),
@@ -155,7 +159,7 @@ pub struct Custody {
     /// The tokens that are here, and what we know of the others.
     tokens: Holder,
     /// Our clients that wait, by ticket.
-    waiting: Vec<Waiter>,
+    waiting: VecDeque<Waiter>,
     role: Option<Box<Role>>,
     /// What came before its generation, or before the count was over, and from whom.
     early: Vec<(u64, PeerId, Early)>,
@@ -178,7 +182,7 @@ impl Custody {
             coordinator: me.peer,
             slots: 0,
             tokens: Holder::new(Vec::new()),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             role: None,
             early: Vec::new(),
             renumbered: 0,
@@ -198,7 +202,7 @@ impl Custody {
             let adopted = tokens.iter().map(|&token| (me.peer, Report { token, in_use: false })).collect();
             let (void, missing, detached, waiting, keep) = <_>::default();
             let count = Count { adopted, void, missing, detached, waiting, keep };
-            founded.role = Some(Box::new(Role::Keeping(Keeper::new(1, slots, config.reach, &count))));
+            founded.role = Some(Box::new(Role::Keeping(Keeper::new(1, slots, config, &count))));
         }
         founded
     }
@@ -269,7 +273,7 @@ impl Custody {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
             Some(Role::Counting(census)) => census.kept(is_of),
-            Some(Role::Keeping(keeper)) => keeper.line.waiting().filter(|claim| is_of(claim.peer)).count(),
+            Some(Role::Keeping(keeper)) => keeper.kept(of),
             None => 0,
         };
         let told = if is_of(self.coordinator) { self.tokens.kept() } else { 0 };
@@ -377,7 +381,7 @@ impl Custody {
             self.on_void(older, cx);
         }
         let at = self.tokens.take(token, stay, following);
-        match self.waiting.iter().position(|&(ticket, _)| ticket == to) {
+        match self.place_in_line(to) {
             // Its client waits for the next generation with it.
             Some(_) if self.is_spent(token) => self.tokens.held[at].is_ours = false,
             Some(waits) => {
@@ -465,15 +469,15 @@ impl Custody {
 
     fn on_arrivals(&mut self, arrivals: &[(Ticket, Arrival)]) {
         for &(told, arrival) in arrivals {
-            // They are asked for in order, and there may be many.
-            if let Ok(at) = self.waiting.binary_search_by_key(&told, |&(ticket, _)| ticket) {
+            if let Some(at) = self.place_in_line(told) {
                 self.waiting[at].1 = Some(arrival);
             }
         }
     }
 
-    fn is_waiting(&self, ticket: Ticket) -> bool {
-        self.waiting.iter().any(|&(waiting, _)| waiting == ticket)
+    /// Which of our clients that wait it is. They are asked for in order, and there may be many.
+    fn place_in_line(&self, ticket: Ticket) -> Option<usize> {
+        self.waiting.binary_search_by_key(&ticket, |&(waiting, _)| waiting).ok()
     }
 
     /// Asks to be a party, if somebody waits for it.
@@ -490,13 +494,13 @@ impl Protocol for Custody {
     type Timer = Timer;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.waiting.last().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
+        assert!(self.waiting.back().is_none_or(|&(last, _)| last < ticket), "tickets are asked for in order");
         let is_usable = |held: &Held| held.is_at_hand() && !self.is_spent(held.token);
         // Who of ours waits came first.
         if let Some(at) = self.tokens.held.iter().position(is_usable).filter(|_| self.waiting.is_empty()) {
             self.enter(at, ticket, cx);
         } else {
-            self.waiting.push((ticket, None));
+            self.waiting.push_back((ticket, None));
             if self.stage == Stage::Party {
                 self.tell(News::Request(Claim { peer: self.me.peer, ticket }), cx);
             }
@@ -508,7 +512,7 @@ impl Protocol for Custody {
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(at) = self.tokens.used_by(ticket) {
             self.leave(at, cx);
-        } else if let Some(at) = self.waiting.iter().position(|&(waiting, _)| waiting == ticket) {
+        } else if let Some(at) = self.place_in_line(ticket) {
             self.waiting.remove(at);
             if self.stage == Stage::Party {
                 self.tell(News::Withdraw(Claim { peer: self.me.peer, ticket }), cx);

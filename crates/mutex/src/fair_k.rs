@@ -38,6 +38,7 @@ use crate::{Cx, Never, Observe, Protocol};
 
 /// What makes a peer the coordinator (Table 1, *token_locations* and *counter_number*).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct TokenLocations {
     /// The tail of each token's queue.
     pub tails: Vec<Claim>,
@@ -47,6 +48,7 @@ pub struct TokenLocations {
 
 /// The four messages of §3.2.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// *Message_request(k)*: somebody asks. From a requester to its parent, and on from parent to parent until it
     /// reaches the root; answered by `Child` to a tail and `TokenLocations` to the requester.
@@ -78,6 +80,7 @@ pub enum Message {
 
 /// How the protocol is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// §3.2, *Process_Child*: a node that learns its child makes it its parent, too. The paper says that this shortens
     /// the way to the root. Under load it lengthens it, since the child is an older request than the one that `parent`
@@ -94,6 +97,7 @@ impl Config {
 
 /// One request's place in line (Table 1's *requesting_cs*, *next*, *child*, *in_child_queue*, *token_present*).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Place {
     ticket: Ticket,
     phase: Phase,
@@ -107,6 +111,7 @@ struct Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 enum Phase {
     /// *requesting_cs*, without a token.
     Waiting,
@@ -120,6 +125,7 @@ enum Phase {
 
 /// One peer's part in Fair-K, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairK {
     me: PeerId,
     config: Config,

@@ -125,11 +125,15 @@ pub enum Message {
 
 /// How the protocol is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Config {
     /// After how many entries the coordinator's role moves on.
     pub term: u32,
-    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1.
+    /// With one slot: for how many hand-overs between peers it is said ahead who comes next, at least 1. With several,
+    /// where stays are short: half as many.
     pub reach: u32,
+    /// With several slots: all stays are taken for short. If not, it is found out.
+    pub always_ahead: bool,
 }
 
 /// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to come
@@ -139,12 +143,13 @@ pub(crate) const REACH: u32 = 8;
 
 impl Default for Config {
     fn default() -> Self {
-        Self { term: 1000, reach: REACH }
+        Self { term: 1000, reach: REACH, always_ahead: false }
     }
 }
 
 /// One peer's part in Fair-K with late binding, for one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FairKLate {
     me: PeerId,
     config: Config,
@@ -157,7 +162,7 @@ pub struct FairKLate {
     /// The tokens that are here, and what we know of the others.
     tokens: Holder,
     /// Our clients that wait, by ticket.
-    waiting: Vec<Ticket>,
+    waiting: VecDeque<Ticket>,
     /// We are leaving: what we have or get goes to this peer.
     heir: Option<PeerId>,
     /// What we have told ourselves in this step and not yet done. Empty between steps.
@@ -179,10 +184,10 @@ impl FairKLate {
             config,
             slots,
             role: Role { epoch: 0, peer: layout.root },
-            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config.reach))),
+            line: (me == layout.root).then(|| Box::new(Lead::new(&layout.tokens, config))),
             early: Vec::new(),
             tokens: Holder::new(held),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
             heir: None,
             inbox: VecDeque::new(),
         }
@@ -367,13 +372,13 @@ impl Protocol for FairKLate {
     type Timer = Never;
 
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
-        assert!(self.waiting.last().is_none_or(|&last| last < ticket), "tickets are asked for in order");
+        assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are asked for in order");
         // Who of ours waits came first.
         let at_hand = self.tokens.held.iter().position(Held::is_at_hand).filter(|_| self.waiting.is_empty());
         if let Some(at) = at_hand {
             self.enter(at, ticket, cx);
         } else {
-            self.waiting.push(ticket);
+            self.waiting.push_back(ticket);
             self.tell(News::Request(Claim { peer: self.me, ticket }), cx);
         }
         self.settle(cx);

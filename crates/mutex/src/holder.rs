@@ -15,6 +15,7 @@ use crate::token::{Claim, Token};
 
 /// A token that is here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Held {
     pub(crate) token: Token,
     pub(crate) stay: u64,
@@ -55,6 +56,7 @@ impl Held {
 
 /// What we know of a token that is not here, or of its stays here that are still to come.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Absent {
     slot: u32,
     /// The last of its stays that was here and is over.
@@ -65,6 +67,7 @@ struct Absent {
 
 /// Who comes after, as the coordinator says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Next {
     pub(crate) slot: u32,
     pub(crate) stay: u64,
@@ -94,6 +97,7 @@ pub(crate) enum Due {
 
 /// What one peer has, and what it knows of what it has not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Holder {
     pub(crate) held: Vec<Held>,
     /// What we heard of tokens that are not here, by slot. At most one entry for each.

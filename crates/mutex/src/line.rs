@@ -1,16 +1,24 @@
 //! The table of whoever coordinates late binding: who waits, where the tokens are, and which holder should know whom as
 //! its next. [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
 //!
-//! Plain arithmetic, without messages: news in, [`Binding`]s out.
+//! Plain arithmetic, without messages: news in, [`Binding`]s out. What it takes for one of them does not grow with the
+//! line, and with the number of tokens only up to a bound (docs/papers/fair-k-late.md): whatever is asked of waiters and
+//! seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
 
+mod crowd;
+mod pace;
+mod passed;
 mod seat;
+mod view;
 
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
+use self::crowd::Crowd;
+use self::pace::Pace;
 pub(crate) use self::seat::Binding;
 use self::seat::Report;
 pub use self::seat::{Following, Seat};
@@ -72,27 +80,40 @@ impl fmt::Display for News {
 }
 
 /// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Line<A = ()> {
-    /// With one token: how often it may have to go from one peer to another for all who were told to come after.
+#[cfg_attr(feature = "serde", serde(from = "view::Form<A>", into = "view::Form<A>"))]
+#[cfg_attr(feature = "serde", serde(bound = "A: Copy + serde::Serialize + serde::de::DeserializeOwned"))]
+pub struct Line<A: Copy = ()> {
+    /// With one token: how often it may have to go from one peer to another for all who were told to come after. With
+    /// several, where stays are short, half as many are told to come after each.
     reach: u32,
     /// How slow we are to tell several holders of the same waiter: goes up by [`RARE`] for every token that came too
     /// late because of it, and down by one for every entry, so that it settles where one in `RARE` does.
     caution: u32,
+    /// With several tokens: whether stays are too short to bind late.
+    pace: Pace,
     /// Everybody who waits, oldest first.
-    waiting: VecDeque<Waiter<A>>,
-    /// What is known of each token; the one that has been at its peer longest comes first.
-    seats: Vec<Seat>,
+    waiting: Crowd<A>,
+    /// What is known of each token, by slot.
+    seats: Vec<Placed>,
+    /// How often a token has come or moved.
+    moves: u64,
+    /// Whose holder may be told of somebody, who first comes first.
+    ranks: BTreeSet<(u32, Standing)>,
+    /// Those whose next is known to others, too.
+    shared: BTreeSet<Standing>,
+    /// How many are barred.
+    barred: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Waiter<A> {
-    claim: Claim,
-    mark: A,
-    /// How many younger ones went in before it.
-    passed: u32,
+/// A token by how long it has been at its peer, the longest first: by when it came there, and its slot.
+type Standing = (u64, u32);
+
+#[derive(Clone, Debug)]
+struct Placed {
+    since: u64,
+    seat: Seat,
 }
 
 /// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
@@ -104,43 +125,75 @@ const RARE: u32 = 20;
 /// carries them along. Our choice: below half a kilobyte.
 const MOST_TOLD: usize = 32;
 
+/// At most this many holders are told of one waiter: where tokens are many and few wait, the others report that they
+/// are free. Our choice: the more, the more words are said in vain for each entry.
+const MOST_KNOWN: u32 = 32;
+
+/// So many seats are looked at for one whose holder need not know its next.
+const LOOKS: usize = 64;
+
 impl<A: Copy> Line<A> {
-    /// A line in which nobody waits, for tokens that are still to be [added](Self::add).
-    pub(crate) fn new(reach: u32) -> Self {
-        Self { reach, caution: 3 * RARE, waiting: VecDeque::new(), seats: Vec::new() }
+    /// A line in which nobody waits, for tokens that are still to be [added](Self::add). Several are told ahead where
+    /// stays turn out to be short, or `always`.
+    pub(crate) fn new(reach: u32, always: bool) -> Self {
+        let (seats, ranks, shared) = <_>::default();
+        let (pace, waiting) = (Pace::new(always), Crowd::new());
+        Self { reach, caution: 3 * RARE, pace, waiting, seats, moves: 0, ranks, shared, barred: 0 }
     }
 
     /// There is one more token.
     pub(crate) fn add(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
-        self.seats.push(Seat::new(slot, at, stay, free));
+        self.place(Seat::new(slot, at, stay, free));
     }
 
     /// There is one more token, of which nobody is told until it is [let go](Self::let_go).
     pub(crate) fn add_barred(&mut self, slot: u32, at: PeerId, stay: u64, free: bool) {
-        self.add(slot, at, stay, free);
-        self.seats.iter_mut().filter(|seat| seat.slot == slot).for_each(|seat| seat.barred = true);
+        let mut seat = Seat::new(slot, at, stay, free);
+        seat.barred = true;
+        self.place(seat);
+    }
+
+    /// As the one that has been where it is for the shortest time. A slot has one token.
+    fn place(&mut self, seat: Seat) {
+        let Err(at) = self.seats.binary_search_by_key(&seat.slot, |placed| placed.seat.slot) else { return };
+        self.moves += 1;
+        self.barred += usize::from(seat.barred);
+        self.seats.insert(at, Placed { since: self.moves, seat: Seat::new(seat.slot, seat.at, seat.stay, true) });
+        self.change(at, |placed| *placed = seat);
     }
 
     /// A token has ended with this stay.
     pub(crate) fn remove(&mut self, slot: u32, stay: u64) {
-        self.seats.retain(|seat| (seat.slot, seat.stay) != (slot, stay));
+        let Ok(at) = self.seat(slot) else { return };
+        if self.seats[at].seat.stay == stay {
+            self.barred -= usize::from(self.seats[at].seat.barred);
+            self.change(at, |seat| {
+                seat.take_back();
+                (seat.barred, seat.free) = (true, false);
+            });
+            self.seats.remove(at);
+        }
     }
 
     /// Lets barred tokens go, as long as no more than `room` can then be inside. Tokens of slots from `slots` on are
     /// surplus: never let go.
     pub(crate) fn let_go(&mut self, slots: u32, room: usize) {
-        let counts = |seat: &&Seat| !seat.barred || !seat.free;
-        loop {
+        while self.barred > 0 {
+            let counts = |placed: &&Placed| !placed.seat.barred || !placed.seat.free;
             let inside = self.seats.iter().filter(counts).count();
-            let barred = |seat: &&mut Seat| seat.barred && seat.slot < slots;
-            // Whoever leaves a token in use makes room for its next.
-            let in_use = self.seats.iter_mut().filter(barred).find(|seat| !seat.free && inside <= room);
-            let next = match in_use {
-                Some(seat) => Some(seat),
-                None => self.seats.iter_mut().filter(barred).find(|seat| seat.free && inside < room),
+            let is_next = |placed: &Placed, free: bool| {
+                let Seat { slot, barred, free: is_free, .. } = placed.seat;
+                barred && slot < slots && is_free == free
             };
-            let Some(seat) = next else { return };
-            seat.barred = false;
+            let oldest = |free: bool| {
+                let barred = (0..self.seats.len()).filter(|&at| is_next(&self.seats[at], free));
+                barred.min_by_key(|&at| self.seats[at].since)
+            };
+            // Whoever leaves a token in use makes room for its next.
+            let in_use = oldest(false).filter(|_| inside <= room);
+            let Some(at) = in_use.or_else(|| oldest(true).filter(|_| inside < room)) else { return };
+            self.barred -= 1;
+            self.change(at, |seat| seat.barred = false);
         }
     }
 
@@ -148,11 +201,16 @@ impl<A: Copy> Line<A> {
     /// who waited are now known to have got a token.
     pub(crate) fn note(&mut self, news: News, mark: A) -> Result<u32, &'static str> {
         match news {
-            News::Request(claim) => self.waiting.push_back(Waiter { claim, mark, passed: 0 }),
+            News::Request(claim) => _ = self.waiting.push(claim, mark),
             // Its place in what was told stays: the token passes through its peer, one message later. To take that back
             // could come too late, and then the one who asked last would not be known where the token has gone.
-            News::Withdraw(claim) if self.seats.len() == 1 => _ = self.take_out(claim),
-            News::Withdraw(claim) | News::Forgotten(claim) => _ = self.strike_out(claim),
+            News::Withdraw(claim) if self.seats.len() == 1 => _ = self.waiting.remove(claim),
+            News::Withdraw(claim) => _ = self.strike_out(claim),
+            News::Forgotten(claim) => {
+                self.strike_out(claim);
+                // One that has withdrawn may still be among those who were told.
+                self.take_back(|told| told == claim);
+            }
             News::Left { slot, stay, to, turn } => return self.moved(slot, stay, to, turn),
             News::Free { slot, stay, report } => self.set_free(slot, stay, report, true)?,
             News::Busy { slot, stay, report } => self.set_free(slot, stay, report, false)?,
@@ -162,14 +220,17 @@ impl<A: Copy> Line<A> {
 
     fn moved(&mut self, slot: u32, stay: u64, to: Claim, turn: u64) -> Result<u32, &'static str> {
         let at = self.seat(slot)?;
-        let is_late = stay < self.seats[at].stay;
+        let is_late = stay < self.seats[at].seat.stay;
         let mut served = 0;
         if !is_late {
             // What has moved has been at its peer for the shortest time.
-            let mut seat = self.seats.remove(at);
-            let between = seat.go_on(stay, to, turn);
-            let early = seat.early.take_if(|early| early.stay <= stay + 1);
-            self.seats.push(seat);
+            self.moves += 1;
+            let since = self.moves;
+            let (between, early) = self.change_placed(at, |placed| {
+                placed.since = since;
+                let between = placed.seat.go_on(stay, to, turn);
+                (between, placed.seat.early.take_if(|early| early.stay <= stay + 1))
+            });
             served += between.into_iter().map(|claim| u32::from(self.serve(claim))).sum::<u32>();
             if let Some(Report { number, free, .. }) = early.filter(|early| early.stay > stay) {
                 self.set_free(slot, stay + 1, number, free)?;
@@ -187,36 +248,37 @@ impl<A: Copy> Line<A> {
     /// Somebody has got a token. Whether it waited.
     fn serve(&mut self, claim: Claim) -> bool {
         let Some(place) = self.strike_out(claim) else { return false };
-        self.waiting.range_mut(..place).for_each(|waiter| waiter.passed += 1);
+        self.waiting.pass(place);
         self.caution = self.caution.saturating_sub(1);
+        self.pace.entry(self.seats.len() as u32);
         true
     }
 
     fn seat(&self, slot: u32) -> Result<usize, &'static str> {
-        self.seats.iter().position(|seat| seat.slot == slot).ok_or("news of a token that does not exist")
+        let at = self.seats.binary_search_by_key(&slot, |placed| placed.seat.slot);
+        at.map_err(|_| "news of a token that does not exist")
     }
 
-    /// Takes somebody out of the line, and tells which place it had.
-    fn take_out(&mut self, claim: Claim) -> Option<usize> {
-        let place = self.waiting.iter().position(|waiter| waiter.claim == claim)?;
-        self.waiting.remove(place);
-        Some(place)
-    }
-
-    /// The same, and what was told of it is taken back.
-    fn strike_out(&mut self, claim: Claim) -> Option<usize> {
-        let place = self.take_out(claim);
-        self.seats.iter_mut().filter(|seat| seat.is_told(claim)).for_each(Seat::take_back);
-        place
+    /// Takes somebody out of the line, with what was told of it, and tells which place it had.
+    fn strike_out(&mut self, claim: Claim) -> Option<u64> {
+        for slot in self.waiting.told(claim).to_vec() {
+            self.change_slot(slot, Seat::take_back);
+        }
+        self.waiting.remove(claim).map(|(place, _)| place)
     }
 
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
         let at = self.seat(slot)?;
-        let seat = &mut self.seats[at];
+        let seat = &mut self.seats[at].seat;
         if seat.stay < stay {
             seat.early = seat.early.max(Some(Report { stay, number: report, free }));
         } else if seat.stay == stay && seat.report < report {
-            (seat.free, seat.report) = (free, report);
+            // Word of its next was under way when it was left.
+            let is_late = free && seat.next.is_some();
+            self.change(at, |seat| (seat.free, seat.report) = (free, report));
+            if is_late && self.seats.len() > 1 && self.waiting.len() > self.seats.len() {
+                self.pace.late(self.seats.len() as u32);
+            }
             self.free_the_others(at);
         }
         Ok(())
@@ -224,9 +286,75 @@ impl<A: Copy> Line<A> {
 
     /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
     fn free_the_others(&mut self, at: usize) {
-        let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at] else { return };
-        let is_other = |seat: &&mut Seat| seat.slot != slot && seat.next == Some(mine);
-        self.seats.iter_mut().filter(is_other).for_each(Seat::take_back);
+        let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at].seat else { return };
+        for other in self.waiting.told(mine).to_vec() {
+            let is_next = self.seat(other).is_ok_and(|at| self.seats[at].seat.next == Some(mine));
+            if other != slot && is_next {
+                self.change_slot(other, Seat::take_back);
+            }
+        }
+    }
+
+    fn change_slot(&mut self, slot: u32, change: impl FnOnce(&mut Seat)) {
+        if let Ok(at) = self.seat(slot) {
+            self.change(at, change);
+        }
+    }
+
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Seat) -> R) -> R {
+        self.change_placed(at, |placed| change(&mut placed.seat))
+    }
+
+    /// Changes what is known of a token, and whatever is looked up by that.
+    fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> R) -> R {
+        let Placed { since, seat } = &self.seats[at];
+        let (slot, standing, promised) = (seat.slot, (*since, seat.slot), seat.promised());
+        let before: Vec<Claim> = seat.told().collect();
+        if let Some(rank) = seat.rank() {
+            self.ranks.remove(&(rank, standing));
+        }
+        self.shared.remove(&standing);
+        let result = change(&mut self.seats[at]);
+        let Placed { since, seat } = &self.seats[at];
+        let (standing, next, is_promised) = ((*since, slot), seat.next, seat.promised());
+        if let Some(rank) = seat.rank() {
+            self.ranks.insert((rank, standing));
+        }
+        let gone: Vec<Claim> = before.iter().copied().filter(|&claim| !seat.is_told(claim)).collect();
+        let come: Vec<Claim> = seat.told().filter(|claim| !before.contains(claim)).collect();
+        for claim in gone {
+            if self.waiting.take_back(claim, slot) == 1 {
+                self.look_who_shares(claim);
+            }
+        }
+        for claim in come {
+            if self.waiting.tell(claim, slot) == 2 {
+                self.look_who_shares(claim);
+            }
+        }
+        if next.is_some_and(|next| self.waiting.told(next).len() > 1) {
+            self.shared.insert(standing);
+        }
+        for claim in [promised, is_promised].into_iter().flatten().filter(|_| promised != is_promised) {
+            let promises = |slot: &u32| self.seat(*slot).is_ok_and(|at| self.seats[at].seat.promised() == Some(claim));
+            let is_promised = self.waiting.told(claim).iter().any(promises);
+            self.waiting.promise(claim, is_promised);
+        }
+        result
+    }
+
+    /// The number of those who know somebody has become one, or two.
+    fn look_who_shares(&mut self, claim: Claim) {
+        let told = self.waiting.told(claim);
+        for &slot in told {
+            let Ok(at) = self.seat(slot) else { continue };
+            let Placed { since, seat } = &self.seats[at];
+            match (seat.next == Some(claim), told.len() > 1) {
+                (true, true) => _ = self.shared.insert((*since, slot)),
+                (true, false) => _ = self.shared.remove(&(*since, slot)),
+                (false, _) => {}
+            }
+        }
     }
 
     /// Binds waiters to one token, if there is a holder that should be told something.
@@ -234,26 +362,32 @@ impl<A: Copy> Line<A> {
         if self.seats.len() == 1 {
             return self.look_ahead();
         }
-        let (at, next) = self.choose()?;
-        let seat = &mut self.seats[at];
-        seat.take_back();
-        let binding = seat.tell(Vec::from([next]), false);
-        self.free_the_others(at);
-        Some(binding)
+        if let Some((slot, next)) = self.choose() {
+            let at = self.seat(slot).ok()?;
+            // Where stays are long nobody is told that there are more: word of the next will come before it leaves.
+            let more =
+                self.pace.were_short() && self.waiting.unknown().any(|place| Some(place) != self.waiting.place(next));
+            let binding = self.change(at, |seat| {
+                seat.take_back();
+                seat.tell(Vec::from([next]), more)
+            });
+            self.free_the_others(at);
+            return Some(binding);
+        }
+        self.look_further()
     }
 
     /// With one token there is nothing to bind late: who comes after is told as far ahead as it takes for word from
     /// here to reach the token in time. Who asks is told of at once as long as the token has not heard of `more`, and
     /// from then on several together, when half of the way is left.
     fn look_ahead(&mut self) -> Option<Binding> {
-        let [seat] = &mut self.seats[..] else { return None };
+        let [Placed { seat, .. }] = &self.seats[..] else { return None };
         let (mut moves, mut told) = (seat.moves(), seat.told().count());
         if seat.barred || seat.more && (moves > self.reach / 2 || told > MOST_TOLD / 2) {
             return None;
         }
         let mut at = seat.told().last().map_or(seat.at, |claim| claim.peer);
-        let mut untold =
-            self.waiting.iter().map(|waiter| waiter.claim).filter(|&claim| !seat.is_told(claim)).peekable();
+        let mut untold = self.waiting.unknown().filter_map(|place| self.waiting.claim(place)).peekable();
         let mut claims = Vec::new();
         while let Some(claim) =
             untold.next_if(|claim| told < MOST_TOLD && moves + u32::from(claim.peer != at) <= self.reach)
@@ -263,107 +397,139 @@ impl<A: Copy> Line<A> {
             claims.push(claim);
         }
         let more = untold.next().is_some() || moves >= self.reach || told >= MOST_TOLD;
-        if claims.is_empty() { None } else { Some(seat.tell(claims, more)) }
+        drop(untold);
+        if claims.is_empty() { None } else { Some(self.change(0, |seat| seat.tell(claims, more))) }
+    }
+
+    /// With several tokens and stays too short to bind late: one more is told to come after the token after which the
+    /// fewest do, so that the line is still served in its order as long as no stay is much longer than another.
+    fn look_further(&mut self) -> Option<Binding> {
+        let &(rank, (_, slot)) = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
+        if rank > self.reach / 2 {
+            return None;
+        }
+        let mut unknown = self.waiting.unknown();
+        let next = unknown.next().and_then(|place| self.waiting.claim(place))?;
+        let more = unknown.next().is_some();
+        drop(unknown);
+        let at = self.seat(slot).ok()?;
+        Some(self.change(at, |seat| seat.tell(Vec::from([next]), more)))
     }
 
     /// A token whose holder should be told something, and whom to tell it of. Of several tokens, the one that has
     /// been at its peer longest: it is likely to leave first.
-    fn choose(&self) -> Option<(usize, Claim)> {
-        // A waiter that gets a free token is as good as served.
-        let open = || self.waiting.iter().filter(|waiter| !self.gets_a_free_token(waiter));
-        let oldest = open().next()?;
-        if let Some(at) = self.seats.iter().position(|seat| seat.free && seat.is_open()) {
-            return Some((at, oldest.claim));
+    fn choose(&self) -> Option<(u32, Claim)> {
+        let claim = |place| self.waiting.claim(place);
+        // A waiter that gets a free token is as good as served, and not among these.
+        let oldest = || self.waiting.oldest_by_known();
+        let unknown = self.waiting.unknown().next();
+        match self.ranks.first() {
+            Some(&(0, (_, slot))) if !self.pace.were_short() => {
+                Some((slot, claim(oldest().map(|(_, place)| place).min()?)?))
+            }
+            // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
+            // where all are known, of one whom few know. Who is older was passed at least as often, so that of those
+            // who are known to equally many it is enough to look at the oldest. Where stays are short a free token is
+            // told in the same way: who was told ahead will be served soon, and to take that back comes too late.
+            Some(&(0 | 1, (_, slot))) => {
+                let known = || oldest().filter(|&(known, _)| (1..MOST_KNOWN).contains(&known));
+                let before = known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
+                let passed = before.filter(|&(known, place)| known < self.wanted(place)).map(|(_, place)| place).min();
+                let next = passed.or(unknown).or_else(|| known().next().map(|(_, place)| place))?;
+                Some((slot, claim(next)?))
+            }
+            // Somebody whom more holders know than need to makes room for one whom nobody knows.
+            _ => Some((self.spare()?, claim(unknown?)?)),
         }
-        // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
-        // where all are known, of one whom few know.
-        let unknown = open().find(|waiter| self.known(waiter.claim) == 0);
-        if let Some(at) = self.seats.iter().position(Seat::is_open) {
-            let mut known = open().take_while(|waiter| self.known(waiter.claim) > 0);
-            let passed = known.find(|waiter| self.known(waiter.claim) < self.wanted(waiter));
-            let next = passed.or(unknown).or_else(|| open().min_by_key(|waiter| self.known(waiter.claim)));
-            return next.map(|waiter| (at, waiter.claim));
-        }
-        // Somebody whom more holders know than need to makes room for one whom nobody knows.
-        let unknown = unknown?;
-        let at = (0..self.seats.len()).find(|&at| self.is_spare(at))?;
-        Some((at, unknown.claim))
-    }
-
-    fn gets_a_free_token(&self, waiter: &Waiter<A>) -> bool {
-        self.seats.iter().any(|seat| seat.free && seat.next == Some(waiter.claim))
-    }
-
-    /// How many holders know somebody as their next. Counted anew each time: a count that is kept can be wrong.
-    fn known(&self, claim: Claim) -> u32 {
-        self.seats.iter().filter(|seat| seat.is_told(claim)).count() as u32
     }
 
     /// How many holders should know somebody: one, and more the more often it was passed. Where there is a holder for
     /// everybody, nobody needs two.
-    fn wanted(&self, waiter: &Waiter<A>) -> u32 {
-        if self.waiting.len() <= self.seats.iter().filter(|seat| !seat.barred).count() {
+    fn wanted(&self, place: u64) -> u32 {
+        if self.waiting.len() <= self.seats.len() - self.barred {
             return 1;
         }
-        1 + waiter.passed.saturating_mul(RARE) / self.caution.max(1)
+        1 + self.waiting.passed(place).saturating_mul(RARE) / self.caution.max(1)
     }
 
-    /// Whether the holder of a token need not know its next, since enough others do. The tokens that have been out
-    /// longest come back first: those are kept.
-    fn is_spare(&self, at: usize) -> bool {
-        let Some(next) = self.seats[at].next else { return false };
-        let sooner = self.seats[..at].iter().filter(|seat| seat.next == Some(next)).count() as u32;
-        let waiter = || self.waiting.iter().find(|waiter| waiter.claim == next);
-        sooner > 0 && waiter().is_some_and(|waiter| sooner >= self.wanted(waiter)) // The line may be long: last.
+    /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
+    /// back first: those are kept.
+    fn spare(&self) -> Option<u32> {
+        let is_spare = |&&(since, slot): &&Standing| {
+            let seat = self.seat(slot).ok().map(|at| &self.seats[at].seat).filter(|seat| seat.further.is_empty());
+            let Some(next) = seat.and_then(|seat| seat.next) else { return false };
+            let wanted = self.waiting.place(next).map_or(u32::MAX, |place| self.wanted(place));
+            let told = self.waiting.told(next);
+            let is_sooner = |&&other: &&u32| {
+                let other = self.seat(other).map(|at| &self.seats[at]);
+                other.is_ok_and(|other| other.seat.next == Some(next) && other.since < since)
+            };
+            // Most are not known to more than they need to be.
+            told.len() as u32 > wanted && told.iter().filter(is_sooner).count() as u32 >= wanted
+        };
+        self.shared.iter().take(LOOKS).find(is_spare).map(|&(_, slot)| slot)
     }
 
     /// Whether no report of this stay matters any more.
     pub(crate) fn is_past(&self, slot: u32, stay: u64) -> bool {
-        self.seats.iter().any(|seat| seat.slot == slot && seat.stay > stay)
+        self.seat(slot).is_ok_and(|at| self.seats[at].seat.stay > stay)
     }
 
-    /// Everybody who waits with its mark, oldest first.
-    pub(crate) fn marked(&self) -> impl Iterator<Item = (Claim, A)> {
-        self.waiting.iter().map(|waiter| (waiter.claim, waiter.mark))
+    /// The mark of somebody who waits.
+    pub(crate) fn mark(&self, claim: Claim) -> Option<A> {
+        self.waiting.mark(claim)
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many wait at this peer.
+    pub(crate) fn waiting_at(&self, peer: PeerId) -> usize {
+        self.waiting.at_peer(peer).count()
     }
 
     /// Everybody who waits, oldest first.
-    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Claim> + ExactSizeIterator {
-        self.waiting.iter().map(|waiter| waiter.claim)
+    pub fn waiting(&self) -> impl DoubleEndedIterator<Item = Claim> {
+        self.waiting.claims()
     }
 
-    /// Where each token is, and who gets it next as far as that is settled.
+    /// Where each token is, and who gets it next as far as that is settled. The one that has been at its peer longest
+    /// comes first.
     pub fn seats(&self) -> impl ExactSizeIterator<Item = &Seat> {
-        self.seats.iter()
+        let mut seats: Vec<&Placed> = self.seats.iter().collect();
+        seats.sort_unstable_by_key(|placed| placed.since);
+        seats.into_iter().map(|placed| &placed.seat)
     }
 
     /// Takes everybody who waits at `peer` out of the line. A token that lies there may be gone with it: who is told of
     /// it is not as good as served, and gets another if there is one. Should the peer be alive, it hands its token over
     /// all the same.
     pub(crate) fn forget(&mut self, peer: PeerId) {
-        self.waiting.retain(|waiter| waiter.claim.peer != peer);
-        for seat in &mut self.seats {
-            if seat.told().any(|claim| claim.peer == peer) {
-                seat.take_back();
+        self.take_back(|told| told.peer == peer);
+        for at in 0..self.seats.len() {
+            if self.seats[at].seat.at == peer {
+                self.change(at, |seat| seat.free = false);
             }
-            seat.free &= seat.at != peer;
+        }
+        for claim in self.waiting.at_peer(peer).collect::<Vec<_>>() {
+            self.waiting.remove(claim);
         }
     }
-}
 
-/// `waiting [4, 5], tokens [0 at 2, next 4]`; the token that has been at its peer longest comes first.
-impl<A: Copy> fmt::Display for Line<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting: Vec<Claim> = self.waiting.iter().map(|waiter| waiter.claim).collect();
-        write!(f, "waiting {waiting:?}, tokens [")?;
-        for (place, seat) in self.seats.iter().enumerate() {
-            let (between, free) = (if place > 0 { "; " } else { "" }, if seat.free { ", free" } else { "" });
-            write!(f, "{between}{} at {}{free}", seat.slot, seat.at)?;
-            for (place, claim) in seat.told().enumerate() {
-                write!(f, "{}{claim}", if place > 0 { " " } else { ", next " })?;
+    /// What was told of such as these counts no more. Looks at all tokens: for what is rare.
+    fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
+        for at in 0..self.seats.len() {
+            if self.seats[at].seat.told().any(&is_gone) {
+                self.change(at, Seat::take_back);
             }
         }
-        write!(f, "]")
     }
 }
 

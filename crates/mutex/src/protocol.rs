@@ -80,6 +80,7 @@ pub trait Protocol: Sized {
 
 /// The timer of protocols that have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Never {}
 
 /// One peer's place on the way of a routed message.

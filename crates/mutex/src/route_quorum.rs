@@ -11,6 +11,7 @@ use crate::sigma::replica::Entry;
 
 /// A request on its way from one queue to another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Waiting {
     /// Who waits, and where in the order.
     pub client: Stamp,

@@ -29,6 +29,7 @@ use crate::{Cx, Grant, Observe, Protocol, Quorum, Replicas, fencing};
 
 /// One attempt of one client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Attempt {
     /// The client and its peer.
     pub client: Claim,
@@ -38,6 +39,7 @@ pub struct Attempt {
 
 /// What clients and replicas say to each other. `replica` is the index of the logical replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// From a client to every replica; answered by `Response`.
     Request {

@@ -56,6 +56,7 @@ impl Token {
 ///
 /// The papers start with token i at node i and node 0 as root: [`Layout::printed`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Layout {
     /// Where there is one tree for all tokens, its root: the coordinator, and the parent of everybody else. Where each
     /// token has a tree of its own, the root of that is who has the token.

@@ -159,3 +159,41 @@ fn as_many_may_die_as_there_are_backups() {
         survives("bv95", config, deaths, |me, layout| Bv95::new(me, layout, bv95::Config::default()));
     }
 }
+
+/// Where living peers were taken for gone, two have acted for one participant, and parents may lead in a circle. Who acts
+/// for all in it does not go round for ever: once that took all the memory there was.
+#[test]
+fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
+    let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);
+    let (ring, config) = (Ring::in_order([one, two, me, three]), Config { backups: 2, recovers: false });
+    let part = |whose, root| {
+        let layout = Layout { root, tokens: vec![PeerId::new(9)] };
+        FairK::new(whose, &layout, fair_k::Config::PRINTED)
+    };
+    let mut rng = Rng::new(1);
+    let mut did = |peer: &mut Backed<FairK>, at, input| {
+        let mut effects = Vec::new();
+        step(peer, input, &mut Cx::new(at, Time::ZERO, &mut rng, &mut effects));
+        effects
+    };
+    let said = |effects: Vec<Effect<Message<FairK>, Never>>| {
+        let mut said = effects.into_iter().filter_map(|effect| match effect {
+            Effect::Send { message: message @ Message::Say { .. }, .. } => Some(message),
+            _ => None,
+        });
+        said.next().expect("it asks its parent")
+    };
+    // 1 asks 3, which passes it on to 2. By then we take both 1 and 2 for gone, and as we know them, each is the parent
+    // of the other.
+    let mut asks = Backed::new(one, &ring, config, |whose| part(whose, three));
+    let message = said(did(&mut asks, one, Input::Request(Ticket::new(1))));
+    let mut passes_on = Backed::new(three, &ring, config, |whose| part(whose, two));
+    let message = said(did(&mut passes_on, three, Input::Message { from: one, message }));
+    let mut peer = Backed::new(me, &ring, config, |whose| part(whose, if whose == one { two } else { one }));
+    did(&mut peer, me, Input::PeerDown(one));
+    did(&mut peer, me, Input::PeerDown(two));
+    let effects = did(&mut peer, me, Input::Message { from: three, message });
+    let strange = effects.iter().filter(|effect| matches!(effect, Effect::Strange { why } if why.contains("circles")));
+    assert_eq!(strange.count(), 1, "{} effects", effects.len());
+    assert_eq!(did(&mut peer, me, Input::Release(Ticket::new(9))).len(), 0, "nothing is left of it");
+}

@@ -9,7 +9,7 @@ use peerlock_mutex::{Custody, Cx, Effect, Grant, Input, Observe, step};
 type Said = Vec<Effect<Message, Timer>>;
 
 /// A hundred numbers per generation, and arrival numbers told at once.
-const CONFIG: Config = Config { numbers: 100, batch: None, reach: 8, without: None };
+const CONFIG: Config = Config { numbers: 100, batch: None, reach: 8, always_ahead: false, without: None };
 
 fn session(peer: u64) -> Session {
     Session { peer: PeerId::new(peer), number: 0 }
@@ -199,6 +199,33 @@ fn the_line_is_put_together_by_arrival_number() {
 
     let line = coordinator.line().expect("all have answered");
     assert_eq!(line.to_string(), "waiting [2], tokens [0 at 3, next 2]", "3 came first and has got the token");
+}
+
+/// A line that is too long for one message is put together from as many as there are parties, and a thousand slots are
+/// founded by one word.
+#[test]
+fn a_long_line_and_many_slots_move_in_pieces() {
+    const PARTIES: u64 = 4;
+    const EACH: u64 = 25_000;
+    const SLOTS: u32 = 1000;
+    let mut keeper = founded(0, 1);
+    word(&mut keeper, session(0), 2, opened(SLOTS, &[0, 1, 2, 3, 4]));
+    let mut said = Vec::new();
+    for peer in 1..=PARTIES {
+        let arrival = |number| Arrival { generation: 1, number: number * PARTIES + peer };
+        let waiting = (1..=EACH).map(|ticket| (Ticket::new(ticket), Some(arrival(ticket)))).collect();
+        let body = Body::Answer(Answer { session: session(peer), tokens: Vec::new(), waiting });
+        assert_eq!(Message { generation: 2, body: body.clone() }.check(), Ok(()), "within the bounds of one message");
+        said = hear(&mut keeper, 0, peer, 2, body);
+    }
+    let line = keeper.line().expect("all is counted");
+    let tokens = said
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Send { message: Message { body: Body::Token { .. }, .. }, .. }));
+    assert_eq!((tokens.count(), line.seats().len()), (SLOTS as usize, SLOTS as usize));
+    assert_eq!(line.len() as u64, PARTIES * EACH - u64::from(SLOTS), "everybody else waits");
+    let first: Vec<String> = line.waiting().take(5).map(|claim| claim.to_string()).collect();
+    assert_eq!(first, ["1#251", "2#251", "3#251", "4#251", "1#252"], "in order of arrival");
 }
 
 #[test]

@@ -103,11 +103,11 @@ mod tests {
     use peerlock_base::PeerId;
 
     use super::*;
-    use crate::Config;
+    use crate::{Config, Secret};
 
     fn doorstep(most: usize) -> Doorstep {
         let config = Config::new("127.0.0.1:0".parse().unwrap());
-        Doorstep::new(Arc::new(Table::new(PeerId::new(1), config)), most)
+        Doorstep::new(Arc::new(Table::new(PeerId::new(1), config, Secret::generate())), most)
     }
 
     fn at(ip: &str, port: u16) -> Address {

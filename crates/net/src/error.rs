@@ -69,6 +69,12 @@ pub enum Error {
         /// Its permission bits.
         mode: u32,
     },
+    /// A file holds one secret, or two while it is replaced.
+    #[error(
+        "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file has \
+         two lines, the new one first. `peerlock secret finish` takes the old one out"
+    )]
+    SecretLines,
     /// The secret is too easy to guess.
     #[error(
         "the cluster secret can be guessed: {why}. Make one with `openssl rand -hex 32`, and give the same file to all \
@@ -129,6 +135,8 @@ pub enum Why {
     HungUp,
     /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
     Replaced,
+    /// The cluster secret was replaced, and the link is to be proved anew ([`crate::Keyring`]).
+    Secret,
 }
 
 impl fmt::Display for Why {
@@ -141,6 +149,7 @@ impl fmt::Display for Why {
             Self::Malformed => "it sent a malformed frame",
             Self::HungUp => "what it said made no sense",
             Self::Replaced => "a newer connection took its place",
+            Self::Secret => "the cluster secret was replaced, and it has to prove that it knows the new one",
         })
     }
 }

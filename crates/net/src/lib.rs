@@ -56,5 +56,5 @@ pub use error::{BadAddress, Busy, Error, Refusal, Unreached, Unsent, Why};
 pub use identity::Identity;
 pub use interfaces::dialable;
 pub use metrics::Metrics;
-pub use net::{Config, Epoch, Event, Net};
-pub use secret::Secret;
+pub use net::{Config, Epoch, Event, Keyring, Net};
+pub use secret::{Fingerprint, Secret};

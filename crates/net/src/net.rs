@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::log;
 use crate::session::Shared;
 use crate::table::{Table, cost};
 use crate::transport::transport;
-use crate::{Address, Busy, Error, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
+use crate::{Address, Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
 
 /// How many requests to dial may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
@@ -81,7 +82,7 @@ impl Config {
             max_message: 1024 * 1024,
             outbox: 8 * 1024 * 1024,
             inbox: 2 * 1024 * 1024,
-            max_peers: 1024,
+            max_peers: 16 * 1024,
             max_strangers: 64,
         }
     }
@@ -158,11 +159,10 @@ impl Net {
         let config = sound(config);
         let me = identity.peer();
         let goodbye = config.goodbye;
-        let table = Arc::new(Table::new(me, config.clone()));
+        let table = Arc::new(Table::new(me, config.clone(), secret));
         let doorstep = Arc::new(Doorstep::new(Arc::clone(&table), config.max_strangers));
         let shared = Shared {
             name: identity.name(),
-            secret,
             config: config.clone(),
             table: Arc::clone(&table),
             doorstep: Arc::clone(&doorstep),
@@ -258,6 +258,11 @@ impl Net {
         self.table.peers()
     }
 
+    /// What its members must know, for whoever may replace that while the peer runs.
+    pub fn keyring(&self) -> Keyring {
+        Keyring(Arc::clone(&self.table))
+    }
+
     /// What has been counted so far.
     pub fn metrics(&self) -> Metrics {
         self.table.metrics()
@@ -279,6 +284,34 @@ impl Net {
         };
         // A link whose queue does not drain would never come to its goodbye.
         let _ = timeout(2 * self.goodbye, everybody).await;
+    }
+}
+
+/// The secret that a peer goes by. Copies are the same one.
+#[derive(Clone)]
+pub struct Keyring(Arc<Table>);
+
+impl Keyring {
+    /// Goes by this from now on. Links that were proved with what counts no more end at once, and are proved anew; if
+    /// another one is to be proved first from now on, all those do that were proved otherwise.
+    pub fn replace(&self, secret: Secret) {
+        self.0.replace_secret(secret);
+    }
+
+    /// What counts now: the one that is proved first, and then the one before it if there is one.
+    pub fn fingerprints(&self) -> Vec<Fingerprint> {
+        self.0.secret().fingerprints()
+    }
+
+    /// With which of them each peer that is up has proved itself.
+    pub fn proved(&self) -> BTreeMap<PeerId, Fingerprint> {
+        self.0.proved()
+    }
+}
+
+impl fmt::Debug for Keyring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Keyring").field(&self.fingerprints()).finish()
     }
 }
 

@@ -19,6 +19,36 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes lines into a file that is there, in one step: whoever reads it finds the old ones or the new ones. It belongs to
+/// whom it belonged to, and only that user may use it.
+///
+/// # Errors
+/// What the system says. Nothing has changed then.
+pub fn replace(path: &Path, lines: &str) -> io::Result<()> {
+    // The file itself, where `path` is another name of it.
+    let path = fs::canonicalize(path)?;
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(path.parent().unwrap_or(Path::new("/")))?;
+    writeln!(file, "{lines}")?;
+    own_as(&path, file.path())?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(())
+}
+
+/// Gives a new file to the owner of another one.
+#[cfg(unix)]
+fn own_as(other: &Path, file: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let (ours, theirs) = (fs::metadata(file)?, fs::metadata(other)?);
+    let is_same = (ours.uid(), ours.gid()) == (theirs.uid(), theirs.gid());
+    if is_same { Ok(()) } else { chown(file, Some(theirs.uid()), Some(theirs.gid())) }
+}
+
+#[cfg(not(unix))]
+fn own_as(_: &Path, _: &Path) -> io::Result<()> {
+    Ok(())
+}
+
 #[cfg(unix)]
 fn create_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;

@@ -4,11 +4,15 @@
 //! dialler                                        listener
 //!    |  nonce d (32 bytes, fresh)          ------>  |
 //!    |  <------          nonce l (32 bytes, fresh)  |
-//!    |  HMAC("dialler" …)  (32 bytes)      ------>  |  closes if it is wrong
-//!    |  <------          HMAC("listener" …)         |
+//!    |  HMAC("dialler" …)  (32 bytes)      ------>  |
+//!    |  <------          HMAC("listener" …)         |  or 32 zeros if it was wrong
 //! ```
 //!
-//! Each HMAC-SHA256 is keyed with the secret and covers the role of its sender, both libp2p names and both nonces. That
+//! Zeros ask for a second one: who is about to replace the secret has two ([`Secret`]), and tries the old one if the
+//! other side does not know the new one yet. After two the listener closes; a dialler that has no other does. Both sides
+//! have proved the same secret then, and the link counts as proved with that one.
+//!
+//! Each HMAC-SHA256 is keyed with a secret and covers the role of its sender, both libp2p names and both nonces. That
 //! this proves what it should:
 //!
 //! - *Knowledge.* Only who knows the secret can compute either value.
@@ -22,18 +26,23 @@
 //!   show the handshake's hash, so the binding is by names and nonces. It fails only against somebody who holds the
 //!   private keys of both peers.)
 //!
-//! The dialler goes first, so that somebody who merely scans addresses learns nothing that depends on the secret. All
-//! messages have a fixed length and there is nothing to parse; the caller bounds the time.
+//! The dialler goes first, and the answer to what is wrong is always the same, so that somebody who merely scans
+//! addresses learns nothing that depends on the secret. All messages have a fixed length and there is nothing to parse; the caller bounds the time.
 
 use hmac::Mac as _;
 use libp2p::PeerId;
 use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::random::random;
-use crate::{Refusal, Secret};
+use crate::secret::Key;
+use crate::{Fingerprint, Refusal, Secret};
 
 const NONCE: usize = 32;
 const MAC: usize = 32;
+/// How many secrets a dialler may try: the new one and the one before it.
+const TRIES: usize = 2;
+/// A listener's answer to what proves nothing to it. As a proof it comes about once in 2²⁵⁶ times.
+const ANOTHER: [u8; MAC] = [0; MAC];
 
 /// Which end of the connection a peer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,17 +61,17 @@ struct Transcript {
 }
 
 impl Transcript {
-    fn mac(&self, secret: &Secret, role: Role) -> [u8; MAC] {
-        self.absorb(secret, role).finalize().into_bytes().into()
+    fn mac(&self, key: &Key, role: Role) -> [u8; MAC] {
+        self.absorb(key, role).finalize().into_bytes().into()
     }
 
     /// Compares in constant time.
-    fn verify(&self, secret: &Secret, role: Role, mac: &[u8; MAC]) -> Result<(), Refusal> {
-        self.absorb(secret, role).verify_slice(mac).map_err(|_| Refusal::Secret)
+    fn is_proved(&self, key: &Key, role: Role, mac: &[u8; MAC]) -> bool {
+        self.absorb(key, role).verify_slice(mac).is_ok()
     }
 
-    fn absorb(&self, secret: &Secret, role: Role) -> hmac::Hmac<sha2::Sha256> {
-        let mut mac = secret.mac();
+    fn absorb(&self, key: &Key, role: Role) -> hmac::Hmac<sha2::Sha256> {
+        let mut mac = key.mac();
         mac.update(match role {
             Role::Dialler => b"peerlock/1 dialler  ",
             Role::Listener => b"peerlock/1 listener ",
@@ -77,14 +86,14 @@ impl Transcript {
     }
 }
 
-/// Proves to `other` that we know the secret, and that it does.
+/// Proves to `other` that we know the secret, and that it does: with which one.
 pub(crate) async fn prove<S>(
     stream: &mut S,
     secret: &Secret,
     role: Role,
     me: PeerId,
     other: PeerId,
-) -> Result<(), Refusal>
+) -> Result<Fingerprint, Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -94,20 +103,37 @@ where
             say(stream, &nonce).await?;
             let listener_nonce = hear(stream).await?;
             let transcript = Transcript { dialler: me, listener: other, dialler_nonce: nonce, listener_nonce };
-            say(stream, &transcript.mac(secret, Role::Dialler)).await?;
-            // A listener that closes now did not like what it saw.
-            let mac = hear(stream).await.map_err(|_| Refusal::Secret)?;
-            transcript.verify(secret, Role::Listener, &mac)
+            for key in secret.keys().take(TRIES) {
+                say(stream, &transcript.mac(key, Role::Dialler)).await?;
+                // A listener that closes now did not like what it saw.
+                let mac = hear(stream).await.map_err(|_| Refusal::Secret)?;
+                if transcript.is_proved(key, Role::Listener, &mac) {
+                    return Ok(key.fingerprint());
+                }
+                if mac != ANOTHER {
+                    break;
+                }
+            }
         }
         Role::Listener => {
             let dialler_nonce = hear(stream).await?;
             say(stream, &nonce).await?;
             let transcript = Transcript { dialler: other, listener: me, dialler_nonce, listener_nonce: nonce };
-            let mac = hear(stream).await?;
-            transcript.verify(secret, Role::Dialler, &mac)?;
-            say(stream, &transcript.mac(secret, Role::Listener)).await
+            let mut mac = hear(stream).await?;
+            for tries_left in (0..TRIES).rev() {
+                if let Some(key) = secret.keys().find(|key| transcript.is_proved(key, Role::Dialler, &mac)) {
+                    say(stream, &transcript.mac(key, Role::Listener)).await?;
+                    return Ok(key.fingerprint());
+                }
+                if tries_left > 0 {
+                    // Who has no other closes now, and that is what was wrong.
+                    say(stream, &ANOTHER).await.map_err(|_| Refusal::Secret)?;
+                    mac = hear(stream).await.map_err(|_| Refusal::Secret)?;
+                }
+            }
         }
     }
+    Err(Refusal::Secret)
 }
 
 async fn say<S: AsyncWrite + Unpin>(stream: &mut S, bytes: &[u8]) -> Result<(), Refusal> {
@@ -127,14 +153,25 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
+    use libp2p::futures::TryStreamExt as _;
+    use libp2p::futures::channel::mpsc;
     use libp2p::futures::executor::block_on;
+    use libp2p::futures::stream::IntoAsyncRead;
     use peerlock_base::Rng;
 
     use super::*;
     use crate::Identity;
 
+    fn digits(digit: &str) -> String {
+        format!("{digit}{}", "0123456789abcdef".repeat(4))
+    }
+
     fn secret(digit: &str) -> Secret {
-        Secret::new(format!("{digit}{}", "0123456789abcdef".repeat(4)).as_bytes()).unwrap()
+        Secret::new(digits(digit).as_bytes()).unwrap()
+    }
+
+    fn key(digit: &str) -> Key {
+        secret(digit).keys().next().unwrap().clone()
     }
 
     fn transcript() -> Transcript {
@@ -148,12 +185,12 @@ mod tests {
 
     #[test]
     fn a_proof_is_for_one_role_two_names_two_nonces_and_one_secret() {
-        let ours = secret("1");
+        let ours = key("1");
         let one = transcript();
         let mac = one.mac(&ours, Role::Dialler);
-        assert_eq!(one.verify(&ours, Role::Dialler, &mac), Ok(()));
-        assert_eq!(one.verify(&ours, Role::Listener, &mac), Err(Refusal::Secret), "reflected");
-        assert_eq!(one.verify(&secret("2"), Role::Dialler, &mac), Err(Refusal::Secret));
+        assert!(one.is_proved(&ours, Role::Dialler, &mac));
+        assert!(!one.is_proved(&ours, Role::Listener, &mac), "reflected");
+        assert!(!one.is_proved(&key("2"), Role::Dialler, &mac));
         let other = transcript();
         for (what, changed) in [
             ("relayed: another dialler", Transcript { dialler: other.dialler, ..one.clone() }),
@@ -166,19 +203,19 @@ mod tests {
                 Transcript { dialler_nonce: one.listener_nonce, listener_nonce: one.dialler_nonce, ..one.clone() },
             ),
         ] {
-            assert_eq!(changed.verify(&ours, Role::Dialler, &mac), Err(Refusal::Secret), "{what}");
+            assert!(!changed.is_proved(&ours, Role::Dialler, &mac), "{what}");
         }
         for bit in 0..MAC * 8 {
             let mut mac = mac;
             mac[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(one.verify(&ours, Role::Dialler, &mac), Err(Refusal::Secret), "bit {bit}");
+            assert!(!one.is_proved(&ours, Role::Dialler, &mac), "bit {bit}");
         }
     }
 
     /// A stream that says what it was told to say and then closes.
     struct Recording<'a> {
         said: &'a [u8],
-        heard: usize,
+        heard: Vec<u8>,
     }
 
     impl AsyncRead for Recording<'_> {
@@ -193,7 +230,7 @@ mod tests {
 
     impl AsyncWrite for Recording<'_> {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-            self.heard += buf.len();
+            self.heard.extend(buf);
             Poll::Ready(Ok(buf.len()))
         }
 
@@ -216,17 +253,89 @@ mod tests {
             let role = if round % 2 == 0 { Role::Dialler } else { Role::Listener };
             let length = rng.below(200) as usize;
             let bytes: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
-            let mut stream = Recording { said: &bytes, heard: 0 };
+            let mut stream = Recording { said: &bytes, heard: Vec::new() };
             let refused = block_on(prove(&mut stream, &ours, role, me, other)).unwrap_err();
             let expected = match (role, length) {
                 (Role::Listener, 64..) | (Role::Dialler, 32..) => Refusal::Secret,
                 _ => Refusal::Broken,
             };
             assert_eq!(refused, expected, "{role:?} {length}");
-            assert!(stream.said.len() >= length.saturating_sub(NONCE + MAC));
+            assert!(stream.said.len() >= length.saturating_sub(NONCE + TRIES * MAC));
             if role == Role::Listener {
-                assert!(stream.heard <= NONCE, "a listener says only its nonce to a stranger");
+                assert!(stream.heard.len() <= NONCE + MAC, "a listener says only its nonce and no to a stranger");
+                assert!(
+                    stream.heard.iter().skip(NONCE).all(|byte| *byte == 0),
+                    "and nothing that depends on the secret"
+                );
             }
+        }
+    }
+
+    /// One end of a stream between two.
+    struct End {
+        says: mpsc::UnboundedSender<io::Result<Vec<u8>>>,
+        hears: IntoAsyncRead<mpsc::UnboundedReceiver<io::Result<Vec<u8>>>>,
+    }
+
+    impl AsyncRead for End {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.hears).poll_read(cx, buf)
+        }
+    }
+
+    impl AsyncWrite for End {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+            let said = self.says.unbounded_send(Ok(buf.to_vec()));
+            Poll::Ready(said.map(|()| buf.len()).map_err(io::Error::other))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// What a dialler and a listener with these secrets make of each other.
+    fn meet(dialler: &Secret, listener: &Secret) -> (Result<Fingerprint, Refusal>, Result<Fingerprint, Refusal>) {
+        let (a, b) = (Identity::generate().name(), Identity::generate().name());
+        let ((to_b, from_a), (to_a, from_b)) = (mpsc::unbounded(), mpsc::unbounded());
+        let dial = async {
+            let mut end = End { says: to_b, hears: from_b.into_async_read() };
+            prove(&mut end, dialler, Role::Dialler, a, b).await
+        };
+        let listen = async {
+            let mut end = End { says: to_a, hears: from_a.into_async_read() };
+            prove(&mut end, listener, Role::Listener, b, a).await
+        };
+        block_on(async { libp2p::futures::join!(dial, listen) })
+    }
+
+    /// Whoever has one in common with the other is its member, and both know with which; whoever has none is none.
+    #[test]
+    fn two_secrets_count_while_both_are_there_and_one_when_the_other_is_gone() {
+        let (old, new) = (secret("1"), secret("2"));
+        let both = Secret::new(format!("{}\n{}", digits("2"), digits("1")).as_bytes()).unwrap();
+        let back = Secret::new(format!("{}\n{}", digits("1"), digits("2")).as_bytes()).unwrap();
+        let other = Secret::new(format!("{}\n{}", digits("3"), digits("4")).as_bytes()).unwrap();
+        let [is_old, is_new] = [&old, &new].map(Secret::preferred);
+        for (dialler, listener, met) in [
+            (&old, &old, Ok(is_old)),
+            (&both, &old, Ok(is_old)),
+            (&old, &both, Ok(is_old)),
+            (&both, &both, Ok(is_new)),
+            (&back, &both, Ok(is_old)),
+            (&both, &new, Ok(is_new)),
+            (&new, &both, Ok(is_new)),
+            (&back, &new, Ok(is_new)),
+            (&old, &new, Err(Refusal::Secret)),
+            (&new, &old, Err(Refusal::Secret)),
+            (&other, &both, Err(Refusal::Secret)),
+            (&both, &other, Err(Refusal::Secret)),
+        ] {
+            assert_eq!(meet(dialler, listener), (met, met));
         }
     }
 }

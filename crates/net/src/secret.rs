@@ -1,4 +1,5 @@
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use std::{fs, io};
 
@@ -6,16 +7,32 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
 use crate::Error;
-use crate::private::{create, hex, mode};
+use crate::private::{create, hex, mode, replace};
 use crate::random::random;
 
-/// What the members of a cluster have in common and nobody else knows.
+/// What the members of a cluster have in common and nobody else knows; while it is being replaced, the one before it,
+/// too.
 ///
 /// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a
 /// phrase: 32 bytes or more from a random source, written as hexadecimal digits. Nothing else is taken, since nobody can
 /// see of a phrase how easily it is guessed.
+///
+/// *Two for a while.* Members that have one in common are linked, by the first that the dialler has and the listener
+/// accepts. So the new one is given to every member beside the old one, and when all of them have it, the old one is
+/// taken away from each.
 #[derive(Clone)]
-pub struct Secret(Hmac<Sha256>);
+pub struct Secret {
+    first: Key,
+    before: Option<Key>,
+}
+
+/// One of them, as the key of a computation.
+#[derive(Clone)]
+pub(crate) struct Key(Hmac<Sha256>);
+
+/// The same for the same secret, and nobody can tell the secret from it: to see who has which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(u64);
 
 impl Secret {
     /// The least number of digits: 256 bits.
@@ -23,39 +40,28 @@ impl Secret {
     /// Of so many random digits fewer different ones come together once in 10¹² times. Our choice.
     const LEAST_DIFFERENT: usize = 10;
 
-    /// A secret of these hexadecimal digits.
+    /// A secret of these hexadecimal digits; or of two lines of them, the new one and the one before it.
     ///
     /// # Errors
-    /// [`Error::SecretWeak`] if they are too few, or cannot be random.
+    /// [`Error::SecretWeak`] if they are too few, or cannot be random; [`Error::SecretLines`] if there are more lines, or
+    /// twice the same.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
-        let weak = |why| Err(Error::SecretWeak { why });
-        if !digits.iter().all(u8::is_ascii_hexdigit) {
-            return weak("it is not written in hexadecimal digits");
-        }
-        if digits.len() < Self::LEAST {
-            return weak("it has fewer than 64 hexadecimal digits");
-        }
-        let different: BTreeSet<u8> = digits.iter().map(u8::to_ascii_lowercase).collect();
-        if different.len() < Self::LEAST_DIFFERENT {
-            return weak("its digits are not random");
-        }
-        Ok(Self(Hmac::new_from_slice(digits).expect("HMAC takes a key of any length")))
+        let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        let first = Key::new(lines.next().unwrap_or_default())?;
+        let before = lines.next().map(Key::new).transpose()?;
+        let is_same = before.as_ref().is_some_and(|before| before.fingerprint() == first.fingerprint());
+        if is_same || lines.next().is_some() { Err(Error::SecretLines) } else { Ok(Self { first, before }) }
     }
 
     /// A new one that nobody else knows: for peers of one process.
     pub fn generate() -> Self {
         let bytes: [u8; 32] = random();
-        Self(Hmac::new_from_slice(&bytes).expect("HMAC takes a key of any length"))
+        Self { first: Key::of(&bytes), before: None }
     }
 
     /// The secret in a file that only its owner can read, without the line end that editors add.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
-        let mode = mode(&fs::metadata(path).map_err(unreadable)?);
-        if mode & 0o077 != 0 {
-            return Err(Error::SecretTooOpen { path: path.to_owned(), mode });
-        }
-        Self::new(fs::read(path).map_err(unreadable)?.trim_ascii_end())
+        Self::new(&read(path)?)
     }
 
     /// The secret in a file; made there with its folder, random and readable by its owner only, if there is no such
@@ -74,16 +80,103 @@ impl Secret {
         }
     }
 
-    /// The same number for the same secret, from which nobody can tell the secret.
-    pub fn fingerprint(&self) -> u64 {
-        let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
-        hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+    /// Writes a new secret into a file, before the one that is there, which stays. What it says from then on.
+    ///
+    /// # Errors
+    /// Nothing has changed then. [`Error::SecretLines`] if there are two already.
+    pub fn rotate(path: &Path) -> Result<Self, Error> {
+        let old = read(path)?;
+        if Self::new(&old)?.before.is_some() {
+            return Err(Error::SecretLines);
+        }
+        Self::write(path, &[hex(&random()).as_bytes(), &old].join(&b'\n'))
     }
 
-    /// A fresh computation under this secret.
-    pub(crate) fn mac(&self) -> Hmac<Sha256> {
+    /// Takes the secret before the new one out of a file. What it says from then on.
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub fn finish(path: &Path) -> Result<Self, Error> {
+        let both = read(path)?;
+        Self::new(&both)?;
+        Self::write(path, both.split(|byte| *byte == b'\n').next().unwrap_or_default())
+    }
+
+    fn write(path: &Path, text: &[u8]) -> Result<Self, Error> {
+        let secret = Self::new(text)?;
+        let unwritable = |source| Error::SecretUncreatable { path: path.to_owned(), source };
+        replace(path, &String::from_utf8_lossy(text)).map_err(unwritable)?;
+        Ok(secret)
+    }
+
+    /// Which it is: the one that members prove to know first, and then the one before it, if that counts still.
+    pub fn fingerprints(&self) -> Vec<Fingerprint> {
+        self.keys().map(Key::fingerprint).collect()
+    }
+
+    /// Those that count, the first to be proved first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        [&self.first].into_iter().chain(&self.before)
+    }
+
+    /// Whether a proof with this one counts.
+    pub(crate) fn accepts(&self, proved: Fingerprint) -> bool {
+        self.keys().any(|key| key.fingerprint() == proved)
+    }
+
+    /// The one that is proved first.
+    pub(crate) fn preferred(&self) -> Fingerprint {
+        self.first.fingerprint()
+    }
+}
+
+impl Key {
+    fn new(digits: &[u8]) -> Result<Self, Error> {
+        let weak = |why| Err(Error::SecretWeak { why });
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return weak("it is not written in hexadecimal digits");
+        }
+        if digits.len() < Secret::LEAST {
+            return weak("it has fewer than 64 hexadecimal digits");
+        }
+        let different: BTreeSet<u8> = digits.iter().map(u8::to_ascii_lowercase).collect();
+        if different.len() < Secret::LEAST_DIFFERENT {
+            return weak("its digits are not random");
+        }
+        Ok(Self::of(digits))
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(bytes).expect("HMAC takes a key of any length"))
+    }
+
+    /// Which one it is.
+    pub fn fingerprint(&self) -> Fingerprint {
+        let hash = self.mac().chain_update(b"peerlock fingerprint").finalize().into_bytes();
+        Fingerprint(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    /// A fresh computation under it.
+    pub fn mac(&self) -> Hmac<Sha256> {
         self.0.clone()
     }
+}
+
+/// As much of it as people can compare.
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0 >> 32)
+    }
+}
+
+/// What is in a file that only its owner can read.
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let unreadable = |source| Error::SecretUnreadable { path: path.to_owned(), source };
+    let mode = mode(&fs::metadata(path).map_err(unreadable)?);
+    if mode & 0o077 != 0 {
+        return Err(Error::SecretTooOpen { path: path.to_owned(), mode });
+    }
+    Ok(fs::read(path).map_err(unreadable)?.trim_ascii_end().to_vec())
 }
 
 #[cfg(test)]
@@ -96,8 +189,8 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    fn tag(secret: &Secret) -> impl PartialEq + std::fmt::Debug + use<> {
-        secret.mac().finalize().into_bytes()
+    fn tag(secret: &Secret) -> Vec<Fingerprint> {
+        secret.fingerprints()
     }
 
     #[test]
@@ -145,8 +238,49 @@ mod tests {
         assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), tag(&made));
         let other = Secret::load_or_create(&directory.path().join("other")).unwrap();
         assert_ne!(tag(&other), tag(&made));
-        assert_ne!(other.fingerprint(), made.fingerprint());
         let under_a_file = Secret::load_or_create(&path.join("secret"));
         assert!(matches!(under_a_file, Err(Error::SecretUnreadable { .. } | Error::SecretUncreatable { .. })));
+    }
+
+    #[test]
+    fn a_new_secret_comes_before_the_old_one_until_that_is_taken_out() {
+        use std::os::unix::fs::MetadataExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let old = tag(&Secret::load_or_create(&path).unwrap());
+        let both = tag(&Secret::rotate(&path).unwrap());
+        assert_eq!((both.len(), both[1]), (2, old[0]));
+        assert_ne!(both[0], both[1]);
+        assert_eq!(tag(&Secret::load(&path).unwrap()), both);
+        assert!(matches!(Secret::rotate(&path), Err(Error::SecretLines)), "one after the other");
+        assert_eq!(tag(&Secret::load_or_create(&path).unwrap()), both, "and nothing has changed");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let new = tag(&Secret::finish(&path).unwrap());
+        assert_eq!((new.len(), new[0]), (1, both[0]));
+        assert_eq!(tag(&Secret::finish(&path).unwrap()), new, "there is nothing more to take out");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
+        assert!(matches!(Secret::rotate(&directory.path().join("none")), Err(Error::SecretUnreadable { .. })));
+        // It may be elsewhere, and have another name here.
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(tag(&Secret::rotate(&link).unwrap())[1], new[0]);
+        assert_eq!(tag(&Secret::load(&path).unwrap())[1], new[0]);
+    }
+
+    #[test]
+    fn two_lines_are_two_secrets_and_nothing_else_is() {
+        let (one, two) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
+        let of = |text: &str| Secret::new(text.as_bytes()).map(|secret| tag(&secret));
+        let (first, second) = (of(&one).unwrap(), of(&two).unwrap());
+        for text in [format!("{one}\n{two}"), format!("{one}\r\n{two}")] {
+            assert_eq!(of(&text).unwrap(), [first[0], second[0]]);
+        }
+        for text in [format!("{one}\n{one}"), format!("{one}\n{two}\n{}", "0123456789abcde0".repeat(4))] {
+            assert!(matches!(of(&text), Err(Error::SecretLines)), "{text}");
+        }
+        for text in [format!("{one}\nshort"), format!("short\n{one}"), format!("{one}\n\n{two}"), format!("\n{one}")] {
+            assert!(matches!(of(&text), Err(Error::SecretWeak { .. })), "{text}");
+        }
+        assert_eq!(first[0].to_string().len(), 8);
     }
 }

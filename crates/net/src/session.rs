@@ -28,7 +28,7 @@ use crate::doorstep::Doorstep;
 use crate::frame::{Decoder, Frame, Hello};
 use crate::proof::{Role, prove};
 use crate::table::{LinkGuard, Newcomer, Table, Work};
-use crate::{Address, Config, Refusal, Secret, Why, log};
+use crate::{Address, Config, Refusal, Why, log};
 
 /// How much is read at once.
 const CHUNK: usize = 16 * 1024;
@@ -38,7 +38,6 @@ const BATCH: usize = 64 * 1024;
 /// What all sessions of a peer share.
 pub(crate) struct Shared {
     pub name: libp2p::PeerId,
-    pub secret: Secret,
     pub config: Config,
     pub table: Arc<Table>,
     pub doorstep: Arc<Doorstep>,
@@ -79,7 +78,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Everything up to the first message. The caller bounds the time.
     pub async fn open(mut stream: S, remote: Remote, shared: Arc<Shared>) -> Result<Self, Refusal> {
         // Nothing of an outsider is read beyond this line.
-        prove(&mut stream, &shared.secret, remote.role, shared.name, remote.name).await?;
+        let secret = shared.table.secret();
+        let proved = prove(&mut stream, &secret, remote.role, shared.name, remote.name).await?;
 
         let (reader, mut writer) = stream.split();
         let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message), chunk: vec![0; CHUNK] };
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             _ => return Err(Refusal::Broken),
         };
         let address = reachable(&hello, remote.address);
-        let newcomer = Newcomer { peer, name: remote.name, hello, address, seen: remote.address.socket.ip() };
+        let newcomer = Newcomer { peer, name: remote.name, hello, address, seen: remote.address.socket.ip(), proved };
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }

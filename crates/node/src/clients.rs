@@ -447,6 +447,11 @@ impl Clients {
         self.crowds.get(&resource).map(|crowd| &crowd.name)
     }
 
+    /// Whether anybody here waits for a resource or is inside.
+    pub fn has_any(&self, resource: Key) -> bool {
+        self.crowds.get(&resource).is_some_and(|crowd| !crowd.holding.is_empty() || !crowd.waiting.is_empty())
+    }
+
     /// How many wait for a resource.
     pub fn waits(&self, resource: Key) -> usize {
         self.crowds.get(&resource).map_or(0, |crowd| crowd.waiting.len())

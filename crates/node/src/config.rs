@@ -8,6 +8,8 @@ pub struct Config {
     pub join_timeout: Span,
     /// How long to wait when leaving for the register to end the session. 5 s: an election, and some more.
     pub leave_patience: Span,
+    /// A connection on which nothing was said for this long ends, if nobody needs it. 60 s.
+    pub idle: Span,
     /// For this long after a message the peer stays awake, where it has a thread of its own: the
     /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever
     /// else wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
@@ -26,6 +28,7 @@ impl Default for Config {
         Self {
             join_timeout: Span::from_secs(10),
             leave_patience: Span::from_secs(5),
+            idle: Span::from_secs(60),
             awake: Span::ZERO,
             most_clients: 100_000,
             versions: Versions::OURS,

@@ -69,6 +69,8 @@ pub enum Change {
     Down(PeerId, u64, &'static str),
     /// These bytes have come over it.
     Message(PeerId, u64, Vec<u8>),
+    /// Somebody is wanted and was not found for a beat.
+    Unreached(PeerId),
 }
 
 /// One end of a connection.
@@ -122,6 +124,11 @@ impl Connections {
         self.connect(peer, me, now);
     }
 
+    /// Does not connect to a peer again once the connection that there is has ended.
+    pub fn let_go(&mut self, peer: PeerId) {
+        self.wanted.remove(&peer);
+    }
+
     /// Ends the connection to a peer, and does not connect again before it is wanted again.
     pub fn forget(&mut self, peer: PeerId) {
         self.wanted.remove(&peer);
@@ -167,6 +174,9 @@ impl Connections {
             self.packets.push((peer, Packet { number: end.number, answer: end.answer, part }));
         }
         for peer in self.wanted.clone() {
+            if self.ends.get(&peer).is_none_or(|end| end.epoch.is_none()) {
+                self.changes.push(Change::Unreached(peer));
+            }
             self.connect(peer, me, now);
         }
     }

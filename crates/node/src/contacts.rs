@@ -3,7 +3,7 @@
 //! A *host* is known by the transport's lasting identity. Which process of it is at the other end matters to the link
 //! alone ([`Link`]): what a message means to another process than the one it was sent to is for custody to know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_register::{ClusterId, Versions};
@@ -28,6 +28,14 @@ pub struct Contact {
     lost: Time,
     /// … or, if that is later, when there was something for it again: since then it is looked for.
     missed: Time,
+    /// When something was last said that one of us needs, either way.
+    used: Time,
+    /// We have said since then that we do not need the connection …
+    let_go: bool,
+    /// … and so has it.
+    pub is_let_go: bool,
+    /// The last connection has ended though one of us needed it.
+    pub is_lost: bool,
     /// The cluster that it belongs to, if it has said one.
     pub cluster: Option<ClusterId>,
     /// It knows no cluster, and waits for others who do not either.
@@ -48,9 +56,24 @@ impl Contact {
         self.epoch.is_some() && self.link.is_open()
     }
 
+    /// Whether both have said hello on a connection of whatever kind.
+    pub fn is_connected(&self) -> bool {
+        self.way().is_some() && self.link.is_open()
+    }
+
+    /// Whether there are messages that it has not confirmed.
+    pub fn keeps(&self) -> bool {
+        self.link.keeps()
+    }
+
     /// Whether there is a connection by way of another host.
     pub fn is_relayed(&self) -> bool {
         self.relayed.is_some()
+    }
+
+    /// Whether anything was said in this time, or is to be: a message that it has not confirmed, or we have not.
+    pub fn is_used(&self, now: Time, idle: Span) -> bool {
+        now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
     /// How many messages to it were not confirmed.
@@ -90,7 +113,7 @@ pub enum News {
 }
 
 /// At most this many hosts are kept in mind. As many as a cluster has members at most, and some more.
-const MOST_HOSTS: usize = 8192;
+const MOST_HOSTS: usize = 18_000;
 /// After this many messages we acknowledge them, even if there is nothing else to say.
 const ACK_EVERY: u64 = 64;
 
@@ -102,6 +125,8 @@ pub struct Contacts {
     /// How many links there have been.
     links: u32,
     hosts: BTreeMap<PeerId, Contact>,
+    /// Those who may not know yet what we have of theirs.
+    unacknowledged: BTreeSet<PeerId>,
     /// What is to be sent and whom to hang up on, in order; for the node to take out.
     pub out: Vec<Effect>,
 }
@@ -109,7 +134,7 @@ pub struct Contacts {
 impl Contacts {
     /// Of a process that knows nobody.
     pub fn new(process: u64, versions: Versions) -> Self {
-        Self { process, versions, links: 0, hosts: BTreeMap::new(), out: Vec::new() }
+        Self { process, versions, links: 0, hosts: BTreeMap::new(), unacknowledged: BTreeSet::new(), out: Vec::new() }
     }
 
     /// Has a frame sent on a connection.
@@ -147,6 +172,10 @@ impl Contacts {
             since: now,
             lost: now,
             missed: now,
+            used: now,
+            let_go: false,
+            is_let_go: false,
+            is_lost: false,
             cluster: None,
             expects: false,
             founder: None,
@@ -158,12 +187,25 @@ impl Contacts {
 
     /// A connection begins. We say that we belong to this cluster, if we know.
     pub fn up(&mut self, host: PeerId, epoch: u64, address: String, ours: Option<ClusterId>, now: Time) {
+        self.make_room(host);
         let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
-        contact.relayed = None;
+        (contact.relayed, contact.used) = (None, now);
+        (contact.let_go, contact.is_let_go, contact.is_lost) = (false, false, false);
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
         self.post(host, epoch, &hello);
+    }
+
+    /// Whoever has been gone longest makes room for a host that is new, if there is nothing for it: one machine can have
+    /// any number of identities.
+    fn make_room(&mut self, newcomer: PeerId) {
+        if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
+            let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
+            if let Some((host, _)) = gone.min_by_key(|(_, contact)| contact.since) {
+                self.hosts.remove(&host);
+            }
+        }
     }
 
     /// A connection has ended. False if it was not the last that began.
@@ -173,8 +215,23 @@ impl Contacts {
         };
         (contact.epoch, contact.since, contact.lost, contact.missed) = (None, now, now, now);
         (contact.expects, contact.founder) = (false, None);
+        contact.is_lost = !contact.let_go;
         contact.link.down();
         true
+    }
+
+    /// Something is said that one of us needs.
+    pub fn use_now(&mut self, host: PeerId, now: Time) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            (contact.used, contact.let_go, contact.is_let_go) = (now, false, false);
+        }
+    }
+
+    /// We do not need the connection any more. Whether it does not either, so that it can end.
+    pub fn let_go(&mut self, host: PeerId) -> bool {
+        let Some(contact) = self.hosts.get_mut(&host) else { return false };
+        contact.let_go = true;
+        contact.is_let_go
     }
 
     /// A connection by way of another host begins.
@@ -204,10 +261,14 @@ impl Contacts {
         self.all().filter(is_cut_off).map(|(host, _)| host).collect()
     }
 
-    /// Whether it is one of them, and to be looked for by way of another host now.
+    /// Whether it is one of them, and to be looked for by way of another host now. Who was never met, or was let go, is
+    /// dialled first: that is as quick where nothing is wrong.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
         let contact = self.get(host).filter(|contact| contact.way().is_none() && contact.link.keeps());
-        contact.is_some_and(|contact| is_due(contact.lost, contact.missed, now))
+        contact.is_some_and(|contact| {
+            let lost = if contact.is_lost { contact.lost } else { contact.missed };
+            is_due(lost, contact.missed, now)
+        })
     }
 
     /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
@@ -250,6 +311,9 @@ impl Contacts {
             }
         }
         again.iter().for_each(|frame| self.post(host, epoch, frame));
+        if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() > 0) {
+            self.unacknowledged.insert(host);
+        }
         if self.hosts.get(&host).is_some_and(|contact| contact.link.unacknowledged() >= ACK_EVERY) {
             self.ack(host);
         }
@@ -298,6 +362,13 @@ impl Contacts {
         epoch.is_some()
     }
 
+    /// What a host has not confirmed is forgotten, and nobody hears of it: a mistake.
+    pub fn drop_unconfirmed(&mut self, host: PeerId) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            contact.link.begin_anew();
+        }
+    }
+
     /// A link breaks, as it does when too much is unconfirmed.
     #[cfg(test)]
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
@@ -318,13 +389,12 @@ impl Contacts {
 
     /// Whether anybody is to be told what we have.
     pub fn wants_acks(&self) -> bool {
-        self.hosts.values().any(|contact| contact.link.is_open() && contact.link.unacknowledged() > 0)
+        !self.unacknowledged.is_empty()
     }
 
     /// Tells everybody what we have of theirs.
     pub fn ack_all(&mut self) {
-        let hosts: Vec<PeerId> = self.hosts.keys().copied().collect();
-        hosts.into_iter().for_each(|host| self.ack(host));
+        std::mem::take(&mut self.unacknowledged).into_iter().for_each(|host| self.ack(host));
     }
 
     fn ack(&mut self, host: PeerId) {
@@ -334,13 +404,14 @@ impl Contacts {
         }
     }
 
-    /// Forgets who is no member and has not been connected for this long; where they were reached. Should one come back
-    /// it is as never met.
-    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) -> Vec<String> {
+    /// Forgets who is no member and has not been connected for this long. Should one come back it is as never met.
+    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
             contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
         };
         let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
-        gone.into_iter().filter_map(|host| self.hosts.remove(&host)).map(|contact| contact.address).collect()
+        for host in gone {
+            self.hosts.remove(&host);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Whom we are linked with, and where we look for others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use peerlock_base::{PeerId, Span, Time};
@@ -17,11 +17,31 @@ const MOST_FAILURES: u32 = 4;
 
 /// Why an address is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialled {
-    /// It is our own, a person's or the register's, or somebody was found there: for good.
-    Known,
+enum Why {
+    /// It is our own, or a person has named it, or it was written down.
+    Given,
+    /// This host listens there, as the register says, and is needed.
+    Needed(PeerId),
     /// A host has named it, and nobody was found there, so often.
     Told { by: PeerId, failures: u32 },
+}
+
+/// An address that is dialled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dialled {
+    why: Why,
+    /// Who was found there.
+    found: Option<PeerId>,
+}
+
+impl Dialled {
+    /// Who is there, as far as we know.
+    fn host(&self) -> Option<PeerId> {
+        match self.why {
+            Why::Needed(host) => Some(host),
+            Why::Given | Why::Told { .. } => self.found,
+        }
+    }
 }
 
 /// Our own addresses, and everybody else's.
@@ -30,6 +50,8 @@ pub struct Membership {
     /// Where others reach us.
     addresses: Vec<String>,
     dialled: BTreeMap<String, Dialled>,
+    /// Where we were told to look, and found somebody whom we do not need now.
+    spare: BTreeSet<String>,
     /// Everybody whom we know.
     pub contacts: Contacts,
 }
@@ -37,8 +59,9 @@ pub struct Membership {
 impl Membership {
     /// Of a process of this host that knows nobody, and understands these versions.
     pub fn new(me: PeerId, addresses: Vec<String>, process: u64, versions: Versions) -> Self {
-        let dialled = addresses.iter().map(|address| (address.clone(), Dialled::Known)).collect();
-        Self { me, addresses, dialled, contacts: Contacts::new(process, versions) }
+        let mine = Dialled { why: Why::Given, found: Some(me) };
+        let dialled = addresses.iter().map(|address| (address.clone(), mine)).collect();
+        Self { me, addresses, dialled, spare: BTreeSet::new(), contacts: Contacts::new(process, versions) }
     }
 
     /// Our host, by which everybody knows us.
@@ -51,40 +74,75 @@ impl Membership {
         &self.addresses
     }
 
-    /// Whether an address that we have not dialled is to be dialled now, for good.
+    /// Whether an address that we were given and do not dial is to be dialled now.
     pub fn dial(&mut self, address: &str) -> bool {
-        let is_new = !self.dialled.contains_key(address);
-        if !is_new || self.dialled.len() < MOST_ADDRESSES {
-            self.dialled.insert(address.to_owned(), Dialled::Known);
-            return is_new;
+        self.begin(address, Why::Given)
+    }
+
+    /// Which of the addresses of a host that is needed are to be dialled now; and which others are not any more, to make
+    /// room for them: a word of the register's has more weight than a host's.
+    pub fn dial_host(
+        &mut self,
+        host: PeerId,
+        addresses: impl IntoIterator<Item = String>,
+    ) -> (Vec<String>, Vec<String>) {
+        let (mut over, mut due) = (Vec::new(), Vec::new());
+        for address in addresses {
+            if self.dialled.len() >= MOST_ADDRESSES && !self.dialled.contains_key(&address) {
+                let told = self.dialled.iter().find(|(_, it)| matches!(it.why, Why::Told { .. }));
+                let weaker = told.map(|(address, _)| address.clone());
+                weaker.iter().for_each(|address| _ = self.dialled.remove(address));
+                over.extend(weaker);
+            }
+            if self.begin(&address, Why::Needed(host)) {
+                due.push(address);
+            }
         }
-        false
+        (over, due)
+    }
+
+    fn begin(&mut self, address: &str, why: Why) -> bool {
+        let has_room = self.dialled.len() < MOST_ADDRESSES;
+        match self.dialled.get_mut(address) {
+            // What was given stays so: it is dialled again when we need anybody.
+            Some(Dialled { why: Why::Given, .. }) => false,
+            Some(dialled) => {
+                dialled.why = why;
+                false
+            }
+            None => {
+                if has_room {
+                    self.dialled.insert(address.to_owned(), Dialled { why, found: None });
+                }
+                has_room
+            }
+        }
     }
 
     /// The same, by the word of a host: such a one has an end.
     fn dial_by_word(&mut self, address: &str, by: PeerId) -> bool {
-        let by_word =
-            self.dialled.values().filter(|it| matches!(it, Dialled::Told { by: teller, .. } if *teller == by));
+        let by_word = self.dialled.values().filter(|it| matches!(it.why, Why::Told { by: teller, .. } if teller == by));
         if self.dialled.contains_key(address) || self.dialled.len() >= MOST_ADDRESSES || by_word.count() >= MOST_BY_WORD
         {
             return false;
         }
-        self.dialled.insert(address.to_owned(), Dialled::Told { by, failures: 0 });
+        self.dialled.insert(address.to_owned(), Dialled { why: Why::Told { by, failures: 0 }, found: None });
         true
     }
 
     /// A host was found at this address, or has reached us and says that it listens there.
     pub fn on_found(&mut self, address: &str, host: PeerId) {
-        match self.dialled.get_mut(address) {
-            Some(Dialled::Told { failures, .. }) => *failures = 0,
-            Some(Dialled::Known) => {}
-            None => _ = self.dial_by_word(address, host),
+        if let Some(dialled) = self.dialled.get_mut(address) {
+            dialled.found = Some(host);
+            if let Why::Told { failures, .. } = &mut dialled.why {
+                *failures = 0;
+            }
         }
     }
 
     /// Nobody of ours was found at an address: whether it is not to be dialled any more.
     pub fn on_unreached(&mut self, address: &str) -> bool {
-        let Some(Dialled::Told { failures, .. }) = self.dialled.get_mut(address) else { return false };
+        let Some(Dialled { why: Why::Told { failures, .. }, .. }) = self.dialled.get_mut(address) else { return false };
         *failures += 1;
         let is_over = *failures >= MOST_FAILURES;
         if is_over {
@@ -93,24 +151,54 @@ impl Membership {
         is_over
     }
 
+    /// Whom an address that is dialled was needed for.
+    pub fn needed_at(&self, address: &str) -> Option<PeerId> {
+        self.dialled.get(address).and_then(Dialled::host)
+    }
+
     /// How many addresses are dialled, or were.
     #[cfg(any(test, feature = "forge"))]
     pub fn dialled(&self) -> usize {
         self.dialled.len()
     }
 
-    /// Whoever was there is forgotten: another may be found there.
-    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
-        for address in self.contacts.forget(is_member, now, long) {
-            if !self.addresses.contains(&address) {
-                self.dialled.remove(&address);
-            }
-        }
+    /// The hosts whose addresses are dialled, as far as they are known.
+    pub fn hosts_dialled(&self) -> BTreeSet<PeerId> {
+        self.dialled.values().filter_map(Dialled::host).filter(|host| *host != self.me).collect()
     }
 
-    /// The hosts that we are linked with, and where we reached them.
-    pub fn linked(&self) -> Vec<(PeerId, String)> {
-        self.contacts.open().map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
+    /// The addresses that are not to be dialled any more, of hosts of which that is true. Those that were dialled only since
+    /// a host was said to be there are handed to it, too.
+    pub fn stop(&mut self, is_over: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
+        let me = self.me;
+        let over = self.dialled.iter().filter(|(address, dialled)| {
+            let needed_at = matches!(dialled.why, Why::Needed(_)).then_some(address.as_str());
+            dialled.host().is_some_and(|host| host != me && is_over(host, needed_at))
+        });
+        let over: Vec<String> = over.map(|(address, _)| address.clone()).collect();
+        for address in &over {
+            if let Some(Dialled { why: Why::Given, .. }) = self.dialled.remove(address) {
+                self.spare.insert(address.clone());
+            }
+        }
+        over
+    }
+
+    /// We need anybody: where we were told to look and do not, to be dialled now.
+    pub fn spare(&mut self) -> Vec<String> {
+        let spare = std::mem::take(&mut self.spare);
+        spare.into_iter().filter(|address| self.dial(address)).collect()
+    }
+
+    /// Who is no member any more and was not seen for this long is forgotten.
+    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
+        self.contacts.forget(is_member, now, long);
+    }
+
+    /// Those of the hosts that we are linked with that are to be told, and where we reached them.
+    pub fn linked(&self, is_told: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
+        let open = self.contacts.open().filter(|(host, _)| is_told(*host));
+        open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
     }
 
     /// A host has greeted us, and is linked with these: which addresses to dial.
@@ -119,6 +207,11 @@ impl Membership {
         let unmet = hosts.iter().filter(|(host, _)| *host != self.me && !self.is_linked(*host));
         let here = unmet.map(|(_, address)| from_here(address, &teller));
         here.collect::<Vec<_>>().into_iter().filter(|address| self.dial_by_word(address, from)).collect()
+    }
+
+    /// Whether there is a connection to a host, greeted or not.
+    pub fn is_connected(&self, host: PeerId) -> bool {
+        self.contacts.get(host).is_some_and(|contact| contact.epoch.is_some())
     }
 
     /// Whether messages to a host go out at once.
@@ -181,8 +274,49 @@ mod tests {
             assert_eq!(failures, 1, "it is given up once");
         }
         assert_eq!(membership.on_hosts(teller, &named(3000)).len(), MOST_BY_WORD);
-        // What a person or the register has named is dialled for good.
+        // What a person has named is dialled for good, and so is whoever is needed as long as it is.
         assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
+        let seven = vec!["seven".to_owned()];
+        assert_eq!(membership.dial_host(PeerId::new(7), seven.clone()), (Vec::new(), seven));
+        assert!(!(0..100).any(|_| membership.on_unreached("seven")));
+    }
+
+    #[test]
+    fn who_is_not_needed_is_not_dialled_and_what_was_given_comes_back() {
+        let (me, needed, other) = (PeerId::new(1), PeerId::new(2), PeerId::new(3));
+        let mut membership = Membership::new(me, vec!["me".to_owned()], 7, Versions::OURS);
+        for (address, found) in [("given", Some(other)), ("nobody", None)] {
+            assert!(membership.dial(address));
+            found.into_iter().for_each(|host| membership.on_found(address, host));
+        }
+        membership.dial_host(needed, ["here", "there"].map(str::to_owned));
+        membership.dial_host(other, ["elsewhere".to_owned()]);
+        let gone = membership.stop(|host, needed_at| host != needed || needed_at == Some("there"));
+        assert_eq!(gone, ["elsewhere", "given", "there"], "not what was never reached, and not our own");
+        assert_eq!(membership.spare(), ["given"]);
+        assert!(membership.spare().is_empty());
+    }
+
+    /// What it had named in the register was dialled for good, also when it was long gone; and many identities filled the
+    /// table by word, until there was no room for anybody else's.
+    #[test]
+    fn what_the_register_names_has_room_and_ends_with_the_need() {
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
+        let at = |numbers: std::ops::Range<u64>| numbers.map(|at| format!("host{at}:1")).collect::<Vec<_>>();
+        for round in 0..1000 {
+            let host = PeerId::new(1000 + round);
+            let named = at(16 * round..16 * round + 16);
+            assert_eq!(membership.dial_host(host, named.clone()), (Vec::new(), named.clone()));
+            assert_eq!(membership.stop(|it, _| it == host).len(), 16);
+        }
+        assert_eq!(membership.dialled(), 1);
+        for teller in 0..40 {
+            let told = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
+            membership.on_hosts(PeerId::new(100 + teller), &told.collect::<Vec<_>>());
+        }
+        assert_eq!(membership.dialled(), MOST_ADDRESSES);
+        let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);
+        assert_eq!((over.len(), due), (1, vec!["new:1".to_owned()]));
     }
 
     #[test]

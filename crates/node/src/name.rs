@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use peerlock_base::{Key, is_hidden};
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,13 @@ use crate::Error;
 /// assert!("two\nlines".parse::<Name>().is_err());
 /// # Ok::<(), peerlock_node::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct Name {
+    text: Arc<str>,
+    /// A hash of that, made once: whatever is done with a resource begins with it.
+    key: Key,
+}
 
 pub use peerlock_base::MOST_SLOTS;
 
@@ -28,12 +33,12 @@ const MOST_BYTES: usize = 255;
 impl Name {
     /// The name as it was given.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// What peers call the resource among themselves.
     pub fn key(&self) -> Key {
-        Key::of(self.0.as_bytes())
+        self.key
     }
 }
 
@@ -45,7 +50,7 @@ impl TryFrom<String> for Name {
             0 => "it is empty",
             1..=MOST_BYTES if name.contains(is_hidden) => "it has a character that cannot be seen",
             1..=MOST_BYTES if name.trim() != name => "it begins or ends with a blank",
-            1..=MOST_BYTES => return Ok(Self(name)),
+            1..=MOST_BYTES => return Ok(Self { key: Key::of(name.as_bytes()), text: name.into() }),
             _ => "it is longer than 255 bytes",
         };
         Err(Error::BadName { name, why: why.to_owned() })
@@ -62,13 +67,19 @@ impl FromStr for Name {
 
 impl From<Name> for String {
     fn from(name: Name) -> Self {
-        name.0
+        name.text.as_ref().to_owned()
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.text.fmt(f)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Name").field(&self.text).finish()
     }
 }
 

@@ -5,6 +5,7 @@ mod cluster;
 mod health;
 mod heir;
 mod inspect;
+mod links;
 mod look;
 mod part;
 mod relay;
@@ -65,6 +66,8 @@ enum Alarm {
     Acks,
     /// Connections by way of other hosts are to be looked after.
     Relay,
+    /// Time to look which links nobody needs.
+    Sweep,
     /// We still know no cluster.
     Join,
     /// We are still not out.
@@ -116,6 +119,11 @@ pub fn purpose(bytes: &[u8]) -> Purpose {
     }
 }
 
+/// Whether somebody needs a link on which this is said. What goes by way of it between others keeps itself up.
+fn keeps_link(body: &Body) -> bool {
+    !matches!(body, Body::Greeting { .. } | Body::Relay { .. } | Body::Idle | Body::Seek)
+}
+
 /// One peer with all its clients.
 pub struct Node {
     config: Config,
@@ -132,8 +140,16 @@ pub struct Node {
     membership: Membership,
     relay: Relay,
     standing: Standing,
-    /// Who there is, as a voter told it last.
+    /// Those whom we deal with and those who vote, as a voter told it last.
     view: Option<View>,
+    /// Whom the register was asked for then.
+    looked_for: BTreeSet<PeerId>,
+    /// Others of whom people here have been told.
+    mentioned: BTreeSet<PeerId>,
+    /// Who votes, learns to, or leads.
+    seated: BTreeSet<PeerId>,
+    /// Everybody, as far as a voter has told it to those who wait to see that.
+    everybody: Option<View>,
     /// Where all members listen, as it was said last.
     addresses: Vec<String>,
     /// Who waits to see the cluster.
@@ -146,6 +162,8 @@ pub struct Node {
     founder: Option<PeerId>,
     /// Hosts of other clusters of which a log was told.
     foreign: BTreeSet<(PeerId, ClusterId)>,
+    /// Somebody says that our cluster was recovered and is this one since: since when.
+    recovery: Option<(ClusterId, Time)>,
     troubles: Troubles,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
@@ -210,12 +228,17 @@ impl Node {
             relay: Relay::new(),
             standing,
             view: None,
+            looked_for: BTreeSet::new(),
+            mentioned: BTreeSet::new(),
+            seated: BTreeSet::new(),
+            everybody: None,
             addresses: Vec::new(),
             lookers: Vec::new(),
             revocations: BTreeMap::new(),
             orphans: Vec::new(),
             founder: None,
             foreign: BTreeSet::new(),
+            recovery: None,
             troubles: Troubles::default(),
             news: Vec::new(),
             phase: Phase::Joining,
@@ -298,6 +321,7 @@ impl Node {
                 Alarm::Trouble => self.on_trouble_alarm(),
                 Alarm::Acks => self.membership.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
+                Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
                 Alarm::Leave => self.left(self.standing.has_left()),
                 Alarm::Resume(call) => self.on_resume_alarm(call),
@@ -388,6 +412,9 @@ impl Node {
             Ok(body) => body,
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
         };
+        if keeps_link(&body) {
+            self.membership.contacts.use_now(from, self.now);
+        }
         match body {
             Body::Part { resource, message } => self.on_part_message(from, resource, message),
             Body::Register(letter) => self.on_letter(from, &letter),
@@ -397,13 +424,17 @@ impl Node {
             Body::Ask { number, question } => self.on_ask(from, number, question),
             Body::Answer { number, answer } => self.on_answer(from, number, answer),
             Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
+            Body::Idle => self.on_idle(from),
+            Body::Seek => self.on_seek(from),
         }
     }
 
     /// Says something that must arrive.
     fn tell(&mut self, to: PeerId, body: &Body) {
-        if !self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news) {
-            self.look_soon();
+        let is_connected = self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news);
+        self.membership.contacts.use_now(to, self.now);
+        if !is_connected {
+            self.reach(to);
             self.relay_for(to);
         }
     }
@@ -412,6 +443,9 @@ impl Node {
     fn mention(&mut self, to: PeerId, body: &Body) {
         // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Answer { .. });
+        if keeps_link(body) {
+            self.membership.contacts.use_now(to, self.now);
+        }
         self.membership.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
@@ -422,8 +456,7 @@ impl Node {
 
     /// What people call a host; empty if nothing is known of it.
     fn name_of(&self, host: PeerId) -> String {
-        let members = self.view.iter().flat_map(|view| &view.members);
-        let known = members.filter(|(member, _)| *member == host).map(|(_, info)| info.name.to_string()).next();
+        let known = self.info_of(host).map(|info| info.name.to_string());
         known.or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 

@@ -49,6 +49,8 @@ pub enum Sabotage {
     OtherBoot,
     /// The session of who takes over may be shorter than the one before it.
     ShorterSession,
+    /// A link ends as soon as one side does not need it, and what is unconfirmed is forgotten with it.
+    IdleForgets,
 }
 
 /// The rule that custody does without now.

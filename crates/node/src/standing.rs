@@ -9,7 +9,7 @@
 //!
 //! It owns the [`Member`]: nobody else asks the register anything, and every question has an owner here ([`Ask`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_register::wire::Malformed;
@@ -57,8 +57,12 @@ pub enum Ask {
     Revoke(u64),
     /// A person wants other hosts to vote.
     Seats(u64),
-    /// Who there is.
+    /// Those whom we deal with, and who votes.
     Cluster,
+    /// Everybody, a page at a time, for who waits to see that.
+    Everybody,
+    /// What the hosts in a resource's line are called, by the question's number.
+    Names(u64),
     /// The detached grants of this host.
     Returned,
     /// A page of names for a person.
@@ -247,6 +251,13 @@ impl Standing {
         }
     }
 
+    /// It is not there any more.
+    pub fn part(&mut self, host: PeerId) {
+        if let Some(member) = self.member() {
+            member.part(host);
+        }
+    }
+
     /// What is due by now.
     pub fn wake(&mut self, now: Time) {
         if let Some(member) = self.member().filter(|member| member.next() <= now) {
@@ -325,6 +336,14 @@ impl Standing {
         match &self.phase {
             Phase::In(member) => member.leader(),
             Phase::Seeking | Phase::Learned(_) => None,
+        }
+    }
+
+    /// The hosts that vote or learn to, and the one that leads, as far as we know.
+    pub fn seated(&self) -> BTreeSet<PeerId> {
+        match &self.phase {
+            Phase::In(member) => member.seated(),
+            Phase::Seeking | Phase::Learned(_) => BTreeSet::new(),
         }
     }
 

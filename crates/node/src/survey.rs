@@ -16,6 +16,9 @@ use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 /// How often anybody is asked for a [`Query`].
 pub const QUERY_TRIES: u8 = 4;
 
+/// At most so many peers are asked for their clients by one query.
+const MOST_ASKED: usize = 64;
+
 /// Answers to at most this many questions about a resource are heard.
 const QUESTIONS: usize = 8;
 
@@ -50,6 +53,9 @@ pub struct Query {
     /// Who has not told yet.
     silent: BTreeSet<PeerId>,
     clients: BTreeMap<PeerId, Vec<Client>>,
+    /// What the register calls hosts that we do not know, and whether it was asked and has not answered.
+    names: BTreeMap<PeerId, String>,
+    awaits_names: bool,
 }
 
 /// What a query needs next.
@@ -130,7 +136,19 @@ impl Survey {
     pub fn query(&mut self, call: u64, name: Name, now: Time) -> u64 {
         self.last_question += 1;
         let (silent, clients) = (BTreeSet::new(), BTreeMap::new());
-        let query = Query { call, name, asked: now, tries: 0, seen: None, line: None, counting: None, silent, clients };
+        let query = Query {
+            call,
+            name,
+            asked: now,
+            tries: 0,
+            seen: None,
+            line: None,
+            counting: None,
+            silent,
+            clients,
+            names: BTreeMap::new(),
+            awaits_names: false,
+        };
         self.queries.insert(self.last_question, query);
         self.last_question
     }
@@ -159,13 +177,22 @@ impl Survey {
         }
     }
 
-    /// The coordinator has answered a query: the resource, and everybody who is to be asked next.
+    /// The coordinator has answered a query: the resource, and everybody who is to be asked next. Of many that is who is
+    /// inside, and who comes soon: the others are shown without what their clients say of themselves.
     pub fn on_query_line(&mut self, number: u64, line: Line) -> Option<(Key, BTreeSet<PeerId>)> {
         let query = self.queries.get_mut(&number).filter(|query| query.line.is_none())?;
-        let named = line.waiting.iter().map(|claim| claim.peer).chain(line.seats.iter().map(|seat| seat.at));
+        let inside = line.seats.iter().map(|seat| seat.at);
         // Whose clients may be inside without a token, since their session is over.
         let detached = query.seen.iter().flat_map(|seen| seen.detached.iter().map(|grant| grant.host));
-        query.silent = named.chain(detached).collect();
+        let named = inside.chain(detached).chain(line.waiting.iter().map(|claim| claim.peer));
+        let mut asked = BTreeSet::new();
+        for peer in named {
+            if asked.len() >= MOST_ASKED {
+                break;
+            }
+            asked.insert(peer);
+        }
+        query.silent = asked;
         query.line = Some(line);
         Some((query.name.key(), query.silent.clone()))
     }
@@ -176,12 +203,43 @@ impl Survey {
         query.map(|query| query.counting = Some((since, missing))).is_some()
     }
 
-    /// A peer has told of its clients: nothing if that was no query, else whether nobody is missing any more.
-    pub fn on_query_clients(&mut self, from: PeerId, number: u64, clients: Vec<Client>) -> bool {
-        let Some(query) = self.queries.get_mut(&number) else { return false };
+    /// A peer has told of its clients.
+    pub fn on_query_clients(&mut self, from: PeerId, number: u64, clients: Vec<Client>) {
+        let Some(query) = self.queries.get_mut(&number) else { return };
         query.silent.remove(&from);
         query.clients.insert(from, clients);
-        query.line.is_some() && query.silent.is_empty()
+    }
+
+    /// Whether nobody is missing any more.
+    pub fn is_complete(&self, number: u64) -> bool {
+        let query = self.queries.get(&number);
+        query.is_some_and(|query| query.line.is_some() && query.silent.is_empty() && !query.awaits_names)
+    }
+
+    /// The hosts that a query will show.
+    pub fn shown(&self, number: u64) -> BTreeSet<PeerId> {
+        let Some(query) = self.queries.get(&number) else { return BTreeSet::new() };
+        let detached = query.seen.iter().flat_map(|seen| seen.detached.iter().map(|grant| grant.host));
+        let line = query
+            .line
+            .iter()
+            .flat_map(|line| line.waiting.iter().map(|claim| claim.peer).chain(line.seats.iter().map(|seat| seat.at)));
+        line.chain(detached).collect()
+    }
+
+    /// The register was asked what hosts are called.
+    pub fn await_names(&mut self, number: u64) {
+        if let Some(query) = self.queries.get_mut(&number) {
+            query.awaits_names = true;
+        }
+    }
+
+    /// The register has told what hosts are called.
+    pub fn on_query_names(&mut self, number: u64, names: impl Iterator<Item = (PeerId, String)>) {
+        if let Some(query) = self.queries.get_mut(&number) {
+            query.names.extend(names);
+            query.awaits_names = false;
+        }
     }
 
     /// Whether this is the number of a query.
@@ -200,7 +258,7 @@ impl Survey {
         let counting = self.watched.values().map(|watched| watched.counting.as_ref().map_or(0, |(_, who)| who.len()));
         let told = self.queries.values().map(|query| {
             let line = query.line.as_ref().map_or(0, |line| line.waiting.len() + line.seats.len());
-            line + query.silent.len() + query.clients.values().map(Vec::len).sum::<usize>()
+            line + query.silent.len() + query.names.len() + query.clients.values().map(Vec::len).sum::<usize>()
         });
         self.watched.len() + self.queries.len() + counting.sum::<usize>() + told.sum::<usize>()
     }
@@ -223,7 +281,8 @@ impl Query {
 
     /// What was told, with hosts called as people know them; nothing if the coordinator has not answered.
     pub fn details(self, host_of: impl Fn(PeerId) -> String) -> Option<ResourceDetails> {
-        let Self { name, seen, line, clients, .. } = self;
+        let Self { name, seen, line, clients, names, .. } = self;
+        let host_of = |host| names.get(&host).cloned().unwrap_or_else(|| host_of(host));
         let seen = seen?;
         let line = match (line, &seen.coordinator) {
             (Some(line), _) => line,
@@ -360,8 +419,9 @@ mod tests {
         let asked = survey.on_query_line(number, line()).unwrap().1;
         assert_eq!(asked, [COORDINATOR, HOLDER, GONE].into());
         assert_eq!(survey.on_query_line(number, line()), None, "answered already");
-        assert!(!survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]));
-        assert!(!survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]));
+        survey.on_query_clients(COORDINATOR, number, vec![client(7, None)]);
+        survey.on_query_clients(HOLDER, number, vec![client(3, Some((0, 44)))]);
+        assert!(!survey.is_complete(number));
         // The host of the detached grant does not answer, and it is shown all the same.
         assert_eq!(survey.try_again(number), Next::Finish);
         let details = survey.finish(number).unwrap().details(|host| format!("host{}", host.get())).unwrap();
@@ -372,6 +432,27 @@ mod tests {
         assert_eq!((holder.fencing, holder.pid), (Some(44), Some(7)));
         assert_eq!(details.holders[1].client.as_ref().unwrap().label, "nightly");
         assert!(details.queue[0].client.is_some());
+    }
+
+    #[test]
+    fn of_a_long_line_some_are_asked_and_what_hosts_are_called_is_waited_for() {
+        let mut survey = Survey::default();
+        let number = survey.query(9, "r".parse().unwrap(), at(0));
+        survey.on_query_seen(number, seen());
+        let waiting = (100..1100).map(|peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) });
+        let asked = survey.on_query_line(number, Line { waiting: waiting.collect(), ..line() }).unwrap().1;
+        assert_eq!(asked.len(), MOST_ASKED);
+        assert!(
+            asked.contains(&HOLDER) && asked.contains(&GONE) && asked.contains(&PeerId::new(100)),
+            "the first of all"
+        );
+        survey.await_names(number);
+        asked.into_iter().for_each(|peer| survey.on_query_clients(peer, number, Vec::new()));
+        assert!(!survey.is_complete(number));
+        survey.on_query_names(number, [(PeerId::new(1099), "last".to_owned())].into_iter());
+        assert!(survey.is_complete(number));
+        let details = survey.finish(number).unwrap().details(|_| "known".to_owned()).unwrap();
+        assert_eq!(details.queue.iter().map(|waiter| &waiter.host[..]).collect::<Vec<_>>()[998..], ["known", "last"]);
     }
 
     #[test]

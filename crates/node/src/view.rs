@@ -496,6 +496,10 @@ pub struct Counters {
     pub received: u64,
     /// Frames that went out.
     pub sent: u64,
+    /// Hosts that are linked with this one now.
+    pub links: u64,
+    /// Frames of ours that went by way of the register's leader, since there was no other way yet.
+    pub relayed: u64,
     /// Frames that were of no version or format that we know.
     pub malformed: u64,
     /// Messages that made no sense.

@@ -41,7 +41,7 @@ pub enum Body {
         expects: bool,
         /// The one that is to found a cluster, if the sender thinks that enough have met.
         founder: Option<PeerId>,
-        /// The hosts that the sender is linked with, and where it reached them.
+        /// Hosts that the sender is linked with, and where it reached them: those that vote, or all if it knows no cluster.
         hosts: Vec<(PeerId, String)>,
     },
     /// Answered by `Answer` with the same number, unless there is nothing to say. May get lost.
@@ -67,6 +67,10 @@ pub enum Body {
         /// The packet.
         packet: Packet,
     },
+    /// The sender does not need this connection, and nothing was said on it for a while: it may end. May get lost.
+    Idle,
+    /// The sender has no session. Answered by a `Greeting` with those that vote. May get lost.
+    Seek,
 }
 
 /// What one peer may ask another.
@@ -167,8 +171,9 @@ pub const MOST_BYTES: usize = (1 << 20) - 1024;
 /// Of a longer line only so many are told, and of clients as many as have room in so many bytes.
 pub const MOST_TOLD: usize = 16_384;
 const MOST_BYTES_HERE: usize = 512 << 10;
-/// At most so many hosts are named: there are no more members.
-const MOST_HOSTS: usize = 4096;
+/// At most so many hosts are named in a greeting, and as many are missing as there can be members.
+const MOST_GREETED: usize = 4096;
+const MOST_MISSING: usize = 16_384;
 /// An address has at most so many bytes.
 const MOST_ADDRESS: usize = 255;
 
@@ -180,7 +185,7 @@ impl Body {
             Self::Part { message, .. } => message.check(),
             Self::Greeting { hosts, .. } => {
                 let is_one = |(_, address): &(PeerId, String)| address.len() <= MOST_ADDRESS;
-                within(hosts.len() <= MOST_HOSTS && hosts.iter().all(is_one), "hosts that cannot be")
+                within(hosts.len() <= MOST_GREETED && hosts.iter().all(is_one), "hosts that cannot be")
             }
             Self::Answer { answer: Answer::Line(line), .. } => {
                 let Line { slots, waiting, behind, seats, .. } = line;
@@ -188,12 +193,14 @@ impl Body {
                 within(is_line && *slots <= MOST_SLOTS && seats.len() <= MOST_SLOTS as usize, "a line that cannot be")
             }
             Self::Answer { answer: Answer::Counting { missing, .. }, .. } => {
-                within(missing.len() <= MOST_HOSTS, "more missing than there can be")
+                within(missing.len() <= MOST_MISSING, "more missing than there can be")
             }
             Self::Answer { answer: Answer::Here(_) | Answer::Revoked(_), .. }
             | Self::Register(_)
             | Self::Ask { .. }
-            | Self::Relay { .. } => Ok(()),
+            | Self::Relay { .. }
+            | Self::Idle
+            | Self::Seek => Ok(()),
         }
     }
 }

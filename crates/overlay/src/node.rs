@@ -27,6 +27,7 @@ impl fmt::Debug for Node {
 
 /// The keys met on the way clockwise from `after` (not included) to `last` (included); all keys if the two are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct KeyRange {
     /// The last key before the range.
     pub after: Key,

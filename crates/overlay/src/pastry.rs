@@ -38,6 +38,7 @@ const ROWS_LIMIT: usize = Key::DIGITS * 16;
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// Between neighbours, and signs of life.
     Ring(RingMessage),

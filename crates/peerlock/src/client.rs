@@ -188,13 +188,13 @@ impl Client {
         }
     }
 
-    /// Everybody whom the peer or agent knows, itself first.
+    /// Everybody in the cluster, the peer or agent itself first: as a voter knows it, or it by itself if none can be reached.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn peers(&self) -> Result<Vec<PeerView>, Error> {
         match self {
-            Self::Peer(peer) => peer.service.peers().await,
+            Self::Peer(peer) => peer.service.cluster().await.map(|cluster| cluster.peers),
             Self::Agent(Agent(agent)) => agent.peers().await,
         }
     }

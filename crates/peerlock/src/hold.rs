@@ -119,7 +119,7 @@ impl Hold {
                 Some(Word::Broken) => {
                     // If the agent is there, it has freed the slot with its connection.
                     if let Err(why) = self.resume(&mut opened, &mut absent).await {
-                        self.why_lost = Some(why);
+                        self.why_lost = Some(self.gone(why));
                         return Stop::AtOnce;
                     }
                 }
@@ -165,6 +165,17 @@ impl Hold {
                 Err(_) => {}
             }
             sleep(RETRY.min(self.ttl / 20)).await;
+        }
+    }
+
+    /// Why it is lost if the agent that is there does not have it.
+    fn gone(&self, why: Error) -> Error {
+        match (&self.holder, why) {
+            (Holder::Agent(agent, _), Error::Lost) => {
+                let why = "the agent that answers there now does not have the slot any more".to_owned();
+                Error::Broken { endpoint: agent.endpoint().to_string(), why }
+            }
+            (_, why) => why,
         }
     }
 

@@ -56,7 +56,7 @@ pub use grant::Grant;
 pub use hold::{Hold, Stop};
 pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
-pub use peerlock_net::{Error as NetworkError, Identity, Secret};
+pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Secret};
 pub use peerlock_service::{
     Class, ClientView, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, MOST_SLOTS, Missing,
     Moment, Name, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall,

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use peerlock_base::Span;
-use peerlock_net::{self as net, Identity, Net, Secret};
+use peerlock_net::{self as net, Identity, Keyring, Net, Secret};
 use tokio::net::lookup_host;
 use tokio::runtime::Runtime;
 
@@ -39,6 +39,7 @@ pub struct Peer {
     pub(crate) service: Service,
     address: SocketAddr,
     advertised: SocketAddr,
+    keyring: Option<Keyring>,
 }
 
 /// How a [`Peer`] is started.
@@ -109,7 +110,7 @@ impl Peer {
     /// One that nobody can dial.
     pub(crate) fn without_sockets(service: Service) -> Self {
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        Self { service, address: nowhere, advertised: nowhere }
+        Self { service, address: nowhere, advertised: nowhere, keyring: None }
     }
 
     /// A client of it.
@@ -143,6 +144,11 @@ impl Peer {
     /// that it has left: if not, nobody could be told, and others wait until its session has run out.
     pub async fn leave(&self) -> bool {
         self.service.leave().await
+    }
+
+    /// The secret that it goes by, to see which it is and to replace it; none if it is [without sockets](crate::testing).
+    pub fn keyring(&self) -> Option<&Keyring> {
+        self.keyring.as_ref()
     }
 
     /// What an agent serves.
@@ -236,6 +242,7 @@ impl PeerBuilder {
         let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
         let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
         let (address, advertised) = (net.address().socket, net.advertised().socket);
+        let keyring = Some(net.keyring());
         join.retain(|other| !is_own(other, address) && !is_own(other, advertised));
         let config = Config { awake: AWAKE, ..Config::default() };
         let builder =
@@ -252,7 +259,7 @@ impl PeerBuilder {
             None => builder,
         };
         let service = builder.start(RealNetwork::new(net)).await?;
-        Ok(Peer { service, address, advertised })
+        Ok(Peer { service, address, advertised, keyring })
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{Label, SessionId, Ttl, Versions, VoterId};
 /// At most this many addresses are kept of one member.
 pub const MOST_ADDRESSES: usize = 16;
 /// At most this many sessions are named by one command or word.
-pub const MOST_NAMED: usize = 8192;
+pub const MOST_NAMED: usize = 32_768;
 /// At most this many resources are taken over by one command: their names fit into a letter.
 pub const MOST_TAKEN: usize = 1024;
 /// At most this many hosts vote, if somebody chooses them.

@@ -14,8 +14,9 @@ pub struct Config {
     pub election_ticks: usize,
     /// How many ticks there are between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
-    /// What a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety: it spares those
-    /// that are late by a moment.
+    /// What a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety, and of no
+    /// use to whoever renews late, since it has stopped by then: it is for a command that takes a moment to be killed. On
+    /// top of what good clocks leave of the three hundredths.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,
@@ -34,7 +35,7 @@ impl Default for Config {
             tick: Span::from_millis(50),
             election_ticks: 20,
             heartbeat_ticks: 4,
-            slack: Span::from_millis(500),
+            slack: Span::from_millis(250),
             replace_after: Span::from_secs(60),
             disk_patience: Span::from_secs(1),
             compact_after: 1000,

@@ -79,6 +79,10 @@ pub(crate) struct Engine {
     lazy: Option<Hard>,
     /// What had waited for the disk and may be sent now.
     send: Vec<Message>,
+    /// When this voter last took part in a leader's round, its own ones included, or one that has voted for it did: at
+    /// the latest. What a process before this one took part in was before this one began, so before its first tick; up
+    /// to that it has no time of its own, since it may be made before its clock is known.
+    heard: Option<Time>,
 }
 
 impl Engine {
@@ -100,7 +104,7 @@ impl Engine {
             .unwrap_or_else(|error| panic!("the engine does not start: {error}"));
         let writing = Some((Job::default(), now));
         let timeout = config.election_ticks;
-        Self { raw, rng, timeout, config, versions, writing, next: None, lazy: None, send: Vec::new() }
+        Self { raw, rng, timeout, config, versions, writing, next: None, lazy: None, send: Vec::new(), heard: None }
     }
 
     pub fn is_leader(&self) -> bool {
@@ -120,6 +124,11 @@ impl Engine {
         self.is_leader() && self.raw.raft.commit_to_current_term()
     }
 
+    /// For who is elected now: no round of an earlier leader began after this, if a majority has confirmed it.
+    pub fn heard(&self, now: Time) -> Time {
+        self.heard.unwrap_or(now)
+    }
+
     pub fn last_index(&self) -> u64 {
         self.raw.raft.raft_log.last_index()
     }
@@ -127,6 +136,7 @@ impl Engine {
     /// Time passes. A voter whose disk hangs does not lead, and nobody campaigns before everything is written: who is
     /// elected alone would lead without having kept its vote.
     pub fn tick(&mut self, now: Time) {
+        self.heard.get_or_insert(now);
         let hangs = self.writing.as_ref().is_some_and(|(_, since)| now >= *since + self.config.disk_patience);
         if hangs {
             self.step_down();
@@ -170,7 +180,7 @@ impl Engine {
 
     /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
     /// where that is not so; we drop such a message.
-    pub fn on_message(&mut self, message: Message) -> Result<(), &'static str> {
+    pub fn on_message(&mut self, message: Message, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_kept() {
             return Ok(()); // As in `tick`; the leader asks again.
         }
@@ -187,10 +197,27 @@ impl Engine {
         if !is_possible && message.term >= self.term() {
             return Err("a message that contradicts what was decided");
         }
+        self.note_round(&message, now);
         let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
         // What it does not want, it says by an error, and nothing has changed.
         _ = self.raw.step(message);
         Ok(())
+    }
+
+    /// A leader speaks, or a voter tells a candidate with its vote for how long none has spoken to it. By two clocks: so
+    /// a little less than that counts.
+    fn note_round(&mut self, message: &Message, now: Time) {
+        match message.kind {
+            Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.heard = Some(now),
+            Kind::VoteResponse if !message.reject && message.term == self.term() && !self.is_leader() => {
+                let silent = <[u8; 8]>::try_from(message.context.as_slice()).map_or(0, u64::from_le_bytes);
+                let at = now.as_nanos().saturating_sub(silent - silent / 100 * 3);
+                if !self.config.makes(Sabotage::HearsAlone) {
+                    self.heard = Some(self.heard(now).max(Time::from_nanos(at)));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Appends an entry as the leader: its index, if it was taken.
@@ -229,7 +256,10 @@ impl Engine {
     }
 
     /// Asks a majority whether this is still the leader. Not heard if it cannot know yet.
-    pub fn begin_round(&mut self, round: u64) {
+    pub fn begin_round(&mut self, round: u64, now: Time) {
+        if self.is_leader() && !self.config.makes(Sabotage::ForgetsOwnRounds) {
+            self.heard = Some(now);
+        }
         self.raw.read_index(round.to_le_bytes().to_vec());
     }
 
@@ -260,7 +290,7 @@ impl Engine {
     }
 
     /// What is to be done, until there is nothing.
-    pub fn turn(&mut self) -> Option<Turn> {
+    pub fn turn(&mut self, now: Time) -> Option<Turn> {
         if !self.raw.has_ready() {
             return Some(Turn { send: take(&mut self.send), ..Turn::default() }).filter(|turn| !turn.send.is_empty());
         }
@@ -270,8 +300,8 @@ impl Engine {
         job.votes = ready.hs().is_some_and(|hard| (hard.term, hard.vote) != self.raw.store().vote());
         let must_wait = (job.votes || self.writes_vote()) && !self.config.makes(Sabotage::LeadsBeforeDisk);
         let (at_once, after) = (ready.take_messages(), ready.take_persisted_messages());
-        self.post(at_once, if must_wait { &mut job.after } else { &mut turn.send });
-        self.post(after, &mut job.after);
+        self.post(at_once, if must_wait { &mut job.after } else { &mut turn.send }, now);
+        self.post(after, &mut job.after, now);
         if !ready.snapshot().is_empty() {
             let metadata = ready.snapshot().get_metadata();
             let (index, term, conf) = (metadata.index, metadata.term, metadata.get_conf_state().clone());
@@ -383,11 +413,14 @@ impl Engine {
         self.writing.is_none() && (is_long || is_old || log.wants_newer())
     }
 
-    fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>) {
-        for message in messages {
+    fn post(&mut self, messages: Vec<raft::eraftpb::Message>, to: &mut Vec<Message>, now: Time) {
+        for mut message in messages {
             if message.get_msg_type() == MessageType::MsgSnapshot {
                 // A letter may be lost: the engine is to try again, and not to wait for news of this one.
                 self.raw.report_snapshot(message.to, SnapshotStatus::Finish);
+            }
+            if message.get_msg_type() == MessageType::MsgRequestVoteResponse && !message.reject {
+                message.context = now.since(self.heard(now)).as_nanos().to_le_bytes().to_vec().into();
             }
             to.extend(Message::from_raft(message));
         }

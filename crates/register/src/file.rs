@@ -23,6 +23,7 @@ use peerlock_base::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::form::{Entry, Hard, Snapshot};
+use crate::wire::to_bytes;
 use crate::{ClusterId, Versions, VoterId};
 
 const MAGIC: &[u8; 8] = b"plregstr";
@@ -152,8 +153,7 @@ impl Writer {
 
     /// The bytes of the next record.
     pub fn append(&mut self, record: &Record) -> Vec<u8> {
-        // Nothing of ours is without a known length, which is all that could fail.
-        let payload = postcard::to_allocvec(record).unwrap_or_default();
+        let payload = to_bytes(record, Vec::new());
         self.number += 1;
         let mut bytes = head(&self.sum, payload.len(), self.number).to_vec();
         bytes.extend(&payload);

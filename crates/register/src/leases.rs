@@ -23,10 +23,12 @@
 //!      a clock that is slow by ρ at most. (1 + 3ρ) / (1 + ρ) ≥ 1 / (1 − ρ) for ρ ≤ 1 %, so the peer has counted out
 //!      first.
 //!    - If the leader L' of an earlier term T' < T gave it: a majority confirmed L' in T' in a round that *began after
-//!      L' had got the renewal*, so after t₀. Some voter of that majority also voted for L, later than that, since it
-//!      confirmed a term that it had then not left. So t₀ is before the election of L, from which L counts as long as
-//!      from a yes of its own. (That is why a round under way does not do, and why the peer may count from the sending
-//!      only: the answer may be late by any time.)
+//!      L' had got the renewal*, so after t₀. Some voter V of that majority also voted for L, later than that, since it
+//!      confirmed a term that it had then not left. With its vote V told for how long it had taken part in no round, so
+//!      L knows a time h that is not before V's last one, and so not before t₀: the latest that its voters told, itself
+//!      among them. From h on L counts as long as from a yes of its own. (That is why a round under way does not do, and
+//!      why the peer may count from the sending only: the answer may be late by any time. Who has led has taken part in
+//!      its own rounds; who has restarted, in none since it began; a vote that tells nothing tells of this moment.)
 //!    - A yes of a later term T'' > T is not given: its leader answers from a state that is applied up to an entry of
 //!      its own term. The `End` is committed, so it is before that in the log, with effect.
 //! 2. *It never goes on.* The stop is a latch: a yes that comes later changes nothing, even if its t₀ + ttl is still to
@@ -41,8 +43,10 @@
 //!
 //! That voters change makes no difference to "some voter of that majority also voted for L". A configuration is left by
 //! a joint one only, which needs both majorities, and a leader begins the next change when it has applied the one
-//! before; so the majority of a leader's round and that of the next leader's election have a voter in common, and over
-//! several terms t₀ is before each election in turn. Not covered: a clock that does not count while its machine is
+//! before; so the majority of a leader's round and that of the next leader's election have a voter in common. If L was
+//! elected by voters none of whom L' had asked, the last change before that was decided by a leader that was elected, or
+//! still led, after the round; a majority of L's voters heard of it from that leader, so after t₀, and one of those voted
+//! for L. Not covered: a clock that does not count while its machine is
 //! paused from outside (a hypervisor's pause, snapshot or migration). There only fencing helps.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +65,8 @@ pub fn patience(ttl: Span, slack: Span) -> Span {
 /// One leader's memory of one term: what it has said yes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leases {
-    elected: Time,
+    /// No yes of an earlier leader was to a renewal that was sent after this.
+    since: Time,
     slack: Span,
     /// When the last yes was said, or the session was seen to be open.
     said: BTreeMap<SessionId, Time>,
@@ -70,9 +75,10 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Elected now, after which nothing was said yet; what the leaders before have said is not known and not needed.
-    pub fn new(elected: Time, slack: Span) -> Self {
-        Self { elected, slack, said: BTreeMap::new(), ending: BTreeSet::new() }
+    /// Elected, after which nothing was said yet. What the leaders before have said is not known, and only that it was to
+    /// renewals from before `since`.
+    pub fn new(since: Time, slack: Span) -> Self {
+        Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new() }
     }
 
     /// A session was opened: it has its time from now on.
@@ -100,7 +106,7 @@ impl Leases {
     pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
         let mut due = Vec::new();
         for (session, ttl) in sessions {
-            let since = self.said.get(&session).map_or(self.elected, |&said| said.max(self.elected));
+            let since = self.said.get(&session).map_or(self.since, |&said| said.max(self.since));
             if now >= since + patience(ttl, self.slack) && self.ending.insert(session) {
                 due.push(session);
             }

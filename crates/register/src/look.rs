@@ -1,6 +1,9 @@
 //! What people and programs want to see of the register. Nothing is decided by it: any voter answers from what it has
 //! applied, and says up to where that is.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use peerlock_base::PeerId;
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +13,15 @@ use crate::{Label, SessionId, Ttl, VoterId};
 
 /// The most resources on one page.
 pub const MOST_ON_PAGE: u32 = 1000;
+/// The most hosts that can be asked for by number.
+pub const MOST_HOSTS: usize = 1024;
 /// A page ends after the resource with which it comes to about this many bytes.
 const LONG_PAGE: usize = 256 << 10;
 
 /// What to look at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
-    /// Members, sessions and voters. Answered by [`Seen::Cluster`].
+    /// Voters, and the first members with their sessions. Answered by [`Seen::Cluster`].
     Cluster,
     /// Resources in the order of their names. Answered by [`Seen::Resources`].
     Resources {
@@ -29,6 +34,10 @@ pub enum Look {
     },
     /// The resource of this name. Answered by [`Seen::Resources`], which has nothing if there is none.
     Resource(Label),
+    /// The same as `Cluster`, with the members that come after this one.
+    Further(PeerId),
+    /// The same with those of these hosts that are members, at most [`MOST_HOSTS`], and with those that vote or learn to.
+    Hosts(Vec<PeerId>),
 }
 
 /// What was seen.
@@ -49,9 +58,11 @@ pub struct View {
     pub version: u16,
     /// The leader's host, as far as the voter knows.
     pub leader: Option<PeerId>,
-    /// Every member with what it has said of itself.
+    /// Members with what each has said of itself: those that were to be looked at.
     pub members: Vec<(PeerId, Info)>,
-    /// Every session that stands, with its host, and for how long it does after a renewal.
+    /// Whether there are others behind the last one.
+    pub more: bool,
+    /// Their sessions that stand, with their hosts, and for how long each does after a renewal.
     pub sessions: Vec<(SessionId, PeerId, Ttl)>,
     /// Who votes, with the host of each one's file.
     pub voters: Vec<(VoterId, PeerId)>,
@@ -108,19 +119,36 @@ pub struct GrantView {
     pub note: Label,
 }
 
-/// Who there is, by this state and index.
-pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>) -> View {
-    let seats = |of: &std::collections::BTreeSet<VoterId>| {
-        of.iter().filter_map(|voter| state.seats().get(voter).map(|seat| (*voter, seat.host))).collect()
+/// Who there is, by this state and index: the members after this one, a page of them.
+pub(crate) fn cluster(state: &State, index: u64, leader: Option<PeerId>, after: Option<PeerId>) -> View {
+    let after = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+    let mut hosts: BTreeSet<PeerId> =
+        state.members().range(after).map(|(host, _)| *host).take(MOST_ON_PAGE as usize + 1).collect();
+    let more = hosts.len() > MOST_ON_PAGE as usize && hosts.pop_last().is_some();
+    View { more, ..view(state, index, leader, &hosts) }
+}
+
+/// The same, with these hosts and those that vote.
+pub(crate) fn hosts(state: &State, index: u64, leader: Option<PeerId>, hosts: &[PeerId]) -> View {
+    let seated = state.seats().values().map(|seat| seat.host);
+    view(state, index, leader, &hosts.iter().copied().take(MOST_HOSTS).chain(seated).collect())
+}
+
+fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<PeerId>) -> View {
+    let seats = |of: &BTreeSet<VoterId>| {
+        of.iter().filter_map(|voter| state.seats().get(voter).map(|it| (*voter, it.host))).collect()
     };
-    // However many they are, it has to fit into one letter: of a large cluster some addresses of each do.
-    let most = (LONG_PAGE / 64 / state.members().len().max(1)).clamp(1, MOST_ADDRESSES);
+    // However many they are, it has to fit into one letter: of many some addresses of each do.
+    let most = (LONG_PAGE / 64 / hosts.len().max(1)).clamp(1, MOST_ADDRESSES);
+    let members = hosts.iter().filter_map(|host| state.members().get(host).map(|info| (*host, told(info, most))));
+    let sessions = state.sessions().iter().filter(|(_, session)| hosts.contains(&session.host));
     View {
         index,
         version: state.version(),
         leader,
-        members: state.members().iter().map(|(host, info)| (*host, told(info, most))).collect(),
-        sessions: state.sessions().iter().map(|(id, session)| (*id, session.host, session.ttl)).collect(),
+        members: members.collect(),
+        more: false,
+        sessions: sessions.map(|(id, session)| (*id, session.host, session.ttl)).collect(),
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),

@@ -243,6 +243,12 @@ impl Member {
         self.leader.map(|lead| lead.host)
     }
 
+    /// The hosts that vote or learn to, and the one that leads, as far as this process knows.
+    pub fn seated(&self) -> BTreeSet<PeerId> {
+        let own = self.register.iter().flat_map(|register| register.state().seats().values().map(|seat| seat.host));
+        own.chain(self.voters.iter().copied()).chain(self.leader()).collect()
+    }
+
     /// How many letters made no sense, but for those to its voter and those of other versions and clusters.
     pub fn strange(&self) -> u64 {
         self.strange
@@ -382,6 +388,10 @@ impl Member {
         self.version = self.version.max(version);
         if self.contacts.contains(&from) || self.voters.contains(&from) {
             self.heard.insert(from, now);
+            // Others were contacts, or voted, before.
+            if self.heard.len() > 4 * MOST_CONTACTS {
+                self.heard.retain(|host, _| self.contacts.contains(host) || self.voters.contains(host));
+            }
         }
         self.on_letter(from, letter, version, now);
         self.settle(now);
@@ -599,6 +609,12 @@ impl Member {
                 self.client.hurry(now);
             }
         }
+    }
+
+    /// This host cannot be reached any more. One that votes is asked all the same: the way to it is looked for.
+    pub fn part(&mut self, host: PeerId) {
+        let voters = &self.voters;
+        self.contacts.retain(|contact| *contact != host || voters.contains(contact));
     }
 
     /// Where voters are. Those that were known stay known: they may be asked who is now.

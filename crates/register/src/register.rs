@@ -35,7 +35,7 @@ use crate::log::Log;
 use crate::recover::damage;
 use crate::sabotage::Sabotage;
 use crate::state::{State, Undecodable, VoterSeat};
-use crate::wire::{Answer, Letter};
+use crate::wire::{Answer, Letter, to_bytes};
 use crate::{ClusterId, Versions, VoterId};
 
 /// What the driver is to do.
@@ -257,10 +257,10 @@ impl Register {
             return;
         }
         match letter {
-            Letter::Voter(message) => self.on_message(from, *message),
+            Letter::Voter(message) => self.on_message(from, *message, now),
             Letter::Piece { message, at, all } if message.to == self.voter => {
                 if let Some(message) = self.on_piece(from, *message, at, all) {
-                    self.on_message(from, message);
+                    self.on_message(from, message, now);
                 }
             }
             Letter::Piece { .. } => {}
@@ -285,7 +285,7 @@ impl Register {
         }
     }
 
-    fn on_message(&mut self, from: PeerId, message: Message) {
+    fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
         if message.to != self.voter {
             return; // For a voter that was here before.
         }
@@ -298,7 +298,7 @@ impl Register {
         self.heard = Some((message.from, from));
         if self.state.seats().get(&message.from).is_some_and(|seat| seat.host != from) {
             self.count_strange("a voter that writes from another host");
-        } else if let Err(why) = self.engine.on_message(message) {
+        } else if let Err(why) = self.engine.on_message(message, now) {
             self.count_strange(why);
         }
     }
@@ -309,7 +309,7 @@ impl Register {
             return self.out.clear();
         }
         loop {
-            while let Some(turn) = self.engine.turn() {
+            while let Some(turn) = self.engine.turn(now) {
                 for message in turn.send {
                     self.post(message);
                 }
@@ -447,8 +447,7 @@ impl Register {
 }
 
 fn encode_batch(batch: &Batch, version: u16) -> Vec<u8> {
-    // Nothing of ours is without a known length, which is all that could fail.
-    postcard::to_extend(batch, version.to_le_bytes().to_vec()).unwrap_or_default()
+    to_bytes(batch, version.to_le_bytes().to_vec())
 }
 
 pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Undecodable> {

@@ -10,8 +10,12 @@ pub enum Sabotage {
     RoundBeforeRequest,
     /// A round counts before everything up to it is applied.
     YesBeforeApplied,
-    /// A new leader counts from the beginning of its clock instead of from its election.
+    /// A new leader counts from the beginning of its clock.
     EndsAtOnce,
+    /// A new leader counts from what it has heard itself, and not from what those have heard that voted for it.
+    HearsAlone,
+    /// Who has led does not count its own rounds as heard.
+    ForgetsOwnRounds,
     /// What was decided in an earlier term is proposed, and applied, in a later one.
     OldTermEnds,
     /// The peer counts from the yes instead of from its renewal.

@@ -24,12 +24,13 @@ use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::fact::{Fact, Topic};
+use crate::wire::to_bytes;
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
 /// At most this many hosts are members of one cluster.
-pub const MOST_MEMBERS: usize = 4096;
+pub const MOST_MEMBERS: usize = 16_384;
 /// At most this many sessions stand at once.
-pub const MOST_SESSIONS: usize = 8192;
+pub const MOST_SESSIONS: usize = 32_768;
 /// At most this many of them are of one host: those of processes that have ended, and have not been counted out yet.
 pub const MOST_SESSIONS_OF_HOST: usize = 256;
 /// At most this many resources exist.
@@ -449,8 +450,7 @@ impl State {
 
     /// The state as it goes into snapshots: its version first, so that who does not understand it can say so.
     pub fn encode(&self) -> Vec<u8> {
-        // Nothing of ours is without a known length, which is all that could fail.
-        postcard::to_extend(self, self.version.to_le_bytes().to_vec()).unwrap_or_default()
+        to_bytes(self, self.version.to_le_bytes().to_vec())
     }
 
     /// The state that bytes are, if this code understands their version.

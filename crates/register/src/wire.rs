@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Command, MOST_FENCING, MOST_NAMED, MOST_NUMBER, Outcome};
 use crate::fact::{Fact, Topic};
 use crate::form::Message;
-use crate::look::{Look, MOST_ON_PAGE, Seen};
+use crate::look::{Look, MOST_HOSTS, MOST_ON_PAGE, Seen};
 use crate::state::MOST_DETACHED;
 use crate::{ClusterId, Label, SessionId, Versions, VoterId};
 
@@ -195,8 +195,12 @@ pub enum Malformed {
 pub fn encode(letter: &Letter, version: u16, cluster: ClusterId) -> Vec<u8> {
     let mut bytes = version.to_le_bytes().to_vec();
     bytes.extend(cluster.get().to_le_bytes());
-    // Nothing of ours is without a known length, which is all that could fail.
-    postcard::to_extend(letter, bytes).unwrap_or_default()
+    to_bytes(letter, bytes)
+}
+
+/// What this value is in bytes, behind those.
+pub(crate) fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
+    postcard::to_extend(value, start).expect("a list grows, and all that we say has a known length")
 }
 
 /// The letter that bytes are, and its version.
@@ -232,6 +236,9 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
             if *most > MOST_ON_PAGE =>
         {
             return Err(Malformed::Bounds("too long a page"));
+        }
+        Letter::Ask { question: Question::Look { look: Look::Hosts(hosts), .. }, .. } if hosts.len() > MOST_HOSTS => {
+            return Err(Malformed::Bounds("too many hosts"));
         }
         Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_GENERATION => {
             return Err(Malformed::Bounds("too many generations"));

@@ -3,8 +3,8 @@
 //!
 //! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
 //! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
-//! is in its term, or later if the next leader has it in its log; a leader that was replaced may learn so at any later
-//! time. Letters and answers arrive late, or never. Time goes on in seconds, with a session of three.
+//! is in its term, or later if the next leader has it in its log; who is elected hears of no earlier time than that at
+//! which the last confirmed round began; a leader that was replaced may learn so at any later time. Letters and answers arrive late, or never. Time goes on in seconds, with a session of three.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -25,6 +25,7 @@ const UNDER_WAY: usize = 1;
 
 #[derive(Clone, Debug)]
 struct Round {
+    began: u64,
     renewals: Vec<u64>,
     confirmed: bool,
 }
@@ -61,6 +62,8 @@ struct Model {
     leaves: bool,
     /// What a former leader would try again, by sabotage only.
     retried: Vec<Command>,
+    /// When the last round began that a majority has confirmed. Whoever is elected hears of a time that is not before.
+    heard: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +115,7 @@ impl Model {
             yeses: Vec::new(),
             leaves: false,
             retried: Vec::new(),
+            heard: BEGIN,
         };
         model.elect(false);
         model.leaders[0].leases.on_opened(S, now);
@@ -181,10 +185,14 @@ impl Model {
             Step::Begin(at) => {
                 let leader = &mut self.leaders[at];
                 let renewals = std::mem::take(&mut leader.waiting);
-                leader.rounds.push(Round { renewals, confirmed: false });
+                leader.rounds.push(Round { began: self.now, renewals, confirmed: false });
                 keep_newest(&mut leader.rounds);
             }
-            Step::Confirm(at, round) => self.leaders[at].rounds[round].confirmed = true,
+            Step::Confirm(at, round) => {
+                let round = &mut self.leaders[at].rounds[round];
+                round.confirmed = true;
+                self.heard = self.heard.max(round.began);
+            }
             Step::Hear(at, round) => {
                 let leader = &mut self.leaders[at];
                 let mut asked = leader.rounds.remove(round).renewals;
@@ -279,10 +287,13 @@ impl Model {
 
     fn elect(&mut self, keeps_clock: bool) {
         let term = self.term() + 1;
-        let elected =
-            if self.sabotage == Some(Sabotage::EndsAtOnce) && keeps_clock { Time::ZERO } else { time(self.now) };
+        let since = match self.sabotage {
+            Some(Sabotage::EndsAtOnce) if keeps_clock => Time::ZERO,
+            Some(Sabotage::HearsAlone) => time(BEGIN),
+            _ => time(self.heard),
+        };
         let ends = std::mem::take(&mut self.retried);
-        let (leases, knows_end) = (Leases::new(elected, Span::ZERO), self.state.is_over(S));
+        let (leases, knows_end) = (Leases::new(since, Span::ZERO), self.state.is_over(S));
         self.leaders.push(Leader {
             term,
             leases,
@@ -307,7 +318,9 @@ impl Model {
 
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (self.now, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
+        // Only who is still to be elected asks for it.
+        let heard = (self.term() < self.terms).then_some(self.heard);
+        (self.now, heard, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
         format!("{:?} {:?} {:?}", self.client, self.leaders, self.retried).hash(&mut hasher);
         hasher.finish()
     }
@@ -371,6 +384,7 @@ fn every_rule_that_is_left_out_is_found_by_a_short_way() {
         (Sabotage::RoundBeforeRequest, 2),
         (Sabotage::YesBeforeApplied, 2),
         (Sabotage::EndsAtOnce, 2),
+        (Sabotage::HearsAlone, 2),
         (Sabotage::OldTermEnds, 3),
         (Sabotage::CountsFromAnswer, 1),
         (Sabotage::NoLatch, 1),

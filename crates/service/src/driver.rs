@@ -28,6 +28,14 @@ const RETURNING: Duration = Duration::from_secs(3);
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
 
+/// After so many commands in a row the sockets are looked at. Our choice: as many as tasks are polled between two looks
+/// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
+const IN_A_ROW: u32 = 8;
+
+/// If giving way takes longer than this, another process had the core meanwhile: it is not ours to wait on. Our choice:
+/// several times what it takes where nobody else wants it, less than any process runs for.
+const CROWDED: Duration = Duration::from_micros(10);
+
 /// What clients want.
 pub enum Command {
     Acquire {
@@ -257,6 +265,7 @@ impl<T: Transport> Driver<T> {
         let mut alarm = pin!(sleep(Duration::ZERO));
         let stays_awake = stays_awake(awake.into());
         let mut awake_until = Instant::now();
+        let mut in_a_row = 0;
         while !self.left {
             let wake = self.node.next_wake();
             if let Some(wake) = wake.filter(|_| wake != set) {
@@ -277,7 +286,10 @@ impl<T: Transport> Driver<T> {
                 },
                 Some(stored) = self.store.next() => self.step(input(stored)),
                 command = self.commands.recv(), if !self.abandoned => match command {
-                    Some(command) => self.on_command(command),
+                    Some(command) => {
+                        self.on_command(command);
+                        in_a_row += 1;
+                    }
                     None => {
                         self.abandoned = true;
                         self.step(Input::Leave);
@@ -291,8 +303,18 @@ impl<T: Transport> Driver<T> {
                     }
                 }
                 () = yield_now(), if stays_awake.is_some() && Instant::now() < awake_until => {
+                    in_a_row = 0;
+                    let before = Instant::now();
                     std::thread::yield_now();
+                    // As many may wait awake as there are cores; whoever is one too many sleeps until it is woken.
+                    if before.elapsed() > CROWDED {
+                        awake_until = before;
+                    }
                 }
+            }
+            if in_a_row >= IN_A_ROW {
+                in_a_row = 0;
+                yield_now().await;
             }
         }
         self.transport.stop().await;

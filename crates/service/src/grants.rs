@@ -165,8 +165,7 @@ fn begin(path: &Path, boot: &str, host: PeerId, estate: Option<&Estate>) -> io::
 }
 
 fn put(lines: &mut Vec<u8>, line: &Line) {
-    // Serializing fails only for maps whose keys are no strings, and there is none.
-    lines.extend(serde_json::to_vec(line).unwrap_or_default());
+    lines.extend(serde_json::to_vec(line).expect("only maps with keys that are no strings fail"));
     lines.push(b'\n');
 }
 
@@ -231,7 +230,10 @@ impl Line {
 
 /// What tells this boot of the machine from others.
 fn boot() -> io::Result<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let unreadable =
+        |error: io::Error| io::Error::new(error.kind(), format!("what it counts by cannot be read, {BOOT}: {error}"));
+    fs::read_to_string(BOOT).map(|id| id.trim().to_owned()).map_err(unreadable)
 }
 
 #[cfg(test)]

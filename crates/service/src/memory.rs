@@ -21,7 +21,8 @@ struct State {
     ports: BTreeMap<PeerId, Port>,
     /// Pairs of peers, the smaller first, that cannot reach each other.
     cut: BTreeSet<(PeerId, PeerId)>,
-    /// Who was ever connected, and is again when it can be; with the number of the connection, and whether it stands.
+    /// Who has dialled whom, and is connected again when it can be; with the number of the connection, and whether it
+    /// stands.
     pairs: BTreeMap<(PeerId, PeerId), Pair>,
     sent: u64,
 }
@@ -30,6 +31,14 @@ struct State {
 struct Pair {
     epoch: u64,
     up: bool,
+    /// Whether the smaller one dials, and the larger one.
+    dials: (bool, bool),
+}
+
+impl Pair {
+    fn dials(&mut self, is_smaller: bool) -> &mut bool {
+        if is_smaller { &mut self.dials.0 } else { &mut self.dials.1 }
+    }
 }
 
 /// What is under way to one peer, by the time of its arrival.
@@ -88,7 +97,8 @@ impl Network {
         state.reconnect();
     }
 
-    /// The connection of two peers ends, and another begins at once. What is under way between them is lost.
+    /// The connection of two peers ends, and another begins at once if one of them dials. What is under way between them is
+    /// lost.
     pub fn blink(&self, a: PeerId, b: PeerId) {
         let mut state = self.state();
         state.disconnect((a.min(b), a.max(b)), "the connection was reset");
@@ -124,15 +134,27 @@ impl State {
         if known.up || self.cut.contains(&pair) || !self.ports.contains_key(&a) || !self.ports.contains_key(&b) {
             return;
         }
-        *known = Pair { epoch: known.epoch + 1, up: true };
+        *known = Pair { epoch: known.epoch + 1, up: true, ..*known };
         let epoch = known.epoch;
         self.post(b, a, Event::Up { peer: b, epoch, address: Network::address(b) });
         self.post(a, b, Event::Up { peer: a, epoch, address: Network::address(a) });
     }
 
     fn reconnect(&mut self) {
-        let pairs: Vec<_> = self.pairs.keys().copied().collect();
+        let wanted = self.pairs.iter().filter(|(_, pair)| pair.dials != (false, false));
+        let pairs: Vec<_> = wanted.map(|(pair, _)| *pair).collect();
         pairs.into_iter().for_each(|pair| self.connect(pair));
+    }
+
+    /// One of them dials the other from now on, or does not any more.
+    fn dial(&mut self, me: PeerId, address: &str, dials: bool) {
+        let number = address.strip_prefix("memory:").and_then(|number| number.parse().ok());
+        let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != me) else { return };
+        let pair = (me.min(peer), me.max(peer));
+        *self.pairs.entry(pair).or_default().dials(me < peer) = dials;
+        if dials {
+            self.connect(pair);
+        }
     }
 
     /// Ends a connection, and loses what is under way.
@@ -201,12 +223,12 @@ impl Transport for Endpoint {
     }
 
     fn dial(&mut self, address: &str) {
-        let number = address.strip_prefix("memory:").and_then(|number| number.parse().ok());
-        let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != self.me) else { return };
-        self.network.state().connect((self.me.min(peer), self.me.max(peer)));
+        self.network.state().dial(self.me, address, true);
     }
 
-    fn forget(&mut self, _address: &str) {}
+    fn forget(&mut self, address: &str) {
+        self.network.state().dial(self.me, address, false);
+    }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
         let mut state = self.network.state();

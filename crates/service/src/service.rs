@@ -258,19 +258,22 @@ impl Service {
     fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
         self.wait_for(|waiter| match request.wanted(keeping) {
             Ok(wanted) => Ok(Command::Acquire { wanted, waiter }),
-            Err(error) => Err((error, waiter)),
+            Err(error) => Err(Box::new((error, waiter))),
         })
     }
 
     /// Somebody waits for a grant, by this command or in vain.
-    fn wait_for(&self, command: impl FnOnce(Waiter) -> Result<Command, (Error, Waiter)>) -> Acquire {
+    fn wait_for(&self, command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>) -> Acquire {
         let number = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
         match command(Waiter { number, reply, progress }) {
             Ok(command) => _ = commands.send(command),
-            Err((error, waiter)) => _ = waiter.reply.send(Err(error)),
+            Err(refused) => {
+                let (error, waiter) = *refused;
+                _ = waiter.reply.send(Err(error));
+            }
         }
         Acquire { waiter: number, answer, progress: progressed, commands, done: false }
     }
@@ -284,7 +287,7 @@ impl Service {
     pub fn resume(&self, name: Name, grant: GrantId) -> Acquire {
         let command = |waiter| match grant {
             GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
-            GrantId::Held(_) => Err((Error::Lost, waiter)),
+            GrantId::Held(_) => Err(Box::new((Error::Lost, waiter))),
         };
         self.wait_for(command)
     }
@@ -359,7 +362,8 @@ impl Service {
         self.call(|reply| Command::Show { name, reply }).await?
     }
 
-    /// Everybody whom this peer knows, itself first.
+    /// Those whom this peer deals with and those who vote, itself first: at once, without asking anybody. All of them:
+    /// [`Service::cluster`].
     ///
     /// # Errors
     /// [`Error::Stopped`].

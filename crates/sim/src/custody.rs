@@ -85,6 +85,10 @@ impl Setting for Custody {
     type Rules = (Exclusion, Fencing);
     type Counts = (Messages, Idle, Order, Waits, Recovery, Standstill);
 
+    fn counts(&self) -> bool {
+        self.count_violations
+    }
+
     fn world<W: Watch<Whole>>(
         &self,
         seed: u64,

@@ -9,6 +9,7 @@ use crate::actor::Bare;
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::{Latency, Network};
+use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch};
@@ -59,6 +60,15 @@ impl Experiment {
         let setting = Of { experiment: self, peers, protocol: PhantomData };
         trials::run(&setting, self.trials, self.seed, progress)
     }
+
+    /// Does with it whatever `driver` does.
+    pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
+        &self,
+        peers: impl Fn(&Latency) -> Vec<P> + Sync,
+        driver: D,
+    ) -> D::Output {
+        driver.drive(&Of { experiment: self, peers, protocol: PhantomData }, self.trials, self.seed)
+    }
 }
 
 /// An experiment with its protocol.
@@ -77,6 +87,10 @@ where
     type Workload = ClosedLoop;
     type Rules = (Exclusion, Fencing, Structure);
     type Counts = (Messages, Idle, (Order, Passing), Waits, Recovery, Standstill);
+
+    fn counts(&self) -> bool {
+        self.experiment.count_violations
+    }
 
     fn world<W: Watch<Bare<P>>>(
         &self,

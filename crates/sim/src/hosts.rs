@@ -33,16 +33,16 @@ impl<A: Actor> Hosts<A> {
         PeerId::new((self.residents.len() + self.gone + self.visitors.len()) as u64)
     }
 
-    /// Takes a peer up; its number is [`Hosts::next`].
-    pub fn add(&mut self, actor: A) {
+    /// Takes a peer up, or knows of one that lives elsewhere; its number is [`Hosts::next`].
+    pub fn add(&mut self, actor: Option<A>) {
         assert_eq!(self.gone + self.visitors.len(), 0, "residents have the first numbers");
-        self.residents.push(Some(actor));
+        self.residents.push(actor);
         self.disks.push(Storage { disk: A::Disk::default(), under_way: VecDeque::new() });
     }
 
     /// The same for a peer that will go again and be forgotten.
-    pub fn add_visitor(&mut self, actor: A) {
-        self.visitors.push_back(Some(actor));
+    pub fn add_visitor(&mut self, actor: Option<A>) {
+        self.visitors.push_back(actor);
     }
 
     #[inline]

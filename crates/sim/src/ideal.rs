@@ -12,6 +12,7 @@ use std::rc::Rc;
 use peerlock_base::{PeerId, Ticket};
 use peerlock_mutex::token::{Claim, Token};
 use peerlock_mutex::{Cx, Observe, Protocol};
+use serde::{Deserialize, Serialize};
 
 use crate::latency::Latency;
 
@@ -36,7 +37,7 @@ struct Moderator {
 }
 
 /// A token, sent by who leaves to the oldest request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Handover {
     to: Ticket,
     token: Token,

@@ -7,6 +7,7 @@ use crate::actor::Bare;
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::Network;
+use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Watch, Window};
@@ -52,6 +53,15 @@ impl Open {
     ) -> Result<Report, Box<Failure>> {
         trials::run(&Of { open: self, new_peer }, self.trials, self.seed, progress)
     }
+
+    /// Does with it whatever `driver` does.
+    pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
+        &self,
+        new_peer: impl Fn(PeerId) -> P + Sync,
+        driver: D,
+    ) -> D::Output {
+        driver.drive(&Of { open: self, new_peer }, self.trials, self.seed)
+    }
 }
 
 /// A setting with its protocol.
@@ -72,6 +82,10 @@ where
     type Workload = OpenWorkload;
     type Rules = (Exclusion, Fencing);
     type Counts = (Messages, Idle, Order, Window, Resets, Costs);
+
+    fn counts(&self) -> bool {
+        self.open.count_violations
+    }
 
     fn world<W: Watch<Bare<P>>>(
         &self,

@@ -96,6 +96,15 @@ impl<E> Queue<E> {
         Some((key.at(), event.expect("every key in the heap has its event")))
     }
 
+    /// When the earliest event is due.
+    pub fn first(&mut self) -> Option<Time> {
+        if self.is_first_gone {
+            self.heap.pop();
+            self.is_first_gone = false;
+        }
+        self.heap.peek().map(|Reverse(key)| key.at())
+    }
+
     /// How many events wait.
     pub fn len(&self) -> usize {
         self.heap.len() - usize::from(self.is_first_gone)

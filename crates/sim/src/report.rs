@@ -45,6 +45,8 @@ pub struct Report {
     pub received: Received,
     /// How many events were simulated, in all trials together.
     pub events: u64,
+    /// Why the first trial was stopped that was, with its number and the time in it.
+    pub stop: Option<String>,
     /// Each trial by itself, in order, as if there had been no other. Empty in those reports themselves.
     pub each: Vec<Report>,
 }
@@ -77,7 +79,7 @@ impl Report {
     pub fn trials_csv(&self) -> String {
         let mut csv = String::from(
             "trial,entries,mean wait (s),longest wait (s),whole mean wait (s),whole longest wait (s),messages,\
-             messages per entry,violations,fencing violations,stuck\n",
+             messages per entry,violations,fencing violations,stuck,stopped\n",
         );
         for (number, trial) in self.each.iter().enumerate() {
             let wait = |wait: Option<WaitSummary>| {
@@ -85,13 +87,14 @@ impl Report {
             };
             let (steady, whole, harm) = (wait(trial.steady), wait(trial.wait), trial.harm());
             csv += &format!(
-                "{number},{},{steady},{whole},{},{},{},{},{}\n",
+                "{number},{},{steady},{whole},{},{},{},{},{},{}\n",
                 trial.entries,
                 trial.sent(),
                 trial.messages_per_entry(),
                 harm.violations,
                 harm.fencing_back,
-                harm.stuck
+                harm.stuck,
+                harm.stopped
             );
         }
         csv
@@ -121,6 +124,8 @@ pub struct Harm {
     pub fencing_back: u64,
     /// Requests that were never served, though their peers lived and everybody else had left.
     pub stuck: u64,
+    /// Trials that were stopped, since a peer had found its own state broken or messages bred. It counts at the first resource.
+    pub stopped: u64,
     /// The most replicas of one resource that lost their memory within one lease time, in any trial.
     pub most_forgotten: u32,
 }
@@ -128,7 +133,7 @@ pub struct Harm {
 impl Harm {
     /// Nothing happened that may not happen.
     pub fn is_none(&self) -> bool {
-        self.violations + self.fencing_back + self.stuck == 0
+        self.violations + self.fencing_back + self.stuck + self.stopped == 0
     }
 
     /// The sum of both.
@@ -139,6 +144,7 @@ impl Harm {
             violations: self.violations + other.violations,
             fencing_back: self.fencing_back + other.fencing_back,
             stuck: self.stuck + other.stuck,
+            stopped: self.stopped + other.stopped,
             most_forgotten: self.most_forgotten.max(other.most_forgotten),
         }
     }
@@ -191,6 +197,7 @@ pub struct Sheet {
     pub(crate) rounds: Vec<Round>,
     pub(crate) received: Received,
     pub(crate) events: u64,
+    pub(crate) stop: Option<String>,
 }
 
 impl Sheet {
@@ -254,6 +261,7 @@ impl Report {
         self.rounds.resize(self.rounds.len().max(trial.rounds.len()), Round::default());
         self.rounds.iter_mut().zip(trial.rounds).for_each(|(mine, more)| mine.add(more));
         self.received.add_all(trial.received);
+        self.stop = self.stop.take().or(trial.stop);
     }
 }
 

@@ -35,6 +35,7 @@ use crate::actor::{Catalogue, OnOverlay, Routing, Settled};
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::{Model, Network};
+use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{Exclusion, Fencing, Memory, PerRound, Watch};
@@ -188,18 +189,26 @@ impl Rounds {
     ) -> Result<Report, Box<Failure>> {
         let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
         match self.overlay {
-            OverlayKind::Chord => self.run_on::<Chord, P, _>(catalogue, progress),
-            OverlayKind::Pastry => self.run_on::<Pastry, P, _>(catalogue, progress),
+            OverlayKind::Chord => trials::run(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed, progress),
+            OverlayKind::Pastry => trials::run(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed, progress),
         }
     }
 
-    fn run_on<O: Settled, P: Observe<Timer: std::hash::Hash>, F: Fn(PeerId, &Replicas) -> P + Sync>(
+    /// Does with it whatever `driver` does.
+    pub fn drive<P: Observe<Timer: std::hash::Hash, Message: Wire>, D: Drive>(
         &self,
-        catalogue: Catalogue<F>,
-        progress: impl Fn(u64) + Sync,
-    ) -> Result<Report, Box<Failure>> {
-        let setting = Of { rounds: self, catalogue, overlay: PhantomData::<fn() -> (O, P)> };
-        trials::run(&&setting, self.trials, self.seed, progress)
+        new_peer: impl Fn(PeerId, &Replicas) -> P + Sync,
+        driver: D,
+    ) -> D::Output {
+        let catalogue = Catalogue::new(self.resources, self.quorum, new_peer);
+        match self.overlay {
+            OverlayKind::Chord => driver.drive(&&self.of::<Chord, P, _>(catalogue), self.trials, self.seed),
+            OverlayKind::Pastry => driver.drive(&&self.of::<Pastry, P, _>(catalogue), self.trials, self.seed),
+        }
+    }
+
+    fn of<O, P, F>(&self, catalogue: Catalogue<F>) -> Of<'_, O, P, F> {
+        Of { rounds: self, catalogue, overlay: PhantomData }
     }
 
     /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops.
@@ -258,6 +267,10 @@ where
     type Workload = InRounds;
     type Rules = (Exclusion, Fencing);
     type Counts = (Memory, PerRound);
+
+    fn counts(&self) -> bool {
+        self.rounds.count_violations
+    }
 
     fn world<W: Watch<Self::Actor>>(
         &self,

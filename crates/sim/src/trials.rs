@@ -14,7 +14,7 @@ use crate::workload::Workload;
 use crate::world::{Violation, World};
 
 /// How many events are shown when a rule is broken.
-const SHOWN: usize = 24;
+pub(crate) const SHOWN: usize = 24;
 
 /// A rule was broken in one of the trials.
 #[derive(Clone, Debug, Error)]
@@ -31,10 +31,14 @@ pub struct Failure {
 }
 
 /// One setting: what a trial of it is.
-pub(crate) trait Setting: Sync {
+pub trait Setting: Sync {
+    /// Who lives in it.
     type Actor: Actor;
+    /// What happens to them.
     type Workload: Workload<Self::Actor>;
+    /// What must hold.
     type Rules: Watch<Self::Actor>;
+    /// What is counted.
     type Counts: Watch<Self::Actor>;
 
     /// A world with all its peers, in which nothing has happened yet. What it is watched by is made of rules and
@@ -44,6 +48,11 @@ pub(crate) trait Setting: Sync {
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Self::Actor, Self::Workload, W>;
+
+    /// Whether a trial that a broken rule has stopped is counted, instead of stopping all of them.
+    fn counts(&self) -> bool {
+        false
+    }
 
     /// How many resources there are.
     fn resources(&self) -> usize {
@@ -85,6 +94,12 @@ fn run_trial<S: Setting>(setting: &S, number: u32, seed: u64) -> Result<Sheet, B
     let mut world = setting.world(seed_of(number, seed), |rules, counts| (rules, counts));
     match world.run() {
         Ok(()) => Ok(world.sheet(setting.resources())),
+        Err(violation) if setting.counts() => {
+            let mut sheet = world.sheet(setting.resources());
+            sheet.harm[0].stopped = 1;
+            sheet.stop = Some(format!("trial {number} {violation}"));
+            Ok(sheet)
+        }
         Err(violation) => Err(explain(setting, number, seed, violation)),
     }
 }
@@ -94,11 +109,16 @@ fn explain<S: Setting>(setting: &S, trial: u32, seed: u64, violation: Violation)
     let mut again = setting.world(seed_of(trial, seed), |rules, _| (Trace::of_last(SHOWN), rules));
     let same = again.run();
     debug_assert_eq!(same.as_ref(), Err(&violation), "the same seed gives the same run");
-    let events = again.watch.0.lines().map(String::from).collect();
+    told(&again.watch.0, trial, seed, violation)
+}
+
+/// A failure with what happened just before it.
+pub(crate) fn told(trace: &Trace, trial: u32, seed: u64, violation: Violation) -> Box<Failure> {
+    let events = trace.lines().map(String::from).collect();
     Box::new(Failure { trial, seed, violation, events })
 }
 
 /// The seed of one trial.
-pub(crate) fn seed_of(trial: u32, seed: u64) -> u64 {
+pub fn seed_of(trial: u32, seed: u64) -> u64 {
     Rng::stream(seed, trial.into()).bits()
 }

@@ -42,6 +42,15 @@ pub trait Workload<A: Actor>: Sized {
     /// A client neither waits nor is inside any more.
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
 
+    /// Whether nobody who lives here will ask any more, and nobody waits or is inside: of a world that is played in real
+    /// time, which never runs out of events. By default that is never known.
+    fn is_served<W: Watch<A>>(_world: &World<'_, A, Self, W>) -> bool {
+        false
+    }
+
+    /// A process is back with all its peers, which know nothing any more. What is to come for them is put in line.
+    fn resume<W: Watch<A>>(_world: &mut World<'_, A, Self, W>) {}
+
     /// Whether the run is over before this moment comes, for which something is in line.
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool;
 

@@ -23,123 +23,36 @@
 //! further faults, 13 disks, 14 outages, 15 lost and
 //! bad disks, 16 reboots. A fault that is off draws nothing, so a run without it keeps its numbers.
 
+mod check;
+mod clients;
+mod event;
+mod part;
+mod tally;
 mod trouble;
 
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::mem::take;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::Grant;
 
+pub use check::Violation;
+pub(crate) use tally::{COUNTS, Counts};
+
+use self::clients::End;
+use self::event::Event;
+use self::tally::Tally;
 use crate::actor::{Actor, Cx, Effect, Input};
 use crate::carrier::{Carrier, Links};
-use crate::faults::{Crash, Fate, Faults};
+use crate::faults::{Fate, Faults};
 use crate::hosts::Hosts;
 use crate::latency::Latency;
 use crate::ledger::{Client, Ledger};
+use crate::part::Share;
 use crate::queue::Queue;
 use crate::report::Sheet;
 use crate::timers::Timers;
 use crate::watch::{Broken, Mark, Watch};
-use crate::workload::{Over, Workload};
-
-/// Everything that can happen.
-enum Event<A: Actor, E> {
-    Arrive {
-        from: PeerId,
-        to: PeerId,
-        message: A::Message,
-    },
-    Timer {
-        peer: PeerId,
-        timer: A::Timer,
-        set: u64,
-    },
-    /// A client leaves, or withdraws if it still waits.
-    Leave {
-        peer: PeerId,
-        ticket: Ticket,
-    },
-    /// The oldest write of this peer is done, or has failed.
-    Written {
-        peer: PeerId,
-        life: u32,
-        fails: bool,
-    },
-    /// What a client was last told of its end may have come.
-    End(Ticket),
-    /// What happened to this peer while it was frozen, in this life.
-    Thawed {
-        peer: PeerId,
-        life: u32,
-        event: Box<Self>,
-    },
-    Workload(E),
-    /// The peer of this client crashes, if it still waits or is inside.
-    CrashOf {
-        peer: PeerId,
-        ticket: Ticket,
-    },
-    Reset(PeerId),
-    Restart(PeerId),
-    /// Everybody takes this peer for gone, if it is still down or frozen.
-    Gone(PeerId),
-    /// This peer is told that that one is gone.
-    Told {
-        peer: PeerId,
-        gone: PeerId,
-    },
-    /// Whoever is parted from others by the partition with this number takes those for gone.
-    Parted(u64),
-    Fault(Fault),
-}
-
-/// A fault that comes at random.
-enum Fault {
-    /// Somebody crashes, and is down for this long.
-    Crash(Span),
-    /// Somebody crashes for good.
-    Death,
-    /// Somebody crashes, and is down for this long; the disk is lost.
-    DiskLoss(Span),
-    /// Everybody crashes.
-    Outage,
-    /// Somebody's disk is slow for this long.
-    SlowDisk(Span),
-    /// Somebody's disk is full.
-    FullDisk,
-    /// This share of the peers crashes for good.
-    Catastrophe(f64),
-    /// Somebody is frozen for this long.
-    Freeze(Span),
-    /// A partition begins that lasts this long.
-    Partition(Span),
-    /// The first of each kind is drawn.
-    First,
-}
-
-/// No more events than these are in line in any run that will come to an end: else messages breed, as those do that go
-/// round in circles and come twice.
-const MOST_FOR_ALL: usize = 1_000_000;
-const MOST_FOR_EACH: usize = 100;
-
-/// A rule was broken: which, and when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// The simulated time at which it was noticed.
-    pub at: Time,
-    /// Which rule, in a sentence.
-    pub what: Broken,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at {}: {}", self.at, self.what)
-    }
-}
+use crate::workload::Workload;
 
 /// Makes a peer from its number and what its disk has kept.
 pub type Make<'a, A> = Box<dyn Fn(PeerId, &<A as Actor>::Disk) -> A + 'a>;
@@ -190,37 +103,10 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     faults_to_come: usize,
     /// Nothing else is.
     has_come_to_rest: bool,
-}
-
-/// What a client that is inside was told.
-#[derive(Clone, Copy, Debug)]
-struct End {
-    /// When it must be out, unless it is told a later end.
-    at: Time,
-    /// Its peer has crashed. Nobody can tell it anything any more, and it stays until its end.
-    is_orphan: bool,
-}
-
-/// What became of clients and peers.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    asked: u64,
-    lost: u64,
-    refused: u64,
-    withdrawn: u64,
-    crashed: u64,
-    restarted: u64,
-    resets: u64,
-    strange: u64,
-    frozen: u64,
-    parted: u64,
-    outages: u64,
-    disks_lost: u64,
-    disks_slow: u64,
-    disks_full: u64,
-    torn: u64,
-    orphans: u64,
-    reboots: u64,
+    /// Who lives here, where others live in other processes.
+    share: Option<Share>,
+    /// What was counted in those.
+    counted: Counts,
 }
 
 impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
@@ -249,6 +135,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             disk_rng: Rng::stream(seed, 13),
             faults_to_come: 0,
             has_come_to_rest: false,
+            share: None,
+            counted: [0; COUNTS],
         }
     }
 
@@ -257,23 +145,18 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// # Errors
     /// A rule was broken.
     pub fn run(&mut self) -> Result<(), Violation> {
-        // A peer that finds its own state broken panics. That is a broken rule like any other, to be told with its
-        // trace.
-        let played = catch_unwind(AssertUnwindSafe(|| self.play()));
-        played.unwrap_or_else(|panic| Err(in_words(&*panic))).map_err(|what| Violation { at: self.now, what })
+        check::caught(|| self.play()).map_err(|what| Violation { at: self.now, what })
     }
 
     fn play(&mut self) -> Result<(), Broken> {
         L::start(self)?;
         self.first_fault()?;
-        let most = MOST_FOR_ALL + MOST_FOR_EACH * self.hosts.residents();
+        let most = check::most_in_line(self.hosts.residents());
         while let Some((at, event)) = self.queue.pop() {
             if L::is_over(self, at) {
                 break;
             }
-            if self.queue.len() > most {
-                return Err(format!("{} events are in line, and there will be more and more", self.queue.len()));
-            }
+            check::comes_to_an_end(self.queue.len(), most)?;
             self.now = at;
             self.events += 1;
             self.happen(event)?;
@@ -284,31 +167,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
     /// What this run, with this many resources, leaves behind.
     pub fn sheet(&mut self, resources: usize) -> Sheet {
         let mut sheet = Sheet::new(resources);
-        let (tally, mishaps) = (self.tally, self.fate.mishaps());
-        for (name, count) in [
-            ("asked", tally.asked),
-            ("lost", tally.lost),
-            ("refused", tally.refused),
-            ("withdrawn", tally.withdrawn),
-            ("crashed", tally.crashed),
-            ("restarted", tally.restarted),
-            ("resets", tally.resets),
-            ("strange", tally.strange),
-            ("frozen", tally.frozen),
-            ("parted", tally.parted),
-            ("outages", tally.outages),
-            ("disks lost", tally.disks_lost),
-            ("disks slow", tally.disks_slow),
-            ("disks full", tally.disks_full),
-            ("writes torn", tally.torn),
-            ("orphans", tally.orphans),
-            ("reboots", tally.reboots),
-            ("messages lost", mishaps.lost),
-            ("messages twice", mishaps.twice),
-            ("messages cut off", mishaps.cut_off),
-            ("messages held up", mishaps.held_up),
-        ] {
-            sheet.numbers.sum(name, count);
+        for ((name, count), elsewhere) in self.counts().into_iter().zip(self.counted) {
+            sheet.numbers.sum(name, count + elsewhere);
         }
         sheet.events = self.events;
         self.load.tell(&mut sheet);
@@ -316,10 +176,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         sheet
     }
 
+    /// What was counted here, by name.
+    fn counts(&self) -> [(&'static str, u64); COUNTS] {
+        self.tally.counts(self.fate.mishaps())
+    }
+
     fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
-        if self.now == Time::END {
-            return Err("the clock has run out: 584 years are all there is; use shorter times or fewer entries".into());
-        }
+        check::has_time(self.now)?;
         if self.fate.can_freeze()
             && let Some((peer, at)) = self.thaws_for(&event)
         {
@@ -416,23 +279,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 self.tell_end(peer, ticket, until);
                 Ok(())
             }
-            Effect::Lost { ticket } => match self.take_inside(ticket).filter(|client| client.peer == peer) {
-                Some(client) => {
-                    self.tally.lost += 1;
-                    self.watch.on_leave(self.now, &client)?;
-                    L::on_over(self, &client, Over::Lost)
-                }
-                None if A::TELLS_ENDS => Ok(()),
-                None => Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not")),
-            },
-            Effect::Refused { ticket } => match self.ledger.strike(ticket).filter(|client| client.peer == peer) {
-                Some(client) => {
-                    self.tally.refused += 1;
-                    self.watch.on_give_up(self.now, &client)?;
-                    L::on_over(self, &client, Over::Refused)
-                }
-                None => Err(format!("peer {peer} sends {ticket:?} away, who is not waiting there")),
-            },
+            Effect::Lost { ticket } => self.lose(peer, ticket),
+            Effect::Refused { ticket } => self.send_away(peer, ticket),
             Effect::SetTimer { timer, after } => {
                 self.set_timer(peer, timer, after);
                 Ok(())
@@ -489,29 +337,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.queue.push(at, Event::Arrive { from, to, message });
     }
 
-    fn enter(&mut self, peer: PeerId, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
-        let Some(client) = self.ledger.strike(ticket).filter(|client| client.peer == peer) else {
-            return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there"));
-        };
-        self.inside.push(client);
-        self.watch.on_grant(self.now, &client, grant, &self.ledger)?;
-        self.fate.entered(self.now, peer);
-        if client.is_doomed {
-            self.queue.push(self.now, Event::CrashOf { peer, ticket });
-            return Ok(());
-        }
-        L::on_entered(self, &client);
-        Ok(())
-    }
-
-    fn take_inside(&mut self, ticket: Ticket) -> Option<Client> {
-        if !self.ends.is_empty() {
-            self.ends.remove(&ticket);
-        }
-        let at = self.inside.iter().position(|client| client.ticket == ticket)?;
-        Some(self.inside.swap_remove(at))
-    }
-
     fn reset(&mut self, peer: PeerId) -> Result<(), Broken> {
         if self.hosts.get(peer).is_none() || self.fate.is_calm() {
             return Ok(());
@@ -525,12 +350,6 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let incarnation = self.fate.incarnation(self.now, peer, self.tally.resets);
         self.step(peer, Input::Reset { incarnation })
     }
-}
-
-/// What a panic says.
-fn in_words(panic: &(dyn Any + Send)) -> Broken {
-    let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
-    format!("a peer has panicked: {}", what.unwrap_or("it does not say why"))
 }
 
 /// What a workload may know and do.
@@ -563,7 +382,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// Takes a peer up that stays until it crashes; who it is.
     pub fn add(&mut self, actor: A) -> PeerId {
         let peer = self.hosts.next();
-        self.hosts.add(actor);
+        self.hosts.add(Some(actor).filter(|_| !self.is_elsewhere(peer)));
         peer
     }
 
@@ -577,7 +396,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     pub fn add_visitor(&mut self) -> PeerId {
         let peer = self.hosts.next();
         let visitor = (self.make)(peer, &A::Disk::default());
-        self.hosts.add_visitor(visitor);
+        self.hosts.add_visitor(Some(visitor).filter(|_| !self.is_elsewhere(peer)));
         peer
     }
 
@@ -592,6 +411,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// Whether a peer is there.
     pub fn is_there(&self, peer: PeerId) -> bool {
         self.hosts.get(peer).is_some()
+    }
+
+    /// Whether a peer lives in another process.
+    pub fn is_elsewhere(&self, peer: PeerId) -> bool {
+        self.share.as_ref().is_some_and(|share| !share.is_here(peer))
     }
 
     /// All residents there ever were: peers 0 up to this number.
@@ -612,54 +436,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// When a frozen peer thaws: until then its clients cannot ask.
     pub fn thaws(&self, peer: PeerId) -> Option<Time> {
         self.fate.thaws(self.now, peer)
-    }
-
-    /// The ticket of whoever asks next.
-    pub fn next_ticket(&self) -> Ticket {
-        self.ledger.next()
-    }
-
-    /// A client of this peer asks for a resource.
-    pub fn ask(&mut self, peer: PeerId, resource: usize) -> Result<(), Broken> {
-        if self.hosts.get(peer).is_none() {
-            return Ok(());
-        }
-        self.tally.asked += 1;
-        let crash = self.fate.crash();
-        let client = self.ledger.ask(peer, resource, self.now, crash == Crash::Inside);
-        let ticket = client.ticket;
-        if let Crash::After(span) = crash {
-            self.queue.push(self.now + span, Event::CrashOf { peer, ticket });
-        }
-        if let Some(span) = self.fate.withdrawal() {
-            self.queue.push(self.now + span, Event::Leave { peer, ticket });
-        }
-        self.watch.on_request(self.now, &client)?;
-        self.step(peer, Input::Request { resource, ticket })
-    }
-
-    /// A client that is inside leaves then, if it did not lose its grant, or crash, before.
-    pub fn leave_at(&mut self, at: Time, client: &Client) {
-        self.queue.push(at, Event::Leave { peer: client.peer, ticket: client.ticket });
-    }
-
-    /// A client leaves, or withdraws if it still waits. Nothing happens if it is neither inside nor waiting.
-    pub fn leave(&mut self, ticket: Ticket) -> Result<(), Broken> {
-        if self.ends.get(&ticket).is_some_and(|end| end.is_orphan) {
-            return Ok(());
-        }
-        let (client, over) = if let Some(client) = self.take_inside(ticket) {
-            self.watch.on_leave(self.now, &client)?;
-            (client, Over::Left)
-        } else if let Some(client) = self.ledger.strike(ticket) {
-            self.tally.withdrawn += 1;
-            self.watch.on_give_up(self.now, &client)?;
-            (client, Over::Withdrawn)
-        } else {
-            return Ok(());
-        };
-        self.step(client.peer, Input::Release { resource: client.resource, ticket })?;
-        L::on_over(self, &client, over)
     }
 
     /// Tells a peer something that only its kind of peer understands.

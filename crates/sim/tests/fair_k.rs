@@ -108,7 +108,7 @@ fn with_one_slot_nobody_is_passed_by() {
             for (links, reach) in [(Links::Unordered, 1), (Links::Unordered, 2), (Links::Ordered, 8)] {
                 let experiment = Experiment { links, ..experiment(peers, 1, hold, think, latency, 100) };
                 // The role stays: on its way from one to the next, it has to be found.
-                let config = fair_k_late::Config { term: u32::MAX, reach };
+                let config = fair_k_late::Config { term: u32::MAX, reach, ..fair_k_late::Config::default() };
                 let late = run(&experiment, |me, layout| FairKLate::new(me, layout, config));
                 assert_eq!(late.numbers.count("passed by"), 0, "{latency}, {peers} peers, {hold}, {links:?}, {reach}");
                 let custody = run(&experiment, |me, layout| {

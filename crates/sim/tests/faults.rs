@@ -130,19 +130,14 @@ fn every_fault_strikes_under_every_workload() {
         let calm = run(Faults::default()).unwrap();
         assert!(calm.harm().is_none() && calm.entries > 50, "{name}: {:?}", calm.harm());
         for (faults, number) in each() {
-            let rough = match run(faults) {
-                Ok(report) => report,
-                Err(failure) => {
-                    let may_break = faults.duplication > 0.0 || faults.crashes.is_some();
-                    assert!(name.starts_with("Fair-K") && may_break, "{name}, {faults:?}: {failure}");
-                    let what = &failure.violation.what;
-                    assert!(
-                        what.contains("panicked: ") || what.contains("more and more"),
-                        "{name}, {faults:?}: {failure}"
-                    );
-                    continue;
-                }
-            };
+            let rough = run(faults).unwrap();
+            if let Some(what) = &rough.stop {
+                let may_break = faults.duplication > 0.0 || faults.crashes.is_some();
+                assert!(name.starts_with("Fair-K") && may_break, "{name}, {faults:?}: {what}");
+                assert!(what.contains("panicked: ") || what.contains("more and more"), "{name}, {faults:?}: {what}");
+                assert!(rough.harm().stopped > 0, "{name}, {faults:?}: {:?}", rough.harm());
+                continue;
+            }
             assert!(rough.entries > 5, "{name}, {faults:?}: {:?}", rough.harm());
             assert!(number.is_empty() || rough.numbers.count(number) > 0, "{name}, {faults:?}: {:?}", rough.numbers);
             assert_eq!(rough, run(faults).unwrap(), "{name}, {faults:?}: the same seed");
@@ -169,6 +164,23 @@ fn fair_k_bears_delays_and_nothing_that_is_lost() {
     assert!(run(slow).is_none(), "{:?}", run(slow));
     assert!(run(Faults { loss: 0.02, ..none }).stuck > 0);
     assert!(run(Faults { deaths: Some(Span::from_secs(40)), ..none }).stuck > 0);
+}
+
+/// A trial in which a peer finds its own state broken is stopped and counted, and the others go on; whichever threads
+/// they are on, the first is told.
+#[test]
+fn a_trial_that_is_stopped_is_counted_and_the_others_go_on() {
+    let twice = Faults { duplication: 0.0005, ..Faults::default() };
+    let report = fair_k(&Experiment { servers: 0, trials: 12, seed: 2, ..closed(twice) }).unwrap();
+    let stopped: Vec<u64> = report.each.iter().map(|trial| trial.harm().stopped).collect();
+    assert_eq!((report.trials, stopped.len()), (12, 12));
+    assert!(stopped.contains(&0) && stopped.contains(&1), "{stopped:?}");
+    assert_eq!(report.harm().stopped, stopped.iter().sum::<u64>());
+    let first = stopped.iter().position(|&stopped| stopped > 0).unwrap();
+    assert!(report.stop.as_ref().unwrap().starts_with(&format!("trial {first} at ")), "{:?}", report.stop);
+    assert!(report.each.iter().all(|trial| trial.stop.is_some() == (trial.harm().stopped > 0)));
+    let lines = report.trials_csv();
+    assert_eq!(lines.lines().filter(|line| line.ends_with(",1")).count() as u64, report.harm().stopped, "{lines}");
 }
 
 /// … and where nobody counts, the run stops and tells why.
@@ -226,8 +238,8 @@ fn wrong_suspicions_let_too_many_in() {
         Faults { freezes: Some(seconds(5, 10)), detection, ..Faults::default() },
         Faults { partitions: Some((Cut::Whole, seconds(20, 10))), detection, ..Faults::default() },
     ] {
-        let is_broken = backed(faults).map_or(true, |report| report.harm().violations > 0);
-        assert!(is_broken, "{faults:?}");
+        let harm = backed(faults).unwrap().harm();
+        assert!(harm.violations + harm.stopped > 0, "{faults:?}: {harm:?}");
         let unsuspicious = backed(Faults { partitions: None, detection: None, ..faults }).unwrap().harm();
         assert_eq!(unsuspicious.violations, 0, "{unsuspicious:?}");
     }

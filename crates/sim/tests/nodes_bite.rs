@@ -48,7 +48,7 @@ const ASSERTED: &[&str] = &["has panicked"];
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 26] = [
+    let table: [(Mistake, u64, &[&str]); 27] = [
         (Mistake::Node(Sabotage::Resend), 0, STUCK),
         (Mistake::Node(Sabotage::Ack), 29, STUCK),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
@@ -70,6 +70,7 @@ fn every_mistake_is_seen() {
         (Mistake::Node(Sabotage::TakesNothing), 0, TWO),
         (Mistake::Node(Sabotage::OtherBoot), 0, TWO_OR_ASSERTED),
         (Mistake::Node(Sabotage::ShorterSession), 0, TWO_OR_ASSERTED),
+        (Mistake::Node(Sabotage::IdleForgets), 378, STUCK),
         (Mistake::Register(InRegister::ReplacesSession), 1, TWO),
         (Mistake::Register(InRegister::AckBeforeDisk), 265, TWO),
         (Mistake::Register(InRegister::TellsOnce), 25, STUCK),

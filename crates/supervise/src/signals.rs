@@ -28,8 +28,8 @@ const FORWARDED: [Signal; 15] = [
     Signal::SIGCONT,
 ];
 
-/// Those of them by which a person or a system asks a process to end.
-const ENDING: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
+/// Those of them by which a person or a system asks a process to end. A server has another use for the last one.
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
 
 /// Our own ears for them.
 pub struct Signals(Vec<(Signal, Stream)>);
@@ -48,6 +48,22 @@ impl Signals {
     /// If the system does not allow it.
     pub fn ending() -> io::Result<Self> {
         Self::listen_to(&ENDING)
+    }
+
+    /// The same for a server: by SIGHUP it is told to read its files again.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub fn ending_a_server() -> io::Result<Self> {
+        Self::listen_to(&ENDING[..3])
+    }
+
+    /// SIGHUP alone.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub fn hangup() -> io::Result<Self> {
+        Self::listen_to(&ENDING[3..])
     }
 
     /// What was ignored when we were started stays ignored, for us and for the command: `nohup peerlock run …` and jobs

@@ -23,6 +23,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         findings.extend(cluster(running));
         findings.push(voters(running));
         findings.push(versions(running));
+        findings.extend(secret(running));
         findings.push(ports(running));
         findings.extend(resources(running));
         findings.push(clock(running));
@@ -280,6 +281,30 @@ fn clock(Running { about, .. }: &Running) -> Finding {
             advice(Level::Warn, "clock", what, todo)
         }
     }
+}
+
+/// Which secret it goes by, and who is behind while it is replaced.
+fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
+    let secret = about.secret.as_ref()?;
+    let file = &secret.file;
+    let behind: Vec<&PeerView> =
+        cluster.peers.iter().filter(|peer| secret.behind.contains(&peer.peer.to_string())).collect();
+    let [new, old] = &secret.fingerprints[..] else {
+        return Some(finding(Level::Ok, "secret", format!("{} in {file}", secret.fingerprints.join(", "))));
+    };
+    let what = format!("{new} is new, and {old} counts besides, in {file}");
+    Some(match behind.is_empty() {
+        true => {
+            let todo = "When all machines have it and are connected, run `peerlock secret finish` on each.";
+            advice(Level::Warn, "secret", what, todo)
+        }
+        false => {
+            let what = format!("{what}; only the old one was proved by {}", listed(behind, called));
+            let todo = "Copy the file there and run `peerlock secret reload`; when all have it, `peerlock secret finish` on \
+                        every machine.";
+            advice(Level::Warn, "secret", what, todo)
+        }
+    })
 }
 
 /// What the folder tells when there is nobody to ask.

@@ -29,6 +29,7 @@ pub struct Json<'a> {
     violations: u64,
     fencing_violations: u64,
     stuck: u64,
+    stopped: u64,
     events: u64,
     events_per_second: f64,
     #[serde(flatten)]
@@ -80,6 +81,7 @@ impl<'a> Json<'a> {
             violations: harm.violations,
             fencing_violations: harm.fencing_back,
             stuck: harm.stuck,
+            stopped: harm.stopped,
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
             more,
@@ -324,6 +326,9 @@ fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     }
     if harm.fencing_back > 0 {
         writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;
+    }
+    if let Some(stop) = &report.stop {
+        writeln!(out, "trials that were stopped: {}; {stop}", harm.stopped)?;
     }
     Ok(())
 }

@@ -14,6 +14,7 @@ mod crowd;
 mod custody;
 mod deaths;
 mod forged;
+mod host;
 mod killed;
 mod kills;
 mod namespaces;

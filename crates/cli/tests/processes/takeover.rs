@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::checker::Log;
 use super::client::{append, now};
+use super::host::second_build;
 use super::world::{World, rounds, until};
 
 const JOBS: u64 = 20;
@@ -72,37 +73,37 @@ async fn all_end(jobs: &mut [Job], log: &Path) -> Log {
 }
 
 /// How many have come in by now.
-fn entered(log: &Path) -> usize {
+pub fn entered(log: &Path) -> usize {
     fs::read_to_string(log).unwrap_or_default().lines().filter(|line| line.starts_with("enter")).count()
 }
 
 /// A machine without an agent: whatever is needed is started by its commands.
-struct Machine {
+pub struct Machine {
     dir: TempDir,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { dir: tempfile::Builder::new().prefix("peerlock-").tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn peerlock(&self, verb: &str) -> Command {
+    pub fn peerlock(&self, verb: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
         command.arg(verb).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
         command.env("PEERLOCK_DATA_DIR", self.path("data")).env("PEERLOCK_RUNTIME_DIR", self.path(""));
         command
     }
 
-    fn output(&self, name: &str) -> fs::File {
+    pub fn output(&self, name: &str) -> fs::File {
         fs::File::options().append(true).create(true).open(self.path(name)).unwrap()
     }
 
     /// An agent that was started by hand, or by something like systemd.
-    fn agent(&self, options: &[&str]) -> Child {
+    pub fn agent(&self, options: &[&str]) -> Child {
         let mut command = self.peerlock("agent");
         command.args(["--listen", "127.0.0.1:0"]).args(options);
         command.stdin(Stdio::null()).stdout(self.output("agent.log")).stderr(self.output("agent.log"));
@@ -110,7 +111,7 @@ impl Machine {
     }
 
     /// The process of the agent that has the data folder, as its lock says.
-    fn pid(&self) -> Option<Pid> {
+    pub fn pid(&self) -> Option<Pid> {
         let lock = fs::read_to_string(self.path("data/agent.lock")).ok()?;
         lock.lines().next()?.parse().ok().map(Pid::from_raw)
     }
@@ -127,7 +128,7 @@ impl Machine {
         numbers.map(one).collect()
     }
 
-    fn is_running(pid: Pid) -> bool {
+    pub fn is_running(pid: Pid) -> bool {
         fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
     }
 }
@@ -246,10 +247,15 @@ async fn an_agent_that_is_stopped_stops_no_job_and_one_that_is_drained_lets_them
     assert!(third.wait().unwrap().success(), "and then it has left");
 }
 
-/// Five agents are replaced one after the other while jobs come and go at all of them.
+/// Five agents are replaced one after the other, by another build of the program, while jobs of both come and go at all of
+/// them.
 #[tokio::test]
 async fn a_rolling_upgrade_loses_no_job() {
     let mut world = World::new(SLOTS, Duration::from_secs(60), Duration::ZERO);
+    let upgraded = world.path("peerlock-next");
+    let commit = second_build(&upgraded);
+    let version = Command::new(&upgraded).arg("--version").output().unwrap().stdout;
+    assert!(String::from_utf8(version).unwrap().contains(&commit));
     let mut agents = world.cluster(5).await;
     let log = world.path("jobs");
     let sockets: Vec<PathBuf> = agents.iter().map(|agent| agent.socket.clone()).collect();
@@ -257,7 +263,8 @@ async fn a_rolling_upgrade_loses_no_job() {
     let more = |jobs: &mut Vec<Job>, count: u64| {
         for _ in 0..count {
             let number = jobs.len() as u64;
-            let mut run = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+            let programs = [Path::new(env!("CARGO_BIN_EXE_peerlock")), &upgraded];
+            let mut run = Command::new(programs[number as usize / 3 % 2]);
             run.arg("run").arg("--agent").arg(&sockets[number as usize % sockets.len()]);
             let stay = Duration::from_millis(300 + number % 5 * 300);
             jobs.push(job(run, number, stay, (&log, world.output("job", number))));
@@ -268,8 +275,13 @@ async fn a_rolling_upgrade_loses_no_job() {
         let before = entered(&log);
         until("jobs that came in", async || (entered(&log) >= before + 2).then_some(())).await;
         let old = agents.remove(at);
-        agents.insert(at, world.replace(old).await);
+        agents.insert(at, world.replace(old, &upgraded).await);
         more(&mut jobs, 5);
     }
     all_end(&mut jobs, &log).await;
+    for agent in &agents {
+        let pid = agent.talk.about().await.unwrap().pid;
+        let program = fs::canonicalize(&upgraded).unwrap();
+        assert_eq!(fs::read_link(format!("/proc/{pid}/exe")).unwrap(), program, "the other build runs");
+    }
 }

@@ -270,9 +270,10 @@ impl World {
         Begun { process: Process { child: again.spawn().unwrap(), number }, socket, command }
     }
 
-    /// Another agent takes over from this one, which runs: as an upgrade does it.
-    pub async fn replace(&self, mut old: Agent) -> Agent {
+    /// An agent of another program takes over from this one, which runs: as an upgrade does it.
+    pub async fn replace(&self, mut old: Agent, program: &Path) -> Agent {
         let mut command = old.command.clone();
+        command[0] = program.into();
         if let Some(listens) = command.iter_mut().find(|word| **word == *ANY_PORT.to_string()) {
             *listens = old.address.to_string().into();
         }

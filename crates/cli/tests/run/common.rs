@@ -142,6 +142,11 @@ impl Running {
         self.out.lock().unwrap().clone()
     }
 
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        self.err.lock().unwrap().clone()
+    }
+
     /// Waits for its end: the exit code, what it printed, and what it said.
     pub fn ends(&mut self) -> (i32, String, String) {
         let status = eventually("its end", || self.process.try_wait().unwrap());

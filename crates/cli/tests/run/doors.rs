@@ -128,6 +128,19 @@ fn a_secret_that_can_be_guessed_is_refused() {
     }
 }
 
+/// It started, could hear nobody, and whoever asked it waited for ever.
+#[test]
+fn with_too_few_files_no_agent_starts() {
+    let folder = Folder::new();
+    let command = folder.peerlock("run r -- true");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 32; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    shell.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let shell = shell.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let (code, _, said) = Running::start(shell).ends();
+    assert!(code == 71 && said.contains("32 files open"), "{code} {said}");
+}
+
 /// A connection at the agent's port that has asked for events.
 fn stream(port: &str, token: &str) -> Option<TcpStream> {
     let mut stream = TcpStream::connect(port).ok()?;

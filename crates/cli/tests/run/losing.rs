@@ -22,6 +22,23 @@ fn tells_of(folder: &Folder, file: &str) -> String {
     )
 }
 
+impl Running {
+    /// It has said once that its slot was lost and why, before what came of that: with one of these words for programs.
+    fn says_why(&self, words: &[&str]) -> String {
+        let told = |line: &str| {
+            let object = serde_json::from_str::<serde_json::Value>(line).ok()?;
+            Some((object.get("lost")?.as_str()?.to_owned(), object["why"].as_str()?.to_owned()))
+        };
+        let (said, why) = self.line(told);
+        assert!(words.contains(&why.as_str()), "{why}: {said}");
+        let lines = self.said();
+        assert_eq!(lines.lines().filter_map(told).count(), 1, "{lines}");
+        let what_came = lines.find("\"notice\"").unwrap_or(lines.len());
+        assert!(lines.find("\"lost\"") < Some(what_came), "{lines}");
+        said
+    }
+}
+
 /// The guard of a run's command.
 fn guard_of(run: &Running) -> Pid {
     let is_guard = |pid: &str| {
@@ -69,7 +86,7 @@ fn a_frozen_run_loses_its_slot_and_its_command_before_others_come_in() {
     assert_eq!(second.ends_with(0), "dead\n");
     first.send(Signal::SIGCONT);
     first.ends_with(76);
-    first.tells("lost");
+    first.says_why(&["lost", "broken"]);
 }
 
 /// Its peer is frozen with it, and gives nothing away before it has gone on.
@@ -94,6 +111,7 @@ fn a_frozen_agent_costs_the_command_its_life() {
     eventually("the end of the command", || is_gone(&pid).then_some(()));
     // It asks the agent to take the slot back, but not for ever.
     first.ends_with(76);
+    assert!(first.says_why(&["broken"]).contains("was not renewed for"));
     agent.send(Signal::SIGCONT);
     folder.run("r", "true").ends_with(0);
 }
@@ -108,6 +126,7 @@ fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     let pid = folder.written("pid");
     drop(agent);
     first.ends_with(76);
+    assert!(first.says_why(&["no_agent"]).contains("no other has come for"));
     assert!(is_gone(&pid));
     // Its data folder knows its cluster: the next command starts it there, and waits for what the dead one had.
     folder.run("r", "true").ends_with(0);

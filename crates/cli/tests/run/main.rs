@@ -9,8 +9,10 @@ mod common;
 mod detached;
 mod doctor;
 mod doors;
+mod doors_users;
 #[path = "../../../supervise/tests/real/folder.rs"]
 mod folder;
 mod losing;
+mod rotation;
 mod terminal;
 mod turns;

@@ -37,6 +37,9 @@ fn the_place_in_line_is_shown_and_cleared_before_the_command_starts() {
     let (mut second, screen) = on_a_terminal(&folder, "backup");
     let text = "peerlock: waiting for backup: next in line";
     eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
+    for text in [" s so far", "; inside: "] {
+        eventually(text, || screen.lock().unwrap().contains(text).then_some(()));
+    }
     std::fs::write(go, "").unwrap();
     second.ends_with(0);
     let screen = eventually("the command", || {

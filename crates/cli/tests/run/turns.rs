@@ -16,11 +16,11 @@ fn let_go(folder: &Folder, file: &str) {
 #[test]
 fn a_second_run_waits_its_turn() {
     let folder = Folder::new();
-    let mut first = folder.peer("--alone r", &until(&folder, "go"));
-    let address = first.tells("listening").as_str().unwrap().to_owned();
-    first.tells("granted");
+    let (_agent, address) = folder.agent("");
     let other = Folder::new(); // Another machine, with the same secret.
     let secret = folder.path("data/secret").display().to_string();
+    let mut first = other.peer(&format!("--secret-file {secret} --join {address} r"), &until(&folder, "go"));
+    first.tells("granted");
     let mut second = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo second");
     second.waits_behind(0);
     let mut third = other.peer(&format!("--secret-file {secret} --join {address} r"), "echo third");

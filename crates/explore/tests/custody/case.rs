@@ -90,6 +90,7 @@ impl fmt::Display for Case {
         say("timeouts", timeouts.into(), 0)?;
         say("numbers", self.config.numbers, NUMBERS)?;
         say("reach", self.config.reach.into(), Config::default().reach.into())?;
+        say("ahead", self.config.always_ahead.into(), 0)?;
         say("ordered", ordered.into(), 0)?;
         say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
@@ -131,6 +132,7 @@ impl FromStr for Case {
                 "timeouts" => limits.timeouts = value,
                 "numbers" => case.config.numbers = value.into(),
                 "reach" => case.config.reach = value,
+                "ahead" => case.config.always_ahead = value == 1,
                 "ordered" => limits.ordered = value == 1,
                 "untidy" => limits.tidy = value != 1,
                 "parties" => (fates.parties, case.has_register) = (value as usize, true),

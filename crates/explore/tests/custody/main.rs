@@ -37,7 +37,7 @@ fn one_case() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ordered=1 untidy=1 \
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 untidy=1 \
                 parties=2 stops=3 sessions=1 takeovers=2 forces=1 detached=2 repeats=1 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
@@ -119,6 +119,16 @@ fn little_is_said_ahead() {
         "peers=2 slots=1 requests=2 clients=2 withdrawals=1 reach=1",
         "peers=3 slots=1 reach=1 parties=2 stops=1",
         "peers=3 slots=1 withdrawals=1 reach=2 parties=3 stops=1",
+    ]);
+}
+
+/// Who comes next is said ahead with several slots, too, as where stays are short.
+#[test]
+fn said_ahead_with_several_slots() {
+    hold(&[
+        "peers=2 slots=2 requests=3 clients=3 reach=4 ahead ordered",
+        "peers=2 slots=2 requests=2 clients=2 reach=4 ahead ordered parties=2 stops=1",
+        "peers=2 slots=1 requests=2 clients=2 reach=4 ahead ordered parties=2 resize=2",
     ]);
 }
 

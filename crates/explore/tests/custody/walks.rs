@@ -45,6 +45,7 @@ fn walks_with_everything() {
         "peers=8 slots=1 numbers=12 timeouts=100000",
         "peers=12 slots=2 resize=1 then=3",
         "peers=20 slots=3 resize=2 then=4",
+        "peers=20 slots=3 reach=6 ahead resize=2 then=4",
     ];
     for world in worlds {
         walks(&case(&format!("{world} parties=4 {all}")), 0..150);

@@ -21,6 +21,7 @@ nav ul { columns: 20rem; padding-left: 1.2rem; } nav li { break-inside: avoid; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); }
 th { border-bottom: 2px solid var(--soft); } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+table.promises td { min-width: 6.5rem; } table.promises td:first-child, table.promises th:first-child { position: sticky; left: 0; background: var(--paper); }
 td.reading { min-width: 16rem; } td.what { min-width: 9rem; } td.says { text-align: right; min-width: 7rem; }
 .reproduced { color: var(--good); font-weight: bold; } .moved { color: var(--bad); font-weight: bold; } .differs { font-weight: bold; }
 .small { font-size: .85rem; color: var(--soft); }

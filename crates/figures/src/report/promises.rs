@@ -16,38 +16,38 @@ pub struct Cell<'a> {
     trials: u64,
     violated: u64,
     starved: u64,
-    /// A peer has found its own state broken, and the run was stopped.
-    broken: Option<&'a str>,
+    stopped: u64,
+    /// Why the first was stopped that was.
+    stop: Option<&'a str>,
 }
 
 impl Cell<'_> {
     /// Whether a promise was broken.
     fn is_broken(&self) -> bool {
         match self.promise {
-            Promise::Both | Promise::Safety if self.broken.is_some() => true,
-            Promise::Both => self.violated + self.starved > 0,
-            Promise::Safety => self.violated > 0,
+            Promise::Both => self.violated + self.starved + self.stopped > 0,
+            Promise::Safety => self.violated + self.stopped > 0,
             Promise::Nothing => false,
         }
     }
 
     fn happened(&self) -> String {
-        if let Some(broken) = self.broken {
-            return format!("stopped {}", escape(broken));
-        }
-        let Self { trials, violated, starved, .. } = self;
-        match (violated, starved) {
-            (0, 0) => format!("nothing in {trials}"),
-            (_, 0) => format!("{violated} of {trials} too many inside"),
-            (0, _) => format!("{starved} of {trials} not all served"),
-            _ => format!("{violated} of {trials} too many inside, {starved} not all served"),
+        let Self { trials, violated, starved, stopped, .. } = *self;
+        let kinds = [(violated, "too many inside"), (starved, "not all served"), (stopped, "stopped")];
+        let happened: Vec<String> =
+            kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+        if happened.is_empty() {
+            format!("nothing in {trials}")
+        } else {
+            format!("of {trials}: {}", happened.join(", "))
         }
     }
 
     /// A sentence, if a promise was broken.
     pub fn complaint(&self) -> Option<String> {
         let Self { curve, fault, .. } = self;
-        self.is_broken().then(|| format!("{curve} under {fault}: promised otherwise, but {}", self.happened()))
+        let why = self.stop.map_or(String::new(), |stop| format!(" ({stop})"));
+        self.is_broken().then(|| format!("{curve} under {fault}: promised otherwise, but {}{why}", self.happened()))
     }
 }
 
@@ -72,7 +72,8 @@ pub fn cells<'a>(resolved: &'a Resolved, results: &'a Results) -> Vec<Vec<Cell<'
                 trials,
                 violated: of("violated"),
                 starved: of("starved"),
-                broken: run.broken.as_deref(),
+                stopped: of("stopped"),
+                stop: run.stop.as_deref(),
             }
         };
         dots.iter().enumerate().map(cell).collect()
@@ -96,7 +97,8 @@ pub fn html(resolved: &Resolved, results: &Results) -> String {
                 (_, Promise::Safety) => ("reproduced", "promises safety"),
                 (_, Promise::Nothing) => ("small", "promises nothing"),
             };
-            push(format_args!("<td><span class=\"{class}\">{promise}</span><br>{}</td>", cell.happened()));
+            let why = cell.stop.map_or(String::new(), |stop| format!(" title=\"{}\"", escape(stop)));
+            push(format_args!("<td{why}><span class=\"{class}\">{promise}</span><br>{}</td>", cell.happened()));
         }
         push(format_args!("</tr>"));
     }

@@ -49,7 +49,7 @@ impl Stand {
         ];
         let tcp = listeners[1].endpoint().clone();
         let (stop, stopped) = oneshot::channel();
-        let app = App::agent(service.clone(), Program::default(), longest_lease);
+        let app = App::agent(service.clone(), Program::default(), longest_lease, None);
         let server = tokio::spawn(serve(listeners, app, async { _ = stopped.await }));
         Self { directory, service, unix, tcp, stop: Some(stop), server }
     }

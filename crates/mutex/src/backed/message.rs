@@ -15,6 +15,14 @@ pub(super) type Epoch = (u64, PeerId);
 
 /// What peers say to each other. The first is the protocol's own, and counted as such; all others are the backups'.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(bound(
+        serialize = "P: serde::Serialize, P::Message: serde::Serialize",
+        deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
+    ))
+)]
 pub enum Message<P: Backable> {
     /// From one participant to another, sent to whoever owns that one. Answered by `Confirm`; said again, to the next
     /// owner, if that one is gone before it has.
@@ -48,6 +56,7 @@ pub enum Message<P: Backable> {
         /// The participant's identifier.
         whose: PeerId,
         /// Its state from now on.
+        #[cfg_attr(feature = "serde", serde(with = "shared"))]
         state: Arc<Part<P>>,
     },
     /// Somebody's state is lost: to everybody, who stop and answer with `Found`.
@@ -69,6 +78,22 @@ pub enum Message<P: Backable> {
         /// Who has which token: those inside the ones that they have.
         layout: Layout,
     },
+}
+
+/// What several have in memory is a copy for each on the wire.
+#[cfg(feature = "serde")]
+mod shared {
+    use alloc::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(thing: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        T::serialize(thing, serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
 }
 
 impl<P: Backable> Message<P> {

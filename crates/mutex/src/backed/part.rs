@@ -7,6 +7,14 @@ use super::{Backable, Message};
 
 /// One participant, as whoever acts for it and its backups know it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(bound(
+        serialize = "P: serde::Serialize, P::Message: serde::Serialize",
+        deserialize = "P: serde::Deserialize<'de>, P::Message: serde::Deserialize<'de>"
+    ))
+)]
 pub struct Part<P: Backable> {
     /// The protocol's own state.
     pub(super) peer: P,
@@ -24,6 +32,7 @@ pub struct Part<P: Backable> {
 
 /// A message of one participant to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Said<M> {
     pub to: PeerId,
     pub number: u64,
@@ -32,6 +41,7 @@ pub(super) struct Said<M> {
 
 /// Which of another's messages have come: all up to a number, and some beyond, since links may reorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Heard {
     all_to: u64,
     beyond: BTreeSet<u64>,

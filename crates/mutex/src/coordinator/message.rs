@@ -9,6 +9,7 @@ use crate::token::Claim;
 
 /// A request's place in the line. In print that is the time stamp of the client; here a number from the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Place {
     /// The coordinator's epoch when it gave the number: who came under an earlier coordinator comes first.
     pub epoch: u64,
@@ -18,6 +19,7 @@ pub struct Place {
 
 /// One who waits. Entries are in the order of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Entry {
     /// Where in the line.
     pub place: Place,
@@ -27,6 +29,7 @@ pub struct Entry {
 
 /// *Owner*: who is inside, or has been told that it may enter, and under which fencing number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Holder {
     /// The client that owns the resource, and its peer.
     pub client: Claim,
@@ -36,6 +39,7 @@ pub struct Holder {
 
 /// What a replica remembers, as it tells others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Memory {
     /// The highest epoch that it has voted for or followed.
     pub seen: u64,
@@ -47,6 +51,7 @@ pub struct Memory {
 
 /// Why a replica tells its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Telling {
     /// To a candidate: I follow you for a term.
     Vote,
@@ -61,6 +66,7 @@ pub enum Telling {
 /// The messages of Figure 1, and a receipt. `to` is always the replica that a message is for, `from` the one that it
 /// comes from: a peer may host several, and on an overlay they are known by nothing else.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: a client wants in, or still wants in, or is inside and renews its lease. From a client to the replica
     /// that it takes for the coordinator, and if that does not answer, to all. Only the coordinator answers, with

@@ -89,7 +89,7 @@ impl Census {
                 adopted.push((peer, report));
             }
         }
-        let is_here = |slot: u32| adopted.iter().any(|(_, report)| report.token.slot == slot);
+        let is_here = |slot: u32| adopted.binary_search_by_key(&slot, |(_, report)| report.token.slot).is_ok();
         detached.retain(|detached| !is_here(detached.slot));
         let is_detached = |slot: u32| detached.iter().any(|detached| detached.slot == slot);
         let missing = (0..slots).filter(|&slot| !is_here(slot) && !is_detached(slot)).collect();

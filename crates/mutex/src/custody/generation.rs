@@ -61,7 +61,7 @@ impl Custody {
         self.answered = generation;
         let report = |held: &Held| Report { token: held.token, in_use: held.user.is_some() };
         let tokens = self.tokens.held.iter().map(report).collect();
-        let waiting = if has_joined { Vec::new() } else { self.waiting.clone() };
+        let waiting = if has_joined { Vec::new() } else { self.waiting.iter().copied().collect() };
         let answer = Answer { session: self.me, tokens, waiting };
         // R8. The register will hear that we have nothing, and not count us in any more.
         let is_nothing = answer.is_empty() && !has_joined && from != self.me.peer;
@@ -109,7 +109,7 @@ impl Custody {
             let report = |(peer, token)| (peer, Report { token, in_use: true });
             count.adopted.splice(0..0, count.void.drain(..).map(report));
         }
-        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config.reach, &count))));
+        self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config, &count))));
         count.missing.iter().for_each(|&slot| self.make(slot, cx));
         for (peer, token) in count.void {
             self.post(peer, Body::Void(token), cx);

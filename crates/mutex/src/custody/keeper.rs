@@ -1,11 +1,12 @@
 //! What the coordinator keeps once all is counted: the line with everybody's arrival number, and which slots are still
 //! to be made.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Ticket};
 
+use super::Config;
 use super::census::Count;
 use super::message::Report;
 use crate::line::{Binding, Line, News};
@@ -29,8 +30,8 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// Puts the line together again, and adopts the tokens as they are.
-    pub(super) fn new(generation: u64, slots: u32, reach: u32, count: &Count) -> Self {
-        let (line, mut detached) = (Line::new(reach), count.detached.clone());
+    pub(super) fn new(generation: u64, slots: u32, config: Config, count: &Count) -> Self {
+        let (line, mut detached) = (Line::new(config.reach, config.always_ahead), count.detached.clone());
         detached.sort_unstable();
         let mut keeper = Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached };
         for &(peer, Report { token, in_use }) in &count.adopted {
@@ -79,11 +80,16 @@ impl Keeper {
         self.detached.len() < before && !is_left && over.slot < self.slots
     }
 
+    /// How many of these wait, or all.
+    pub(super) fn kept(&self, of: Option<PeerId>) -> usize {
+        of.map_or_else(|| self.line.len(), |peer| self.line.waiting_at(peer))
+    }
+
     /// Binds one waiter to one token. Where tokens are surplus, `holds_back` all that would let in more than the slots.
     pub(super) fn bind(&mut self, holds_back: bool) -> Option<Binding> {
-        let mut alone: Vec<u32> = self.detached.iter().map(|detached| detached.slot).collect();
-        alone.dedup();
-        let room = if holds_back { (self.slots as usize).saturating_sub(alone.len()) } else { usize::MAX };
+        // They are sorted by slot.
+        let alone = self.detached.chunk_by(|one, other| one.slot == other.slot).count();
+        let room = if holds_back { (self.slots as usize).saturating_sub(alone) } else { usize::MAX };
         self.line.let_go(self.slots, room);
         self.line.bind()
     }
@@ -102,10 +108,10 @@ impl Keeper {
     pub(super) fn tell(&mut self) -> BTreeMap<PeerId, Vec<(Ticket, Arrival)>> {
         self.is_timed = false;
         let mut all: BTreeMap<PeerId, Vec<(Ticket, Arrival)>> = BTreeMap::new();
-        let untold: BTreeSet<Claim> = core::mem::take(&mut self.untold).into_iter().collect();
-        // Once over the line, which may be long.
-        for (claim, arrival) in self.line.marked().filter(|(claim, _)| untold.contains(claim)) {
-            all.entry(claim.peer).or_default().push((claim.ticket, arrival));
+        for claim in core::mem::take(&mut self.untold) {
+            if let Some(arrival) = self.line.mark(claim) {
+                all.entry(claim.peer).or_default().push((claim.ticket, arrival));
+            }
         }
         all
     }

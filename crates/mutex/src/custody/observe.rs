@@ -53,7 +53,9 @@ impl Observe for Custody {
             || message.generation == self.generation
                 && match &message.body {
                     Body::Next { slot, stay, .. } => self.tokens.is_past(*slot, *stay),
-                    Body::Arrivals(arrivals) => arrivals.iter().all(|(ticket, _)| !self.is_waiting(*ticket)),
+                    Body::Arrivals(arrivals) => {
+                        arrivals.iter().all(|(ticket, _)| self.place_in_line(*ticket).is_none())
+                    }
                     Body::Tell(News::Free { slot, stay, .. } | News::Busy { slot, stay, .. }) => {
                         self.line().is_some_and(|line| line.is_past(*slot, *stay))
                     }

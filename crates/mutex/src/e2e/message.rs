@@ -10,6 +10,7 @@ use crate::sigma::{self, Stamp};
 
 /// Who has the token, as far as somebody knows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Owner {
     /// The fencing number of its turn: of two owners, the later has the larger.
     pub epoch: u64,
@@ -21,6 +22,7 @@ pub struct Owner {
 
 /// The queue as one of the first waiters keeps it, in case the owner fails (§V.A).
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Copy {
     /// The sequence number of the latest change.
     pub sequence: u64,
@@ -30,6 +32,7 @@ pub struct Copy {
 
 /// A request that shall get into the owner's queue, or that shall be there already.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Enqueue {
     /// Who wants in.
     pub client: Waiting,
@@ -45,6 +48,7 @@ pub struct Enqueue {
 
 /// Who sends an ENQUEUE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum By {
     /// A hop on the way to this replica.
     Hop(u32),
@@ -57,6 +61,7 @@ pub enum By {
 /// The paper's messages, §V's updates and pings, and what our repairs add. `replica` is always the index of the logical
 /// replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: a client wants the replica's vote. Routed to every replica; a hop that knows the owner stops it and
     /// sends ENQUEUE instead.

@@ -4,7 +4,7 @@ use core::fmt;
 
 use peerlock_base::PeerId;
 
-use super::News;
+use super::{Config, News};
 use crate::line::{Binding, Line};
 
 /// What makes a peer the coordinator. Exactly one peer has it, or one message carries it.
@@ -19,8 +19,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    pub(super) fn new(tokens: &[PeerId], reach: u32) -> Self {
-        let mut line = Line::new(reach);
+    pub(super) fn new(tokens: &[PeerId], Config { reach, always_ahead, .. }: Config) -> Self {
+        let mut line = Line::new(reach, always_ahead);
         (0..).zip(tokens).for_each(|(slot, &at)| line.add(slot, at, 0, true));
         Self { epoch: 0, served: 0, line }
     }
@@ -77,7 +77,7 @@ mod tests {
     fn the_role_goes_to_the_last_in_line_when_the_term_is_over() {
         let me = PeerId::new(1);
         let claim = |peer| Claim { peer: PeerId::new(peer), ticket: Ticket::new(1) };
-        let mut lead = Lead::new(&[me], 8);
+        let mut lead = Lead::new(&[me], Config::default());
         assert_eq!(lead.pass_on(0, me), None, "nobody waits");
         [5, 6].into_iter().for_each(|peer| lead.note(News::Request(claim(peer))).expect("nothing strange"));
         assert_eq!(lead.pass_on(1, me), None, "nobody has entered yet");

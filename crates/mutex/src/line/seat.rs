@@ -86,9 +86,20 @@ impl Seat {
         Self { slot, at, stay, free, barred, report, next, further, more, turn, anew, early }
     }
 
-    /// Whether its holder may be told of somebody, and knows of nobody.
-    pub(super) fn is_open(&self) -> bool {
-        self.next.is_none() && !self.barred
+    /// Who is told of somebody first: the lowest. A token that lies unused, then those in use by how many were told to
+    /// come after. `None` if its holder is told of nobody: barred, or unused with its next on the way.
+    pub(super) fn rank(&self) -> Option<u32> {
+        match (self.barred, self.free, self.next) {
+            (true, ..) | (_, true, Some(_)) => None,
+            (_, true, None) => Some(0),
+            (_, false, None) => Some(1),
+            (_, false, Some(_)) => Some(2 + self.further.len() as u32),
+        }
+    }
+
+    /// To whom it is promised as long as it lies unused.
+    pub(super) fn promised(&self) -> Option<Claim> {
+        self.next.filter(|_| self.free)
     }
 
     /// Everybody who was told to come after, in this order.

@@ -9,7 +9,7 @@ fn claim(peer: u64) -> Claim {
 
 /// Tokens at peers 1, 2, … in use, and nobody who waits.
 fn in_use(slots: u32) -> Line {
-    let mut line = Line::new(8);
+    let mut line = Line::new(8, false);
     (0..slots).for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
     line
 }
@@ -145,7 +145,7 @@ fn a_peer_that_is_gone_waits_no_more() {
 /// Once a waiter was told of a free token that had died with its peer, and of no other for ever.
 #[test]
 fn a_free_token_of_a_peer_that_is_gone_is_not_waited_for() {
-    let mut line = Line::new(8);
+    let mut line = Line::new(8, false);
     [0, 1].into_iter().for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, true));
     line.forget(PeerId::new(1));
     ask(&mut line, &[5]);
@@ -173,15 +173,15 @@ fn news_of_a_token_that_does_not_exist_are_strange() {
 }
 
 #[test]
-fn a_request_told_twice_costs_a_detour_and_no_more() {
+fn a_request_told_twice_costs_a_detour_at_most() {
     let mut line = in_use(1);
     ask(&mut line, &[5, 5, 6]);
-    assert_eq!(bound(&mut line), "0:5 5 6");
+    assert_eq!(bound(&mut line), "0:5 6", "it is in line already");
     note(&mut line, News::Left { slot: 0, stay: 0, to: claim(5), turn: 0 });
-    assert_eq!(bound(&mut line), "0:5 6");
-    note(&mut line, News::Left { slot: 0, stay: 1, to: claim(5), turn: 2 });
-    assert_eq!(bound(&mut line), "");
-    assert_eq!(line.to_string(), "waiting [6], tokens [0 at 5, next 6]");
+    ask(&mut line, &[5]);
+    assert_eq!(bound(&mut line), "0:5", "it was: the token will pass through");
+    note(&mut line, News::Left { slot: 0, stay: 1, to: claim(6), turn: 0 });
+    assert_eq!(line.to_string(), "waiting [5], tokens [0 at 6, next 5]");
 }
 
 /// The one token, where word goes and what it says: `PEER@STAY:claims`, with `+` if there are more.
@@ -207,7 +207,7 @@ fn with_one_token_the_last_who_was_told_hears_who_comes_after_it() {
 
 #[test]
 fn with_many_who_wait_several_are_told_together_when_half_of_the_way_is_left() {
-    let mut line: Line = Line::new(4);
+    let mut line: Line = Line::new(4, false);
     line.add(0, PeerId::new(1), 0, false);
     ask(&mut line, &[5, 6, 7, 8, 9, 10, 11]);
     assert_eq!(told(&mut line), "1@0:5 6 7 8+");
@@ -220,7 +220,7 @@ fn with_many_who_wait_several_are_told_together_when_half_of_the_way_is_left() {
 /// Hand-overs among clients of one peer take no time: they do not count.
 #[test]
 fn clients_of_one_peer_are_told_together() {
-    let mut line: Line = Line::new(1);
+    let mut line: Line = Line::new(1, false);
     line.add(0, PeerId::new(1), 0, false);
     for (peer, ticket) in [(5, 1), (5, 2), (5, 3), (6, 1)] {
         note(&mut line, News::Request(Claim { peer: PeerId::new(peer), ticket: Ticket::new(ticket) }));
@@ -232,7 +232,7 @@ fn clients_of_one_peer_are_told_together() {
 /// token hears that there may be more, and the next who asks is told when there is.
 #[test]
 fn nobody_is_left_out_silently() {
-    let mut line: Line = Line::new(2);
+    let mut line: Line = Line::new(2, false);
     line.add(0, PeerId::new(1), 0, false);
     ask(&mut line, &[5]);
     assert_eq!(told(&mut line), "1@0:5");
@@ -278,9 +278,133 @@ fn who_had_the_token_in_between_waits_no_more() {
     assert_eq!(line.to_string(), "waiting [7], tokens [0 at 6, next 7]");
 }
 
+/// Tokens in use with several slots, each of which is told of two ahead.
+fn in_haste(slots: u32) -> Line {
+    let mut line = Line::new(4, true);
+    (0..slots).for_each(|slot| line.add(slot, PeerId::new(u64::from(slot) + 1), 0, false));
+    line
+}
+
+/// Where word of which token goes and what it says: `SLOT>PEER@STAY:claims`, with `+` if there are more.
+fn told_of_each(line: &mut Line) -> String {
+    let mut all: Vec<String> = Vec::new();
+    while let Some(Binding { at, slot, stay, following, .. }) = line.bind() {
+        all.push(format!("{slot}>{at}@{stay}:{following}{}", if following.more { "+" } else { "" }));
+    }
+    all.join(" ")
+}
+
+#[test]
+fn where_stays_are_short_each_token_is_told_ahead_in_turn() {
+    let mut line = in_haste(2);
+    ask(&mut line, &[5, 6, 7, 8, 9]);
+    assert_eq!(told_of_each(&mut line), "0>1@0:5+ 1>2@0:6+ 0>5@1:7+ 1>6@1:8+");
+    note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6), turn: 0 });
+    assert_eq!(told_of_each(&mut line), "1>8@2:9", "to the last who was told, wherever the token is");
+    note(&mut line, News::Left { slot: 1, stay: 1, to: claim(8), turn: 0 });
+    assert_eq!(line.to_string(), "waiting [5, 7, 9], tokens [0 at 1, next 5 7; 1 at 8, next 9]");
+}
+
+#[test]
+fn what_was_told_ahead_is_taken_back_where_a_token_lies_unused() {
+    let mut line = in_haste(2);
+    ask(&mut line, &[5, 6, 7]);
+    assert_eq!(told_of_each(&mut line), "0>1@0:5+ 1>2@0:6+ 0>5@1:7");
+    note(&mut line, News::Withdraw(claim(6)));
+    assert_eq!(told_of_each(&mut line), "1>2@0:5", "whom few know");
+    note(&mut line, News::Left { slot: 1, stay: 0, to: claim(6), turn: 0 }); // Before it heard of that.
+    note(&mut line, News::Free { slot: 1, stay: 1, report: 1 });
+    assert_eq!(told_of_each(&mut line), "1>6@1:5 0>1@0:7", "the oldest gets it, and 0's holder is told anew");
+}
+
+/// Words that come too late, one after the other, though others wait: then it is told ahead.
+#[test]
+fn it_is_found_out_that_stays_are_short() {
+    let mut line = in_use(2);
+    ask(&mut line, &(10..60).collect::<Vec<_>>());
+    assert_eq!(told_of_each(&mut line), "0>1@0:10 1>2@0:11");
+    let mut words = Vec::new();
+    for (peer, (slot, stay)) in (10..).zip([(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]) {
+        note(&mut line, News::Left { slot, stay, to: claim(peer), turn: 0 });
+        words.push(told_of_each(&mut line));
+        note(&mut line, News::Free { slot, stay: stay + 1, report: 1 });
+    }
+    assert_eq!(words[3], "1>13@2:15", "late binding so far");
+    assert_eq!(words[4], "0>14@3:16+ 0>16@4:17+ 0>17@5:18+ 0>18@6:19+", "four came too late");
+}
+
+/// The table beside one that looks at everybody: whatever happens, what was found by its indices is what is there.
+#[test]
+fn what_is_kept_to_find_things_is_what_is_there() {
+    let mut rng = peerlock_base::Rng::new(1);
+    for round in 0..300 {
+        let slots = 1 + rng.below(6) as u32;
+        let mut line: Line = Line::new(4, round % 2 == 0);
+        (0..slots).for_each(|slot| line.add_barred(slot, PeerId::new(u64::from(slot)), 0, slot % 2 == 0));
+        for (reports, peer) in (1..).zip(10..200) {
+            line.let_go(slots, slots as usize);
+            while line.bind().is_some() {}
+            is_consistent(&line);
+            let seat = line.seats().nth(rng.below(u64::from(slots)) as usize).expect("one of them").clone();
+            let whom = line.waiting().nth(rng.below(3) as usize);
+            let Seat { slot, stay, turn, .. } = seat;
+            let news = match (rng.below(8), seat.next, whom) {
+                (0..=2, ..) => News::Request(claim(peer)),
+                (3 | 4, Some(to), _) => News::Left { slot, stay, to, turn },
+                (5, _, Some(to)) => News::Left { slot, stay: stay + rng.below(2), to, turn: turn + rng.below(2) },
+                (6, _, Some(whom)) if rng.chance(0.2) => News::Withdraw(whom),
+                (6, ..) => News::Busy { slot, stay, report: reports },
+                _ => News::Free { slot, stay, report: reports },
+            };
+            note(&mut line, news);
+            if rng.chance(0.02) {
+                line.forget(PeerId::new(10 + rng.below(200)));
+            }
+            is_consistent(&line);
+        }
+    }
+}
+
+fn is_consistent(line: &Line) {
+    for (place, seat) in line.seats.iter().map(|placed| (placed.since, &placed.seat)) {
+        let ranks: Vec<u32> =
+            line.ranks.iter().filter(|(_, standing)| *standing == (place, seat.slot)).map(|&(rank, _)| rank).collect();
+        assert_eq!(ranks, seat.rank().into_iter().collect::<Vec<_>>(), "{line}");
+        let is_shared = seat.next.is_some_and(|next| line.waiting.told(next).len() > 1);
+        assert_eq!(line.shared.contains(&(place, seat.slot)), is_shared, "{line}");
+    }
+    assert_eq!(line.ranks.len(), line.seats.iter().filter_map(|placed| placed.seat.rank()).count());
+    let mut known = Vec::new();
+    for claim in line.waiting() {
+        let told: Vec<u32> = line
+            .seats
+            .iter()
+            .map(|placed| &placed.seat)
+            .filter(|seat| seat.is_told(claim))
+            .map(|seat| seat.slot)
+            .collect();
+        let mut kept = line.waiting.told(claim).to_vec();
+        kept.sort_unstable();
+        assert_eq!(kept, told, "{claim} in {line}");
+        let is_promised = line.seats.iter().any(|placed| placed.seat.promised() == Some(claim));
+        known.extend((!is_promised).then_some((told.len() as u32, line.waiting.place(claim).expect("it waits"))));
+    }
+    let mut oldest = known.clone();
+    oldest.sort_unstable();
+    oldest.dedup_by_key(|(known, _)| *known);
+    assert_eq!(line.waiting.oldest_by_known().collect::<Vec<_>>(), oldest, "{line}");
+    let unknown: Vec<u64> = known.iter().filter(|(known, _)| *known == 0).map(|&(_, place)| place).collect();
+    assert_eq!(line.waiting.unknown().collect::<Vec<_>>(), unknown, "{line}");
+    let again = Line::from(view::Form::from(line));
+    assert_eq!(&again, line, "as it is sent");
+    assert_eq!(again.waiting.oldest_by_known().map(|(known, _)| known).collect::<Vec<_>>(), {
+        oldest.iter().map(|(known, _)| *known).collect::<Vec<_>>()
+    });
+}
+
 /// What is let go of three tokens, of which `in_use` are, as the slots' numbers.
 fn let_go(in_use: &[u32], slots: u32, room: usize) -> Vec<u32> {
-    let mut line: Line = Line::new(8);
+    let mut line: Line = Line::new(8, false);
     (0..3).for_each(|slot| line.add_barred(slot, PeerId::new(1), 0, !in_use.contains(&slot)));
     line.let_go(slots, room);
     line.seats().filter(|seat| !seat.barred).map(|seat| seat.slot).collect()

@@ -11,6 +11,7 @@ use crate::sigma::{self, Stamp};
 /// The paper's four messages, §V's ping, ack and cleanup, and what our repairs add. `replica` is always the index of
 /// the logical replica, since one peer may host several.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: a client wants the replica's vote. Routed to every replica; the first hop that has an entry for the
     /// replica keeps it. Answered by GRANTREQ, from that hop ([`Message::Queued`]) or from the replica. Also sent again
@@ -86,6 +87,7 @@ pub enum Message {
 
 /// Partial queues on their way to the replica.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Load {
     /// Who waits, in order.
     pub queue: Vec<Waiting>,

@@ -8,6 +8,7 @@ use crate::token::Claim;
 
 /// A request's place in the order that all replicas agree on: Lamport's time stamp first, then the client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stamp {
     /// *timestamp*: the logical clock of the client when it asked.
     pub time: u64,
@@ -17,6 +18,7 @@ pub struct Stamp {
 
 /// Which grant of a replica this is: later ones have larger numbers, also over resets. Not in the paper.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Number {
     /// Which life of the replica.
     pub incarnation: u64,
@@ -27,6 +29,7 @@ pub struct Number {
 /// The four messages of Figures 5 and 6, and one question. `replica` is always the index of the logical replica, since
 /// one peer may host several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Message {
     /// REQUEST: a client wants the replica's vote, or wants it still. From a client to every replica; answered by
     /// `Response`. Sent again as a retry (informed backoff) and, by the one inside, to renew its lease: to a replica

@@ -3,6 +3,7 @@
 
 mod nonsense;
 mod rogue;
+mod rotation;
 mod strangers;
 mod talk;
 mod trouble;

@@ -131,6 +131,9 @@ impl Rogue {
         stream.flush().await?;
         let mut answer = [0; 32];
         stream.read_exact(&mut answer).await?;
+        if answer == [0; 32] {
+            return Err(std::io::ErrorKind::PermissionDenied.into());
+        }
         assert_eq!(answer[..], tag(b"peerlock/1 listener ")[..], "the listener proves itself, too");
         Ok(())
     }

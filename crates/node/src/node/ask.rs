@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
-use peerlock_register::{Look, Page};
+use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
 use super::session::label;
 use super::{Alarm, Effect, Node};
@@ -92,9 +92,14 @@ impl Node {
     /// Asks a host, or ourselves.
     pub(super) fn ask(&mut self, to: PeerId, number: u64, question: Question) {
         if to == self.host() {
-            self.on_ask(to, number, question);
-        } else {
-            self.mention(to, &Body::Ask { number, question });
+            return self.on_ask(to, number, question);
+        }
+        let body = Body::Ask { number, question };
+        let contact = self.membership.contacts.get(to);
+        // Whoever is not connected gets one question when it is: further ones are put again, if that was in vain.
+        match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
+            true => self.mention(to, &body),
+            false => self.tell(to, &body),
         }
     }
 
@@ -158,10 +163,9 @@ impl Node {
             Answer::Line(line) if self.survey.is_query(number) => {
                 let Some((resource, named)) = self.survey.on_query_line(number, line) else { return };
                 self.timers.set(Alarm::Query(number), self.now + QUERY);
-                match named.is_empty() {
-                    true => self.finish_query(number),
-                    false => named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource))),
-                }
+                self.ask_for_names(number);
+                named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
+                self.try_to_finish(number);
             }
             Answer::Line(line) => {
                 if let Some((resource, true)) = self.survey.on_line(number) {
@@ -171,15 +175,15 @@ impl Node {
             Answer::Counting { missing, millis } => {
                 let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
                 let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
+                self.note_mentioned(&missing);
                 if !self.survey.on_query_counting(number, since, missing.clone()) {
                     self.survey.on_counting(number, since, missing);
                 }
             }
             Answer::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
             Answer::Here(clients) => {
-                if self.survey.on_query_clients(from, number, clients) {
-                    self.finish_query(number);
-                }
+                self.survey.on_query_clients(from, number, clients);
+                self.try_to_finish(number);
             }
         }
     }
@@ -249,6 +253,26 @@ impl Node {
                 self.timers.cancel(&Alarm::Query(number));
                 self.answer(query.call, Err(Error::NoSuchResource { name: query.name }));
             }
+        }
+    }
+
+    /// What the hosts are called that a query is to show, where we do not know that.
+    fn ask_for_names(&mut self, number: u64) {
+        let unknown = self.survey.shown(number).into_iter().filter(|host| !self.is_member(*host));
+        let unknown: Vec<PeerId> = unknown.take(MOST_HOSTS).collect();
+        if !unknown.is_empty() && self.standing.look(Look::Hosts(unknown), Ask::Names(number), self.now) {
+            self.survey.await_names(number);
+        }
+    }
+
+    pub(super) fn on_query_names(&mut self, number: u64, view: View) {
+        self.survey.on_query_names(number, view.members.into_iter().map(|(host, info)| (host, info.name.to_string())));
+        self.try_to_finish(number);
+    }
+
+    fn try_to_finish(&mut self, number: u64) {
+        if self.survey.is_complete(number) {
+            self.finish_query(number);
         }
     }
 

@@ -14,6 +14,8 @@ const RECENT: Span = Span::from_secs(10);
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
 /// At most so many hosts of other clusters are told to a log.
 const MOST_FOREIGN: usize = 100;
+/// A recovery is believed when it is said again after so long.
+const AGAIN: Span = Span::from_secs(1);
 
 impl Node {
     pub(super) fn start(&mut self, join: Vec<String>) {
@@ -22,6 +24,7 @@ impl Node {
             self.timers.set(Alarm::Join, self.now + self.config.join_timeout);
         }
         self.watch_for_trouble();
+        self.timers.set(Alarm::Sweep, self.now + self.config.idle.min(Span::from_secs(3)));
         join.into_iter().for_each(|address| self.dial(address));
         self.try_to_found();
     }
@@ -45,6 +48,8 @@ impl Node {
             }
             NetEvent::Down { peer, epoch, why } => {
                 if self.membership.contacts.down(peer, epoch, self.now) {
+                    self.standing.part(peer);
+                    self.on_link_down(peer);
                     self.founder = self.founder.filter(|founder| *founder != peer);
                     self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
                     self.try_to_found();
@@ -59,6 +64,10 @@ impl Node {
             NetEvent::Unreached { address, why } => {
                 if self.membership.on_unreached(&address) {
                     self.effects.push(Effect::Forget(address.clone()));
+                }
+                // It may have moved.
+                if self.membership.needed_at(&address).is_some() {
+                    self.look_again();
                 }
                 self.effects.push(Effect::Event(Event::Unreached { address, why }));
             }
@@ -81,23 +90,33 @@ impl Node {
         let Some(contact) = self.membership.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
-        let greeting = self.greeting(self.membership.linked());
+        let greeting = self.greeting(self.told_of());
         self.mention(host, &greeting);
-        // Those who came just before may have been greeted by everybody before it was there.
-        let newcomer = self.greeting(vec![(host, address)]);
-        let is_recent = |since| self.now.since(since) < RECENT;
-        let open = self.membership.contacts.open();
-        let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since)).map(|(other, _)| other);
-        recent.collect::<Vec<_>>().into_iter().for_each(|other| self.mention(other, &newcomer));
+        // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster, only
+        // who votes is looked for.
+        if self.standing.cluster().is_none() || self.seated.contains(&host) {
+            let newcomer = self.greeting(vec![(host, address)]);
+            let is_recent = |since| self.now.since(since) < RECENT;
+            let open = self.membership.contacts.open();
+            let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since));
+            let recent: Vec<PeerId> = recent.map(|(other, _)| other).collect();
+            recent.into_iter().for_each(|other| self.mention(other, &newcomer));
+        }
         if let Some(cluster) = cluster {
             self.on_cluster(host, cluster);
         }
-        if self.view.as_ref().is_none_or(|view| view.members.iter().all(|(member, _)| *member != host)) {
+        if self.standing.register().is_none() && !self.is_member(host) {
             self.look_soon();
         }
     }
 
-    fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
+    /// Whom we tell others of: who votes, or everybody as long as nobody knows a cluster.
+    pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
+        let all = self.standing.cluster().is_none();
+        self.membership.linked(|host| all || self.seated.contains(&host))
+    }
+
+    pub(super) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
         let expects = self.standing.expects().is_some();
         Body::Greeting { cluster: self.standing.cluster(), expects, founder: self.founder, hosts }
     }
@@ -121,8 +140,11 @@ impl Node {
         if let Some(cluster) = cluster {
             self.on_cluster(from, cluster);
         }
-        let addresses = self.membership.on_hosts(from, hosts);
-        self.effects.extend(addresses.into_iter().map(Effect::Dial));
+        // Who has a session knows from the register whom it needs, and where they are.
+        if self.standing.session().is_none() {
+            let addresses = self.membership.on_hosts(from, hosts);
+            self.effects.extend(addresses.into_iter().map(Effect::Dial));
+        }
         self.try_to_found();
     }
 
@@ -141,12 +163,20 @@ impl Node {
 
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
         let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
-        let is_recovered = theirs.follows(ours);
+        let address = contact.address.clone();
+        let is_recovered = theirs.follows(ours) && self.could_recover(host);
         // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
-        if is_recovered && self.standing.session().is_some() {
+        if theirs.follows(ours) && self.standing.session().is_some() {
             return self.strange("a cluster that was recovered while it has its majority");
         }
-        let address = contact.address.clone();
+        // Whoever follows gives up its file for good: so it is not done for a word that is said once.
+        if is_recovered {
+            self.recovery.take_if(|(id, _)| *id != theirs);
+            let (_, first) = *self.recovery.get_or_insert((theirs, self.now));
+            if self.now.since(first) < AGAIN {
+                return;
+            }
+        }
         let (here, there) = (ours.to_string(), theirs.to_string());
         let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
         self.troubles.other = Some(other);
@@ -156,6 +186,16 @@ impl Node {
                 false => Notice::OtherCluster { host, address, ours, theirs },
             });
         }
+    }
+
+    /// Whether a host can have had a voter's file, to recover the cluster from, as far as we know: our own file says who
+    /// votes, and the register has said so. Who knows neither has nothing to lose by following.
+    fn could_recover(&self, host: PeerId) -> bool {
+        let file = self.standing.register().map(|register| register.state().seats());
+        let view = self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners));
+        file.is_none() && view.is_none()
+            || file.is_some_and(|seats| seats.values().any(|seat| seat.host == host))
+            || view.is_some_and(|mut voters| voters.any(|(_, voter)| *voter == host))
     }
 
     fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {

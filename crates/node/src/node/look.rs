@@ -1,10 +1,13 @@
 //! What the register is looked at for: who there is, what there is, and what a person wants changed.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_register::{Command, Info, Label, Look, MOST_ON_PAGE, Page, Seen, View};
+use peerlock_register::{Command, Info, Label, Look, MOST_HOSTS, MOST_ON_PAGE, Page, Seen, View, VoterId};
 
 use super::session::label;
 use super::{Alarm, Answer, Effect, Node, Phase};
+use crate::contacts::Contact;
 use crate::standing::Ask;
 use crate::{Class, ClusterView, Error, Name, PeerView, ResourceView, Voter, check_slots};
 
@@ -12,10 +15,16 @@ use crate::{Class, ClusterView, Error, Name, PeerView, ResourceView, Voter, chec
 const LOOK: Span = Span::from_secs(30);
 /// … and how soon when somebody turns up whom we do not know.
 const LOOK_SOON: Span = Span::from_millis(300);
+/// … and when somebody is not where it was.
+const LOOK_AGAIN: Span = Span::from_secs(3);
+/// At most so many others are looked at because people were told of them.
+const MOST_MENTIONED: usize = 256;
 /// How long a person waits for it.
 const LOOKERS: Span = Span::from_secs(2);
 /// How long a person waits for the register to do or list something. A new leader is elected within that.
 const CALLERS: Span = Span::from_secs(5);
+/// At most so many addresses are written down for the next process.
+const MOST_WRITTEN: usize = 256;
 /// At most so many hosts vote.
 const MOST_SEATS: usize = 7;
 /// Who is no member and has not been connected for this long is forgotten.
@@ -27,8 +36,41 @@ impl Node {
             return;
         }
         self.timers.set(Alarm::Look, self.now + LOOK);
+        let looked_for = self.dealt_with();
         if !self.standing.is_asking(&Ask::Cluster) {
-            self.standing.look(Look::Cluster, Ask::Cluster, self.now);
+            let look = Look::Hosts(looked_for.iter().copied().collect());
+            if self.standing.look(look, Ask::Cluster, self.now) {
+                self.looked_for = looked_for;
+            }
+        } else if !looked_for.is_subset(&self.looked_for) {
+            self.look_soon();
+        }
+    }
+
+    /// Whom we are linked with or have something for, ourselves, and of whom people here have been told.
+    fn dealt_with(&self) -> BTreeSet<PeerId> {
+        let contacts = self.membership.contacts.all().map(|(host, _)| host);
+        let others = self.mentioned.iter().copied().chain([self.host()]);
+        others.chain(contacts).take(MOST_HOSTS).collect()
+    }
+
+    /// What a member has said of itself, as far as we know: who votes knows it of all.
+    pub(super) fn info_of(&self, host: PeerId) -> Option<&Info> {
+        let own = self.standing.register().and_then(|register| register.state().members().get(&host));
+        let seen = || self.view.iter().flat_map(|view| &view.members).find(|(member, _)| *member == host);
+        own.or_else(|| seen().map(|(_, info)| info))
+    }
+
+    /// Whether a host is a member, as far as we know.
+    pub(super) fn is_member(&self, host: PeerId) -> bool {
+        self.info_of(host).is_some()
+    }
+
+    /// What we know may be out of date: looks again, but not all the time.
+    pub(super) fn look_again(&mut self) {
+        let at = self.now + LOOK_AGAIN;
+        if self.phase == Phase::Joined && self.timers.when(&Alarm::Look).is_none_or(|next| next > at) {
+            self.timers.set(Alarm::Look, at);
         }
     }
 
@@ -42,7 +84,37 @@ impl Node {
     pub(super) fn look_for(&mut self, call: u64) {
         self.lookers.push(call);
         self.timers.set_if_none(Alarm::Lookers, self.now + LOOKERS);
-        self.look_at_cluster();
+        if !self.standing.is_asking(&Ask::Everybody) {
+            self.everybody = None;
+            self.standing.look(Look::Cluster, Ask::Everybody, self.now);
+        }
+    }
+
+    /// A page of everybody.
+    fn on_everybody(&mut self, page: View) {
+        let last = page.members.last().map(|(host, _)| *host).filter(|_| page.more);
+        match &mut self.everybody {
+            Some(all) => {
+                all.members.extend(page.members);
+                all.sessions.extend(page.sessions);
+            }
+            None => self.everybody = Some(page),
+        }
+        match last {
+            Some(last) => _ = self.standing.look(Look::Further(last), Ask::Everybody, self.now),
+            None => self.answer_lookers(),
+        }
+    }
+
+    /// People here are told of these: what they are called will be known.
+    pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
+        let before = self.mentioned.len();
+        let unknown = hosts.iter().copied().filter(|host| !self.is_member(*host));
+        let unknown: Vec<PeerId> = unknown.take(MOST_MENTIONED.saturating_sub(before)).collect();
+        self.mentioned.extend(unknown);
+        if self.mentioned.len() > before {
+            self.look_soon();
+        }
     }
 
     pub(super) fn look_at_grants(&mut self, after: Option<Label>) {
@@ -142,6 +214,8 @@ impl Node {
     pub(super) fn on_seen(&mut self, ask: Ask, seen: Seen) {
         match (ask, seen) {
             (Ask::Cluster, Seen::Cluster(view)) => self.on_view(view),
+            (Ask::Everybody, Seen::Cluster(page)) => self.on_everybody(page),
+            (Ask::Names(number), Seen::Cluster(view)) => self.on_query_names(number, view),
             (Ask::Returned, Seen::Resources(page)) => self.on_grants(page),
             (Ask::List(call), Seen::Resources(page)) => {
                 let listed = page.resources.iter().filter_map(|resource| self.listed(resource)).collect();
@@ -164,78 +238,104 @@ impl Node {
 
     fn on_view(&mut self, view: View) {
         let me = self.host();
-        let linked = |host: PeerId| host == me || self.membership.is_linked(host);
-        let absent: Vec<String> = {
-            let absent = view.members.iter().filter(|(host, _)| !linked(*host));
-            absent.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string)).collect()
-        };
-        absent.into_iter().for_each(|address| self.dial(address));
+        // Who votes first: the others are for when all of those have moved.
         let others = view.members.iter().filter(|(host, info)| *host != me && info.keeps);
-        let addresses: Vec<String> =
-            others.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string)).collect();
+        let (voters, others): (Vec<_>, Vec<_>) = others.partition(|(host, _)| has(&view.voters, *host));
+        let listed = voters.into_iter().chain(others);
+        let listed = listed.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string));
+        let mut seen = BTreeSet::new();
+        let addresses = listed.chain(self.all_addresses()).filter(|address| seen.insert(address.clone()));
+        let addresses: Vec<String> = addresses.take(MOST_WRITTEN).collect();
         if addresses != self.addresses {
             self.addresses.clone_from(&addresses);
             self.effects.push(Effect::Members(addresses));
         }
-        let members: std::collections::BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
-        self.membership.forget(|host| members.contains(&host), self.now, FORGET);
+        let members: BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
+        self.view = Some(view);
+        let gone: BTreeSet<PeerId> = self.looked_for.iter().copied().filter(|host| !members.contains(host)).collect();
+        self.mentioned.clear();
+        self.membership.forget(|host| !gone.contains(&host), self.now, FORGET);
+        self.rations.retain(|host, _| self.membership.contacts.get(*host).is_some());
         // Who is on its way in will be seen in a moment.
-        if self.membership.contacts.open().any(|(host, _)| !members.contains(&host)) {
+        if self.membership.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
         }
-        self.view = Some(view);
-        self.answer_lookers();
+        self.look_who_votes();
+        for host in self.membership.contacts.cut_off() {
+            match members.contains(&host) {
+                true => self.reach(host),
+                false => self.look_again(),
+            }
+        }
+    }
+
+    /// Where members listen, if we vote and so know all of them.
+    fn all_addresses(&self) -> Vec<String> {
+        let all = self.standing.register().map(|register| register.state().members());
+        let others = all.into_iter().flatten().filter(|(host, info)| **host != self.host() && info.keeps);
+        others.flat_map(|(_, info)| info.addresses.iter().map(ToString::to_string)).collect()
     }
 
     pub(super) fn answer_lookers(&mut self) {
         self.timers.cancel(&Alarm::Lookers);
-        let seen = self.cluster_view(self.now);
+        let everybody = self.everybody.take();
+        let seen = self.cluster_view(everybody.as_ref().or(self.view.as_ref()), self.now);
         for call in std::mem::take(&mut self.lookers) {
             self.answer(call, Ok(Answer::Seen(seen.clone())));
         }
     }
 
     /// The cluster as this peer has last heard of it.
-    fn cluster_view(&self, now: Time) -> ClusterView {
+    fn cluster_view(&self, view: Option<&View>, now: Time) -> ClusterView {
         ClusterView {
             cluster: self.standing.cluster().map(|cluster| cluster.to_string()).unwrap_or_default(),
-            version: self.view.as_ref().map(|view| view.version),
-            applied: self.view.as_ref().map(|view| view.index),
-            peers: self.peers(now),
+            version: view.map(|view| view.version),
+            applied: view.map(|view| view.index),
+            peers: self.peers_of(view, now),
             session: self.standing.bound().map(|bound| bound.until.since(now).into()),
             trouble: self.trouble().map(|error| error.to_string()),
         }
     }
 
-    /// Everybody whom this peer knows, itself first, with what the register has told of them last.
+    /// Whom this peer deals with and who votes, itself first, with what the register has told of them last. Everybody:
+    /// [`Input::Look`](crate::Input::Look).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
+        self.peers_of(self.view.as_ref(), now)
+    }
+
+    fn peers_of(&self, view: Option<&View>, now: Time) -> Vec<PeerView> {
         let me = self.host();
         let address = self.membership.addresses().first().cloned().unwrap_or_default();
-        let mine = self.peer_view(me, address, true, now.since(Time::ZERO));
+        let known_of = Known::of(view);
+        let mine = self.peer_view(&known_of, me, address, now.since(Time::ZERO));
         let known: std::collections::BTreeSet<PeerId> = {
-            let members = self.view.iter().flat_map(|view| view.members.iter().map(|(host, _)| *host));
+            let members = view.into_iter().flat_map(|view| view.members.iter().map(|(host, _)| *host));
             members.chain(self.membership.contacts.all().map(|(host, _)| host)).filter(|host| *host != me).collect()
         };
         let others = known.into_iter().map(|host| match self.membership.contacts.get(host) {
-            Some(contact) => self.peer_view(host, contact.address.clone(), contact.is_open(), now.since(contact.since)),
-            None => self.peer_view(host, String::new(), false, now.since(Time::ZERO)),
+            Some(contact) => self.peer_view(&known_of, host, contact.address.clone(), now.since(contact.since)),
+            None => self.peer_view(&known_of, host, String::new(), now.since(Time::ZERO)),
         });
         std::iter::once(mine).chain(others).collect()
     }
 
-    fn peer_view(&self, peer: PeerId, address: String, up: bool, since: Span) -> PeerView {
-        let view = self.view.as_ref();
-        let members = view.map(|view| &view.members[..]).unwrap_or_default();
-        let info: Option<&Info> = members.iter().find(|(host, _)| *host == peer).map(|(_, info)| info);
-        let has = |seats: &[(peerlock_register::VoterId, PeerId)]| seats.iter().any(|(_, host)| *host == peer);
-        let voter = match view {
+    fn peer_view(&self, known: &Known<'_>, peer: PeerId, address: String, since: Span) -> PeerView {
+        let info = known.members.get(&peer);
+        let voter = match known.view {
             Some(view) if view.leader == Some(peer) => Voter::Leads,
-            Some(view) if has(&view.voters) => Voter::Votes,
-            Some(view) if has(&view.learners) => Voter::Learns,
+            Some(view) if has(&view.voters, peer) => Voter::Votes,
+            Some(view) if has(&view.learners, peer) => Voter::Learns,
             Some(_) | None => Voter::No,
         };
-        let sessions = view.map(|view| &view.sessions[..]).unwrap_or_default();
-        let session = sessions.iter().rev().find(|(_, host, _)| *host == peer).map(|(session, ..)| session.get());
+        let session = known.sessions.get(&peer).copied();
+        let contact = self.membership.contacts.get(peer);
+        // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be linked,
+        // and without a session of our own we know nothing new of others.
+        let is_told = self.standing.session().is_some() && !self.seated.contains(&peer);
+        let is_linked = contact.is_some_and(|contact| contact.is_open());
+        let is_recent = |contact: &Contact| self.now.since(contact.since) < self.standing.ttl() * 2;
+        let is_lost = contact.is_some_and(|contact| contact.is_lost && is_recent(contact));
+        let up = peer == self.host() || is_linked || is_told && session.is_some() && !is_lost;
         let told = info.and_then(|info| info.addresses.first()).map(ToString::to_string).unwrap_or_default();
         PeerView {
             peer,
@@ -250,4 +350,25 @@ impl Node {
             keeps: info.is_some_and(|info| info.keeps),
         }
     }
+}
+
+/// What the register has told of members, by host.
+struct Known<'a> {
+    view: Option<&'a View>,
+    members: BTreeMap<PeerId, &'a Info>,
+    sessions: BTreeMap<PeerId, u64>,
+}
+
+impl<'a> Known<'a> {
+    fn of(view: Option<&'a View>) -> Self {
+        let members = view.into_iter().flat_map(|view| view.members.iter().map(|(host, info)| (*host, info))).collect();
+        // Of several sessions of a host the last is the one that its process uses.
+        let sessions = view.into_iter().flat_map(|view| view.sessions.iter().map(|(id, host, _)| (*host, id.get())));
+        let sessions = sessions.collect();
+        Self { view, members, sessions }
+    }
+}
+
+fn has(seats: &[(VoterId, PeerId)], peer: PeerId) -> bool {
+    seats.iter().any(|(_, host)| *host == peer)
 }

@@ -54,7 +54,9 @@ impl Node {
         if !self.parts.contains_key(&resource) && self.heir.keep_message(from, resource, &message) {
             return;
         }
+        let body = message.body.clone();
         self.part_step(resource, mutex::Input::Message { from, message });
+        self.reach_next(resource, &body);
     }
 
     /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that is

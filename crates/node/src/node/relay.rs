@@ -59,9 +59,10 @@ impl Node {
         if self.membership.contacts.get(from).is_some_and(|contact| contact.epoch.is_some()) {
             return;
         }
-        // Whoever has a session is a member. Who is not known yet is looked for, and knocks again in a second.
-        if self.view.as_ref().is_none_or(|view| view.members.iter().all(|(member, _)| *member != from)) {
-            return self.look_soon();
+        // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and knocks
+        // again in a second.
+        if !self.seated.contains(&sender) && !self.is_member(from) {
+            return self.note_mentioned(&[from]);
         }
         self.relay.heard(from, sender);
         self.relay.connections.on_packet(from, packet, me, self.now);
@@ -83,6 +84,7 @@ impl Node {
             for effect in take(&mut self.membership.contacts.out) {
                 match effect {
                     Effect::Send { to, epoch, bytes } if is_relayed(epoch) => {
+                        self.counters.relayed += 1;
                         self.relay.connections.send(to, epoch, bytes);
                     }
                     Effect::HangUp(host) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
@@ -104,6 +106,7 @@ impl Node {
                     Change::Message(host, epoch, bytes) => {
                         contacts.on_bytes(host, epoch, &bytes, ours, &mut self.news);
                     }
+                    Change::Unreached(_) => {} // Nobody is wanted here but for as long as there is something for it.
                 }
             }
         }

@@ -281,7 +281,8 @@ impl Node {
     /// What this peer has counted.
     pub fn counters(&self) -> Counters {
         let holding = self.clients.holding() as u64;
-        Counters { holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
+        let links = self.membership.contacts.open().count() as u64;
+        Counters { links, holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 
     /// The resources that were asked for at this peer, by name. All there are: [`Input::List`](crate::Input::List).

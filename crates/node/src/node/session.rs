@@ -44,7 +44,10 @@ impl Node {
         match turn {
             Turn::Stands(session) => self.on_session(session),
             Turn::Over { since, why } => self.on_session_over(since, why),
-            Turn::Extended(bound) => self.extend(bound),
+            Turn::Extended(bound) => {
+                self.extend(bound);
+                self.look_who_votes();
+            }
         }
     }
 
@@ -63,6 +66,8 @@ impl Node {
         for (name, fencing) in std::mem::take(&mut self.orphans) {
             self.attach(name, fencing);
         }
+        self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
+        self.look_who_votes();
         self.ask_for_pending();
         self.look_at_cluster();
     }
@@ -96,6 +101,7 @@ impl Node {
             self.counters.sessions_lost += 1;
             self.notice(Notice::SessionLost { since: since.into(), why: why.to_owned(), clients: lost });
             self.timers.set(Alarm::Trouble, self.now + TROUBLE);
+            self.seek();
         }
     }
 
@@ -236,7 +242,14 @@ impl Node {
                 self.answer_caller(call, Err(Error::Refused { class, message }));
             }
             (
-                Ask::ExpelWhom(..) | Ask::RevokeFrom(_) | Ask::Cluster | Ask::Returned | Ask::List(_) | Ask::Show(_),
+                Ask::ExpelWhom(..)
+                | Ask::RevokeFrom(_)
+                | Ask::Cluster
+                | Ask::Everybody
+                | Ask::Names(_)
+                | Ask::Returned
+                | Ask::List(_)
+                | Ask::Show(_),
                 _,
             ) => {
                 self.strange("an outcome of what was only looked at");

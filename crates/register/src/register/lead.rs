@@ -1,5 +1,6 @@
 //! What only a leader does, and forgets when it leads no more.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::mem::take;
 
@@ -14,7 +15,7 @@ use crate::look::{self, Look, Seen};
 use crate::sabotage::Sabotage;
 use crate::state::MOST_SESSIONS;
 use crate::voters::{self, Change};
-use crate::wire::{Answer, Letter, Question};
+use crate::wire::{Answer, Letter, Question, to_bytes};
 use crate::{SessionId, VoterId};
 
 /// At most this many commands make one entry.
@@ -103,8 +104,8 @@ impl Register {
             }
             return;
         };
-        let elected = if self.config.makes(Sabotage::EndsAtOnce) { Time::ZERO } else { now };
-        let mut lead = Lead::new(term, Leases::new(elected, self.config.slack));
+        let since = if self.config.makes(Sabotage::EndsAtOnce) { Time::ZERO } else { self.engine.heard(now) };
+        let mut lead = Lead::new(term, Leases::new(since, self.config.slack));
         if let Some(before) = self.lead.take() {
             // Reached by sabotage only: what was not decided is tried again.
             lead.queue = before.flight.into_iter().flat_map(|(_, flying)| flying).chain(before.queue).collect();
@@ -149,7 +150,7 @@ impl Register {
         let settle = self.state.unsettled().map(|change| Command::Settle { change });
         lapsed.extend(settle.filter(|settle| self.state.conf().outgoing.is_empty() && !under_way.contains(&settle)));
         lead.queue.extend(lapsed.into_iter().map(|command| (command, None)));
-        self.begin_round();
+        self.begin_round(now);
         self.change_voters(now);
         self.tell_learners();
         self.tell(now);
@@ -159,12 +160,12 @@ impl Register {
     }
 
     /// One round for everybody who has asked since the last one began.
-    fn begin_round(&mut self) {
+    fn begin_round(&mut self, now: Time) {
         let Some(lead) = &mut self.lead else { return };
         if !lead.waiting.is_empty() {
             self.rounds += 1;
             lead.rounds.insert(self.rounds, take(&mut lead.waiting));
-            self.engine.begin_round(self.rounds);
+            self.engine.begin_round(self.rounds, now);
         }
     }
 
@@ -238,8 +239,11 @@ impl Register {
                 {
                     *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
                 }
-                let of_host = lead.asked.entry(origin.host).or_default();
-                if lead.queue.len() < MOST_QUEUED && of_host.len() < MOST_OF_HOST && of_host.insert(origin.number) {
+                let of_host = lead.asked.get(&origin.host).map_or(0, BTreeSet::len);
+                if lead.queue.len() < MOST_QUEUED
+                    && of_host < MOST_OF_HOST
+                    && lead.asked.entry(origin.host).or_default().insert(origin.number)
+                {
                     lead.queue.push_back((command, Some(origin)));
                 }
             }
@@ -251,7 +255,9 @@ impl Register {
     fn look(&self, look: &Look) -> Seen {
         let index = self.applied;
         match look {
-            Look::Cluster => Seen::Cluster(look::cluster(&self.state, index, self.leader())),
+            Look::Cluster => Seen::Cluster(look::cluster(&self.state, index, self.leader(), None)),
+            Look::Further(host) => Seen::Cluster(look::cluster(&self.state, index, self.leader(), Some(*host))),
+            Look::Hosts(hosts) => Seen::Cluster(look::hosts(&self.state, index, self.leader(), hosts)),
             Look::Resources { after, most, granted_by } => {
                 Seen::Resources(look::resources(&self.state, index, after.as_ref(), *most, *granted_by))
             }
@@ -296,8 +302,12 @@ impl Register {
         let Some((_, flown)) = lead.flight.take_if(|(flying, _)| *flying == index) else { return };
         for ((_, origin), outcome) in flown.into_iter().zip(outcomes) {
             if let Some(origin) = origin {
-                if let Some(asked) = self.lead.as_mut().and_then(|lead| lead.asked.get_mut(&origin.host)) {
-                    asked.remove(&origin.number);
+                if let Some(Entry::Occupied(mut asked)) = self.lead.as_mut().map(|lead| lead.asked.entry(origin.host)) {
+                    asked.get_mut().remove(&origin.number);
+                    // Hosts come and go.
+                    if asked.get().is_empty() {
+                        asked.remove();
+                    }
                 }
                 self.answer_to(origin, Answer::Done { outcome, index });
             }
@@ -352,8 +362,7 @@ impl Register {
             Change::Leave => Vec::new(),
             Change::Drop(voter) => vec![single(ConfChangeType::RemoveNode, voter)],
             Change::Enlist(voter, seat) => {
-                // Nothing of ours is without a known length, which is all that could fail.
-                context = postcard::to_allocvec(&(voter, seat)).unwrap_or_default();
+                context = to_bytes(&(voter, seat), Vec::new());
                 vec![single(ConfChangeType::AddLearnerNode, voter)]
             }
             Change::Switch { add, remove } => {

@@ -4,6 +4,7 @@ use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{self as overlay, KeyRange, Overlay, UNKNOWN};
 use peerlock_peer::{self as peer, Event, Peer, Room, Timer, Wire};
+use serde::{Deserialize, Serialize};
 
 use super::{Actor, Cx, Effect, Input};
 
@@ -36,7 +37,7 @@ pub trait Routing: Actor<Command = PeerId, Note = OverlayNote> {
 }
 
 /// What happens at a peer beside what becomes of its clients.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum OverlayNote {
     /// It owns these keys from now on, and no others; none if it is not in the overlay any more.
     Owns(Option<KeyRange>),

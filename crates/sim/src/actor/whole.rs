@@ -124,12 +124,17 @@ pub fn address(peer: PeerId) -> String {
     format!("peer:{peer}")
 }
 
+fn peer_at(address: &str) -> Option<PeerId> {
+    address.strip_prefix("peer:").and_then(|number| number.parse().ok()).map(PeerId::new)
+}
+
 /// What becomes of a connection, as a node hears it.
 fn as_input(change: Change) -> node::Input {
     node::Input::Net(match change {
         Change::Up(peer, epoch) => NetEvent::Up { peer, epoch, address: address(peer) },
         Change::Down(peer, epoch, why) => NetEvent::Down { peer, epoch, why: why.to_owned() },
         Change::Message(from, epoch, bytes) => NetEvent::Message { from, epoch, bytes },
+        Change::Unreached(peer) => NetEvent::Unreached { address: address(peer), why: "no answer".to_owned() },
     })
 }
 
@@ -246,8 +251,7 @@ impl Whole {
             node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes),
             node::Effect::HangUp(peer) => self.connections.hang_up(peer, "we hang up"),
             node::Effect::Dial(address) => {
-                let number = address.strip_prefix("peer:").and_then(|number| number.parse().ok());
-                if let Some(peer) = number.map(PeerId::new).filter(|peer| *peer != cx.me) {
+                if let Some(peer) = peer_at(&address).filter(|peer| *peer != cx.me) {
                     self.connections.want(peer, cx.me, cx.now);
                 }
             }
@@ -259,7 +263,11 @@ impl Whole {
             node::Effect::Members(members) => self.write(Write::Members(members), None, out),
             node::Effect::Joined => out.push(Effect::Note(Note::Joined)),
             node::Effect::Drained => inputs.push(node::Input::Leave),
-            node::Effect::Forget(_) => {} // What is wanted here is a peer, and its connection is tried for good.
+            node::Effect::Forget(address) => {
+                if let Some(peer) = peer_at(&address) {
+                    self.connections.let_go(peer);
+                }
+            }
             node::Effect::Left { .. } => out.push(Effect::Note(Note::Left)),
             node::Effect::Answer { call, answer } => self.on_answer(Ticket::new(call), answer, out),
             node::Effect::Granted { ticket, until } => self.on_granted(ticket, until, out),

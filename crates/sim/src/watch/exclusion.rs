@@ -1,4 +1,4 @@
-use peerlock_base::{PeerId, Time};
+use peerlock_base::{PeerId, Ticket, Time};
 use peerlock_mutex::Grant;
 
 use super::{Broken, Watch};
@@ -21,8 +21,8 @@ pub struct Exclusion {
 #[derive(Clone, Debug, Default)]
 struct Inside {
     inside: usize,
-    /// When somebody last came.
-    entered: Time,
+    /// When somebody last came, and who came at that moment.
+    entered: (Time, Vec<Ticket>),
     /// Those who came and left at one moment.
     passed: Vec<Passed>,
     grants: u64,
@@ -72,7 +72,11 @@ impl<A: Actor> Watch<A> for Exclusion {
         let resource = &mut self.resources[client.resource];
         resource.grants += 1;
         resource.inside += 1;
-        resource.entered = now;
+        if resource.entered.0 != now {
+            resource.entered.0 = now;
+            resource.entered.1.clear();
+        }
+        resource.entered.1.push(client.ticket);
         resource.passed.retain(|passed| passed.counts_as_inside(now));
         // Within a peer a slot goes from one client to the next without a word.
         let passed = resource.passed.iter().filter(|passed| passed.peer != client.peer).count();
@@ -89,7 +93,8 @@ impl<A: Actor> Watch<A> for Exclusion {
     fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
         let resource = &mut self.resources[client.resource];
         resource.inside -= 1;
-        if self.sees_instants && resource.entered == now {
+        let (when, who) = &resource.entered;
+        if self.sees_instants && *when == now && who.contains(&client.ticket) {
             resource.passed.push(Passed { peer: client.peer, left: now, known: None });
             self.leaver = Some((client.peer, client.resource, now));
         }
@@ -164,5 +169,21 @@ mod tests {
         assert_eq!(meet(Some(0), 2, 0), Ok(()), "messages take no time");
         assert!(is_refused(meet(None, 2, 0)), "nothing is said, at the same moment");
         assert_eq!(meet(None, 2, 1), Ok(()), "nothing is said, or all of it is lost: it may be a lease that has ended");
+    }
+    /// With several slots somebody else may come at the very moment in which one leaves that came before.
+    #[test]
+    fn who_leaves_when_another_comes_has_not_left_at_once() {
+        let watcher: &mut dyn Watch<Bare<Ideal>> = &mut Exclusion::new(1, 2, false).seeing_instants();
+        let mut ledger = Ledger::default();
+        let mut come = |watcher: &mut dyn Watch<Bare<Ideal>>, peer, slot, now| {
+            let client = ledger.ask(PeerId::new(peer), 0, Time::ZERO, false);
+            let grant = Grant { slot, fencing: 1 };
+            watcher.on_grant(Time::from_nanos(now), &client, grant, &ledger).map(|()| client)
+        };
+        let one = come(watcher, 1, 0, 1).expect("the first");
+        come(watcher, 2, 1, 5).expect("the second");
+        assert_eq!(watcher.on_leave(Time::from_nanos(5), &one), Ok(()));
+        watcher.on_way(Time::from_nanos(5), one.peer, Time::from_nanos(9));
+        assert!(come(watcher, 3, 0, 6).is_ok(), "by a word that was sent before");
     }
 }

@@ -34,7 +34,8 @@ struct Seen {
     detached: BTreeSet<u64>,
     /// Who is inside, and its fencing number.
     inside: Vec<(Client, u64)>,
-    /// Who was let in in the step that is not over.
+    /// Who was let in in the step that is not over; or in a generation that nobody who is there has applied: the only
+    /// voter that did may have crashed in that very step.
     fresh: Vec<(Client, u64)>,
 }
 
@@ -62,10 +63,9 @@ impl Seen {
 
     fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
         let (peer, generation) = (client.peer, fencing / NUMBERS);
-        // Its client may have been told a while after it had the slot, when another generation had adopted it; and the only
-        // voter that has applied this one, perhaps the first of all, may have crashed in that very step.
+        // Its client may have been told a while after it had the slot, when another generation had adopted it.
         let since = self.slots.range(generation..).map(|(_, slots)| slots).max();
-        let Some(slots) = since.or(self.slots.values().max()) else { return Ok(()) };
+        let Some(slots) = since else { return Ok(()) };
         let slots = *slots as usize;
         let is_forced = |&&(ref other, theirs): &&(Client, u64)| {
             let is_out = |&(host, since): &(PeerId, u64)| host == other.peer && theirs / NUMBERS < since;
@@ -103,9 +103,12 @@ impl Watch<Whole> for Generations {
             if let Some(register) = actor.register() {
                 seen.learn(register.state(), self.by_force);
             }
-            for (client, fencing) in take(&mut seen.fresh) {
-                seen.check(&client, fencing)?;
-            }
+            let latest = seen.slots.last_key_value().map(|(latest, _)| *latest);
+            let is_known = |(_, fencing): &(Client, u64)| latest.is_some_and(|latest| latest >= fencing / NUMBERS);
+            let (known, unknown) = take(&mut seen.fresh).into_iter().partition(is_known);
+            seen.fresh = unknown;
+            let known: Vec<(Client, u64)> = known;
+            known.iter().try_for_each(|(client, fencing)| seen.check(client, *fencing))?;
         }
         Ok(())
     }

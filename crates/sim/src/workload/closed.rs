@@ -64,6 +64,14 @@ impl ClosedLoop {
         commands.into_iter().try_for_each(|command| world.command(peer, command))
     }
 
+    /// All but the servers go inside as often as is wanted, those who live elsewhere there.
+    fn everybody_asks<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+        let (entries, servers) = (world.load.workload.entries, world.load.servers);
+        let is_client = |number: &usize| *number >= servers && !world.is_elsewhere(PeerId::new(*number as u64));
+        let to_come = (0..world.residents()).map(|number| if is_client(&number) { entries } else { 0 }).collect();
+        world.load.to_come = to_come;
+    }
+
     fn think<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId) {
         let (now, load) = (world.now(), &mut world.load);
         let to_come = &mut load.to_come[peer.index()];
@@ -82,9 +90,11 @@ impl<A: Actor> Workload<A> for ClosedLoop {
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
-        let (entries, servers) = (world.load.workload.entries, world.load.servers);
-        world.load.to_come = vec![entries; world.residents()];
-        world.load.to_come[..servers].fill(0);
+        if let Some(own) = world.own_stream(&world.load.rng) {
+            world.load.rng = own;
+        }
+        Self::everybody_asks(world);
+        let servers = world.load.servers;
         for number in 0..world.residents() {
             let peer = PeerId::new(number as u64);
             Self::begin(world, peer)?;
@@ -141,12 +151,25 @@ impl<A: Actor> Workload<A> for ClosedLoop {
         }
     }
 
+    #[inline]
+    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+        world.load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty()
+    }
+
+    fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+        if let Some(own) = world.own_stream(&world.load.rng) {
+            world.load.rng = own;
+        }
+        world.load.progress = world.now();
+        Self::everybody_asks(world);
+    }
+
     /// Faults never end by themselves, nor do the retries of a protocol that waits for what never comes, nor some
     /// protocols' upkeep.
     #[inline]
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
         let load = &world.load;
-        let is_served = || load.thinking == 0 && world.ledger().waiting() == 0 && world.inside().is_empty();
-        at.since(load.progress) > load.patience || (load.is_lenient && (world.has_come_to_rest() || is_served()))
+        let has_ended = || world.has_come_to_rest() || Self::is_served(world);
+        at.since(load.progress) > load.patience || (load.is_lenient && has_ended())
     }
 }

@@ -39,12 +39,14 @@ pub struct OpenWorkload {
     /// Those who do, and until when.
     leaving: VecDeque<(Time, PeerId)>,
     rng: Rng,
+    /// How long clients stay, where the processes of one run draw the same clients but not the same stays.
+    stays: Option<Rng>,
 }
 
 impl OpenWorkload {
     /// Clients that answer for `linger` after they are done; of each seed others.
     pub fn new(workload: Poisson, linger: Span, seed: u64) -> Self {
-        Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0) }
+        Self { workload, linger, leaving: VecDeque::new(), rng: Rng::stream(seed, 0), stays: None }
     }
 
     fn next_client<A: Actor, W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
@@ -59,6 +61,7 @@ impl<A: Actor> Workload<A> for OpenWorkload {
     const SERVES_ALL: bool = false;
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+        world.load.stays = world.own_stream(&world.load.rng);
         Self::next_client(world);
         for replica in 0..world.residents() {
             world.resets_from_now(PeerId::new(replica as u64));
@@ -79,8 +82,8 @@ impl<A: Actor> Workload<A> for OpenWorkload {
     }
 
     fn on_entered<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client) {
-        let OpenWorkload { workload, rng, .. } = &mut world.load;
-        let hold = workload.hold.map_or(Span::ZERO, |hold| hold.sample(rng));
+        let OpenWorkload { workload, rng, stays, .. } = &mut world.load;
+        let hold = workload.hold.map_or(Span::ZERO, |hold| hold.sample(stays.as_mut().unwrap_or(rng)));
         world.leave_at(world.now() + hold, client);
     }
 
@@ -90,6 +93,10 @@ impl<A: Actor> Workload<A> for OpenWorkload {
             world.load.leaving.push_back((until, client.peer));
         }
         Ok(())
+    }
+
+    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+        Self::is_over(world, world.now())
     }
 
     fn tell(&self, sheet: &mut Sheet) {

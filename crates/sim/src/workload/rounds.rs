@@ -151,9 +151,13 @@ impl<A: Routing> Workload<A> for InRounds {
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
+        // Who asks when is the same in all processes of a run; who leaves is up to each of them.
+        if let Some(own) = world.own_stream(&world.load.leaving) {
+            world.load.leaving = own;
+        }
         let plan = world.load.plan;
         for peer in (0..world.residents() as u64).map(PeerId::new) {
-            let is_joined = world.actor(peer).is_some_and(|peer| peer.range().is_some());
+            let is_joined = world.is_elsewhere(peer) || world.actor(peer).is_some_and(|peer| peer.range().is_some());
             world.load.set_joined(peer, is_joined);
             if plan.is_rough {
                 let (timer, every) = A::upkeep();
@@ -229,8 +233,20 @@ impl<A: Routing> Workload<A> for InRounds {
 
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
         let Plan { settle, rounds, round, drain, .. } = world.load.plan;
-        let is_served = world.ledger().waiting() == 0 && world.inside().is_empty();
-        at > Time::ZERO + settle + round * rounds as u64 + drain || (world.load.drains && is_served)
+        at > Time::ZERO + settle + round * rounds as u64 + drain || Self::is_served(world)
+    }
+
+    fn is_served<W: Watch<A>>(world: &World<'_, A, Self, W>) -> bool {
+        world.load.drains && world.ledger().waiting() == 0 && world.inside().is_empty()
+    }
+
+    /// Everybody else is in the overlay. Those who are back only serve, and leave the asking to the others.
+    fn resume<W: Watch<A>>(world: &mut World<'_, A, Self, W>) {
+        world.load.drains = true;
+        for peer in (0..world.residents() as u64).map(PeerId::new) {
+            let is_elsewhere = world.is_elsewhere(peer);
+            world.load.set_joined(peer, is_elsewhere);
+        }
     }
 
     fn tell(&self, sheet: &mut Sheet) {

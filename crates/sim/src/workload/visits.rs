@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
 use peerlock_node::Error;
-use peerlock_register::{Config, Register, Versions, VoterId};
+use peerlock_register::{Conf, Config, Register, Versions, VoterId};
 
 pub use self::by_hand::ByHand;
 use super::{Over, Workload};
@@ -41,6 +41,9 @@ pub struct Visits {
     pub forces: Option<Span>,
     /// Now and then somebody says which hosts shall vote, or leaves it to the register: the mean time between two.
     pub seats: Option<Span>,
+    /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is seated,
+    /// and a smaller set would need it.
+    pub careful: bool,
     /// In the end two hosts, neither of which leads the register, do not reach each other any more. Everybody is to be
     /// served all the same.
     pub rift: bool,
@@ -162,9 +165,10 @@ fn start<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) -> Result<(), Bro
     world.command(peer, Command::Patience(is_patient))
 }
 
-/// The voters, if all their files agree on who they are; and the voter whose file this host has. A voter that has not
-/// heard yet that an old majority is not needed any more still needs it, and so would be lost with a voter of that.
-fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId>, Option<VoterId>) {
+/// The voters and those who learn, if all their files agree on who they are; and the voter whose file this host has. A
+/// voter that has not heard yet that an old majority is not needed any more still needs it, and so would be lost with a
+/// voter of that.
+fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (Conf, Option<VoterId>) {
     let read = |host: PeerId| {
         let file = world.disk(host).register.as_ref()?;
         Register::restart(Config::default(), Versions::OURS, file, Rng::new(1), Time::ZERO).ok()
@@ -176,7 +180,7 @@ fn voters<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> (BTreeSet<VoterId
         conf.outgoing.is_empty() && voters.all(|file| file.state().conf() == *conf)
     });
     let own = read(peer).map(|file| file.voter());
-    (agreed.map(|conf| conf.voters.clone()).unwrap_or_default(), own)
+    (agreed.cloned().unwrap_or_default(), own)
 }
 
 /// Nothing goes wrong any more. Everybody comes back, and after a while the last clients come.
@@ -310,12 +314,13 @@ impl Workload<Whole> for InVisits {
         world.load.stopping.retain(|stopping| *stopping != peer);
     }
 
-    /// A majority of the voters' files has to be left, so one is lost at a time, and not while the voters change; nor
-    /// before a cluster is founded, for which everybody may be needed.
+    /// A majority of the voters' files has to be left, so one is lost at a time, of those who vote and those who may
+    /// from the next moment on, and not while the voters change; nor before a cluster is founded, for which everybody
+    /// may be needed.
     fn may_lose<W: Watch<Whole>>(world: &On<'_, W>, peer: PeerId) -> bool {
-        let (voters, own) = voters(world, peer);
-        (own.is_none() && !voters.is_empty())
-            || (voters.len() >= 3 && voters.iter().all(|voter| !world.load.wounded.contains(voter)))
+        let (Conf { voters, learners, .. }, own) = voters(world, peer);
+        let is_whole = |voter: &VoterId| !world.load.wounded.contains(voter);
+        (own.is_none() && !voters.is_empty()) || (voters.len() >= 3 && voters.iter().chain(&learners).all(is_whole))
     }
 
     fn on_losing<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId) {

@@ -1,8 +1,9 @@
 //! What goes wrong with peers: crashes and what they leave, freezes, partitions, disks.
 
-use peerlock_base::{PeerId, Span, Ticket, Time};
+use peerlock_base::{PeerId, Span, Time};
 
-use super::{End, Event, Fault, World};
+use super::World;
+use super::event::{Event, Fault};
 use crate::actor::Actor;
 use crate::ledger::Client;
 use crate::watch::{Broken, Watch};
@@ -166,27 +167,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         L::on_death(self, peer)
     }
 
-    /// A client is told when it must be out, by its peer's clock.
-    pub(super) fn tell_end(&mut self, peer: PeerId, ticket: Ticket, until: Time) {
-        if self.inside.iter().all(|client| client.ticket != ticket) {
-            return; // It has left at an earlier end, and its peer does not know yet.
-        }
-        let at = self.fate.clock(peer).map_or(until, |clock| clock.when(until)).max(self.now);
-        self.ends.insert(ticket, End { at, is_orphan: false });
-        self.queue.push(at, Event::End(ticket));
-    }
-
-    /// A client leaves by itself if this is the end that it was last told.
-    pub(super) fn end(&mut self, ticket: Ticket) -> Result<(), Broken> {
-        if self.ends.get(&ticket).is_none_or(|end| end.at > self.now) {
-            return Ok(());
-        }
-        let Some(client) = self.take_inside(ticket) else { return Ok(()) };
-        self.tally.lost += 1;
-        self.watch.on_leave(self.now, &client)?;
-        L::on_over(self, &client, Over::Lost)
-    }
-
     fn fault(&mut self, after: Span, fault: Fault) {
         self.faults_to_come += 1;
         self.queue.push(self.now + after, Event::Fault(fault));
@@ -291,17 +271,5 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     /// A peer that has crashed restarts then.
     pub fn restart_at(&mut self, at: Time, peer: PeerId) {
         self.queue.push(at, Event::Restart(peer));
-    }
-
-    /// Whether a client is inside whose peer has crashed, and it has not gone on with the next process.
-    pub fn is_orphan(&self, ticket: Ticket) -> bool {
-        self.ends.get(&ticket).is_some_and(|end| end.is_orphan)
-    }
-
-    /// A client whose peer has crashed is with the next process of its host now.
-    pub fn adopt(&mut self, ticket: Ticket) {
-        if let Some(end) = self.ends.get_mut(&ticket) {
-            end.is_orphan = false;
-        }
     }
 }

@@ -16,6 +16,7 @@ fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
         "program": { "version": env!("CARGO_PKG_VERSION"), "commit": env!("PEERLOCK_COMMIT"), "data_dir": "/d",
             "listens": "0.0.0.0:7400", "addresses": ["10.0.0.1:7400"] },
         "pid": 7, "runs_ms": 60_000, "slept_ms": 0,
+        "secret": { "file": "/d/secret", "fingerprints": ["aaaaaaaa"], "behind": [] },
         "health": { "session": 3, "since_ms": 60_000, "ends_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [] },
     });
     let mut cluster = json!({ "cluster": "c0ffee", "version": 1, "applied": 9,
@@ -60,16 +61,27 @@ fn who_is_well_is_told_so_about_everything() {
     let facts = running(|_, _, _| {});
     assert_eq!(trouble(&facts), [""; 0]);
     let about: Vec<&str> = judge(&facts).iter().map(|finding| finding.about).collect();
-    let all = ["agent", "session", "cluster", "voters", "versions", "ports", "resources", "clock", "disk"];
+    let all = ["agent", "session", "cluster", "voters", "versions", "secret", "ports", "resources", "clock", "disk"];
     assert_eq!(about, all);
 }
 
 #[test]
 fn each_trouble_is_found_and_is_the_only_one() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 10] = [
         (|about, _, _| about["program"]["commit"] = json!("old"), "warn agent version "),
         (|about, _, _| about["health"]["leaves"] = json!(true), "warn agent version "),
+        (
+            |about, _, _| about["secret"]["fingerprints"] = json!(["bbbbbbbb", "aaaaaaaa"]),
+            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret",
+        ),
+        (
+            |about, _, _| {
+                about["secret"] =
+                    json!({ "file": "/d/secret", "fingerprints": ["bbbbbbbb", "aaaaaaaa"], "behind": ["3"] });
+            },
+            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret; only the old one was proved by db3",
+        ),
         (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session lost 2 times"),
         (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine has slept for 2 h 0 min"),
         (

@@ -141,13 +141,14 @@ fn another_number_of_slots_is_an_error_that_names_both() {
 
 #[test]
 fn the_ring_closes_and_all_agree_where_everybody_lies() {
-    let mut world = World::of(5);
+    // As many as are linked with each other, since all of them vote.
+    let mut world = World::of(3);
     world.run(Span::from_secs(60));
-    let mut all: Vec<Inspection> = (1..=5).map(|number| world.node(number).inspect(world.now)).collect();
+    let mut all: Vec<Inspection> = (1..=3).map(|number| world.node(number).inspect(world.now)).collect();
     all.sort_by_key(|seen| seen.place);
     for (at, seen) in all.iter().enumerate() {
         let neighbour = |step: usize| Some(all[(at + step) % all.len()].peer);
-        assert_eq!((seen.successor, seen.predecessor), (neighbour(1), neighbour(4)), "{seen:?}");
+        assert_eq!((seen.successor, seen.predecessor), (neighbour(1), neighbour(2)), "{seen:?}");
         let mut known = seen.others.clone();
         known.push((seen.peer, seen.place));
         known.sort_by_key(|(_, place)| *place);

@@ -14,7 +14,7 @@ use crate::Name;
 use crate::forge::Forger;
 
 /// How much one node may keep beyond what it had before, whatever one member says.
-const MOST_KEPT: usize = 250_000;
+const MOST_KEPT: usize = 20_000;
 /// How many addresses it may dial by that member's word, at most, in half a minute.
 const MOST_DIALS: usize = 400;
 

@@ -153,6 +153,59 @@ fn nothing_is_left_of_those_who_have_come_and_gone() {
     assert!(world.fencing(2, last).is_some());
 }
 
+/// One machine can have any number of identities, one after another: each was kept in mind.
+#[test]
+fn there_is_an_end_to_those_who_have_been_met() {
+    let mut contacts = crate::contacts::Contacts::new(7, Versions::OURS);
+    let mut meet = |number: u64, epoch: u64| {
+        let (host, now) = (PeerId::new(number), Time::ZERO + Span::from_millis(epoch));
+        contacts.up(host, epoch, address(number), Some(CLUSTER), now);
+        (contacts.down(host, epoch, now), contacts.all().count())
+    };
+    for number in 1..20_000 {
+        assert!(meet(number, number).1 <= 18_000, "{number}");
+    }
+    assert_eq!(meet(19_999, 30_000), (true, 18_000), "the last are there");
+    let mut news = Vec::new();
+    contacts.send(PeerId::new(12_000), vec![1], Time::ZERO, &mut news);
+    for number in 20_000..40_000 {
+        contacts.up(PeerId::new(number), 40_000 + number, String::new(), None, Time::ZERO + Span::from_secs(99));
+        contacts.down(PeerId::new(number), 40_000 + number, Time::ZERO + Span::from_secs(99));
+    }
+    assert_eq!(contacts.get(PeerId::new(12_000)).map(|contact| contact.kept()), Some(1), "for whom there is something");
+}
+
+/// Whoever was without a session believed a single word of anybody that the cluster was recovered: it ended, and its voter's
+/// file was removed. The member that makes no sense said so in its first minute among real agents.
+#[test]
+fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
+    let follows =
+        |world: &World| world.heard(1).iter().any(|effect| matches!(effect, Effect::Notice(Notice::Recovered { .. })));
+    let mut world = World::of(3);
+    world.spoils = Some((9, Box::new(|bytes| bytes)));
+    world.keeps = false;
+    world.start(9, Origin::Seeks { expect: None }, &[1]);
+    world.run(Span::from_secs(5));
+    world.split(&[1, 9]);
+    world.run(Span::from_secs(20));
+    for _ in 0..30 {
+        let life = crate::link::Life { process: 1, part: 1 };
+        let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered()) };
+        world.inject(9, 1, encode(&hello, 1, Versions::OURS));
+        world.run(Span::from_secs(1));
+    }
+    assert!(!follows(&world), "it has never voted");
+    // Of a voter it is believed, but not at its first word.
+    (world.spoils, world.keeps) = (None, true);
+    [2, 3, 9].into_iter().for_each(|number| world.kill(number));
+    world.split(&[]);
+    world.start(2, Origin::Founds(CLUSTER.recovered()), &[1]);
+    world.run(Span::from_millis(100));
+    assert!(!follows(&world), "not at once");
+    (0..5).for_each(|_| world.run(Span::from_secs(1)));
+    assert!(follows(&world));
+}
+
 #[test]
 fn who_leaves_and_cannot_tell_anybody_says_so() {
     for (is_cut_off, told) in [(false, true), (true, false)] {

@@ -117,9 +117,7 @@ fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
     let mut world = World::of(3);
     let holder = world.acquire(2, wanted("r"));
     let fencing = world.fencing(2, holder).unwrap();
-    world.apart.insert((2, 3));
-    world.disconnect(2);
-    world.settle();
+    world.frozen.insert(2);
     revoke(&mut world, 3, 2, fencing);
     world.run(Span::from_secs(4));
     assert_eq!(world.answer(3), None, "it may come back");
@@ -127,6 +125,7 @@ fn who_cannot_be_reached_is_named_and_keeps_its_slot() {
     let Some(Err(error)) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert!(error.class() == Class::Unavailable && error.to_string().contains("host2"), "{error}");
     assert_eq!(world.fencing(2, holder), Some(fencing));
+    world.frozen.clear();
     // Without a majority that is what is said.
     world.split(&[3]);
     world.run(Span::from_secs(30));

@@ -34,6 +34,8 @@ pub(super) struct World {
     pub(super) up: BTreeMap<(u64, u64), u64>,
     pub(super) epochs: u64,
     pub(super) dials: BTreeSet<(u64, u64)>,
+    /// Where those listen that have moved: the port, which is 1 otherwise.
+    pub(super) ports: BTreeMap<u64, u64>,
     pub(super) cut: BTreeSet<u64>,
     /// Pairs that never meet.
     pub(super) apart: BTreeSet<(u64, u64)>,
@@ -68,6 +70,7 @@ impl World {
             up: BTreeMap::new(),
             epochs: 0,
             dials: BTreeSet::new(),
+            ports: BTreeMap::new(),
             cut: BTreeSet::new(),
             apart: BTreeSet::new(),
             hung_up: BTreeSet::new(),
@@ -93,6 +96,7 @@ impl World {
     }
 
     pub(super) fn start(&mut self, number: u64, origin: Origin, join: &[u64]) {
+        let listens_at = self.address_of(number);
         let machine = self.machines.entry(number).or_insert_with(|| Machine {
             node: None,
             process: 0,
@@ -116,7 +120,7 @@ impl World {
             estate: machine.estate.clone(),
         };
         let config = Config { versions: self.versions, ..Config::default() };
-        let node = Node::new(PeerId::new(number), vec![address(number)], birth, config);
+        let node = Node::new(PeerId::new(number), vec![listens_at], birth, config);
         machine.node = Some(node.expect("a whole file"));
         let addresses = join.iter().map(|number| address(*number)).chain(machine.members.clone()).collect();
         self.queue.push_back((number, Input::Start { join: addresses }));
@@ -132,6 +136,25 @@ impl World {
             (None, None) => panic!("{number} knows nothing"),
         };
         self.start(number, origin, &[]);
+    }
+
+    /// Where one of them listens.
+    fn address_of(&self, number: u64) -> String {
+        self.ports.get(&number).map_or(address(number), |port| format!("host{number}:{port}"))
+    }
+
+    /// Who listens at an address now.
+    fn at(&self, address: &str) -> Option<u64> {
+        let number = address.trim_start_matches("host").split(':').next()?.parse().ok()?;
+        (self.address_of(number) == address).then_some(number)
+    }
+
+    /// The machine starts again, and listens elsewhere.
+    pub(super) fn move_to(&mut self, number: u64, port: u64) {
+        self.kill(number);
+        self.dials.retain(|(_, to)| *to != number);
+        self.ports.insert(number, port);
+        self.restart(number);
     }
 
     pub(super) fn kill(&mut self, number: u64) {
@@ -182,7 +205,7 @@ impl World {
             self.epochs += 1;
             self.up.insert(pair, self.epochs);
             for (at, peer) in [(from, to), (to, from)] {
-                let (epoch, address) = (self.epochs, address(peer));
+                let (epoch, address) = (self.epochs, self.address_of(peer));
                 let peer = PeerId::new(peer);
                 self.queue.push_back((at, Input::Net(NetEvent::Up { peer, epoch, address })));
             }
@@ -231,9 +254,12 @@ impl World {
                         }
                     }
                 }
-                Effect::Dial(address) => {
-                    let to = address.trim_start_matches("host").trim_end_matches(":1").parse();
-                    self.dials.extend(to.ok().map(|to| (number, to)));
+                // Where somebody has been before nobody answers.
+                Effect::Dial(address) => self.dials.extend(self.at(address).map(|to| (number, to))),
+                Effect::Forget(address) => {
+                    if let Some(to) = self.at(address) {
+                        self.dials.remove(&(number, to));
+                    }
                 }
                 Effect::Write { number: write, write: what } => {
                     let machine = self.machines.get_mut(&number).unwrap();

@@ -83,6 +83,9 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) -> Re
 fn chosen<W: Watch<Whole>>(world: &mut On<'_, W>) -> Option<Vec<PeerId>> {
     let count = [0, 1, 3, 3, 5][world.load.rng.below(5) as usize];
     let mut hosts: Vec<PeerId> = (0..world.residents() as u64).map(PeerId::new).collect();
+    if world.load.visits.careful && (count < 3 || count > hosts.len()) {
+        return None;
+    }
     while hosts.len() > count.max(1) {
         hosts.swap_remove(world.load.rng.below(hosts.len() as u64) as usize);
     }

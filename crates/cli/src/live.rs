@@ -1,0 +1,185 @@
+//! `peerlock live`: a setting of `simulate` by real peers, and the tables of all of them.
+
+use std::io::{Write, stdout};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use peerlock_base::Span;
+use peerlock_catalogue::{Flags, Setting};
+use peerlock_live::{Comparison, Costs, Death, Kill, Live};
+use serde_json::json;
+
+use crate::progress::progress_bar;
+use crate::simulate::print::{self, Json};
+use crate::{Error, Result};
+
+/// The same settings as simulate takes, and the same report; where nothing else is said 32 peers, 10 entries each, once.
+#[derive(Args)]
+pub struct Options {
+    #[command(flatten)]
+    flags: Flags,
+    /// How many processes the peers live in
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    processes: u16,
+    /// How much faster than real the setting's time passes: at 100 a second of it takes 10 ms. What the machine itself
+    /// needs for a message weighs as much more
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    speed: u32,
+    /// Kill a process with SIGKILL so long after the beginning: that of a peer by its number, or of whoever is the
+    /// holder, the waiter or the busiest by then. With +TIME another takes its place after that, with nothing in memory:
+    /// 3@100s, holder@100s+20s; repeatable. Who may be killed has a process of its own
+    #[arg(long, value_name = "WHO@TIME")]
+    kill: Vec<Kill>,
+    /// Cut the first half of the processes off from the second, from when to when: 100s/130s
+    #[arg(long, value_name = "FROM/TO", value_parser = cut)]
+    cut: Option<(Span, Span)>,
+    /// Give the run up when nobody has come inside for this long, by the setting's time
+    #[arg(long, value_name = "TIME", default_value = "600s")]
+    patience: Span,
+    /// Simulate the same as well, and print both side by side
+    #[arg(long)]
+    compare: bool,
+    /// Every protocol in every form instead, with the simulator beside it; or each with somebody killed
+    #[arg(long, conflicts_with_all = ["kill", "cut", "compare"])]
+    table: Option<Table>,
+    /// One JSON object on standard output: that of simulate, and what is only here under `live`
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is done to all protocols.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// Nothing
+    Protocols,
+    /// A holder, a waiter and the busiest peer are killed
+    Kills,
+}
+
+/// Two moments, as people write them.
+fn cut(text: &str) -> std::result::Result<(Span, Span), String> {
+    let moments = text.split_once('/').and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    moments.filter(|(from, to)| from < to).ok_or_else(|| "use two moments, the earlier first: 100s/130s".into())
+}
+
+/// Runs the command.
+pub fn run(options: &Options) -> Result<()> {
+    let wanted = peerlock_live::Options {
+        // Not the path that we were called by: that may be another program by now.
+        program: "/proc/self/exe".into(),
+        processes: options.processes.into(),
+        speed: options.speed,
+        kills: options.kill.clone(),
+        cut: options.cut,
+        patience: options.patience,
+    };
+    if let Some(table) = options.table {
+        return all(options, &wanted, table);
+    }
+    let refused = |refused: peerlock_catalogue::Refused| Error::Usage(refused.to_string());
+    let setting = peerlock_live::setting(options.flags.clone()).map_err(refused)?;
+    let bar = progress_bar();
+    bar.set_length(setting.cost());
+    bar.set_message(setting.name());
+    let start = Instant::now();
+    let live = peerlock_live::run(&setting, &wanted, &|entries| bar.inc(entries));
+    let took = start.elapsed();
+    bar.finish_and_clear();
+    let live = live.map_err(|error| explained(error, &setting))?;
+    let compared = options.compare.then(|| {
+        let simulated = peerlock_live::simulated(&setting).map_err(|error| explained(error, &setting))?;
+        Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
+    });
+    show(options, &setting, &live, compared.transpose()?.as_ref(), took)
+}
+
+/// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
+fn explained(error: peerlock_live::Error, setting: &Setting) -> Error {
+    match error {
+        peerlock_live::Error::Setting(peerlock_catalogue::Error::Matrix(error)) => error.into(),
+        peerlock_live::Error::Setting(peerlock_catalogue::Error::Broken(failure)) => {
+            let again = setting.command().replacen("simulate", "live", 1);
+            Error::Broken { failure, again: format!("{again} (another run, since real ones differ)") }
+        }
+        peerlock_live::Error::Refused(why) => Error::Usage(why),
+        error => error.into(),
+    }
+}
+
+fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Comparison>, took: Duration) -> Result<()> {
+    let (mut out, report) = (stdout().lock(), &live.report);
+    let seconds = took.as_secs_f64();
+    if options.json {
+        let whole = serde_json::to_value(Json::new(setting, report, took));
+        let mut whole = whole.map_err(std::io::Error::from)?;
+        let deaths: Vec<_> = live.deaths.iter().map(as_json).collect();
+        whole["live"] = json!({
+            "processes": options.processes, "speed": options.speed, "seconds": seconds, "deaths": deaths,
+            "comparison": both,
+        });
+        serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(out.flush()?);
+    }
+    print::table(&mut out, setting, report, took)?;
+    let (processes, speed) = (options.processes, options.speed);
+    writeln!(
+        out,
+        "real peers in {processes} processes over TCP, {speed} times as fast as the setting: {seconds:.1} s"
+    )?;
+    for Death { peers, at, before, after, goes_on, .. } in &live.deaths {
+        let whom: Vec<String> = peers.iter().map(ToString::to_string).collect();
+        let goes_on = goes_on.map_or("never".into(), |span| format!("{:.3} s", span.as_secs_f64()));
+        let whom = whom.join(", ");
+        writeln!(out, "killed at {at}: peer {whom}; {before} entries before, {after} after, the next after {goes_on}")?;
+    }
+    if let Some(both) = both {
+        write!(out, "\n{both}")?;
+    }
+    Ok(out.flush()?)
+}
+
+fn as_json(death: &Death) -> serde_json::Value {
+    let peers: Vec<u64> = death.peers.iter().map(|peer| peer.get()).collect();
+    json!({
+        "trial": death.trial, "peers": peers, "at": death.at.since(peerlock_base::Time::ZERO).as_secs_f64(),
+        "before": death.before, "after": death.after, "goes_on": death.goes_on.map(Span::as_secs_f64),
+    })
+}
+
+/// A table of all protocols.
+fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Result<()> {
+    let seed = options.flags.seed.unwrap_or(1);
+    if options.flags != (Flags { seed: options.flags.seed, ..Flags::default() }) {
+        return Err(Error::Usage("a table has settings of its own: leave all but --seed and --processes out".into()));
+    }
+    let bar = progress_bar();
+    let steps = |name: &str, of: usize| {
+        bar.set_length(of as u64);
+        bar.set_message(name.to_string());
+        bar.inc(1);
+    };
+    let start = Instant::now();
+    let told = match table {
+        Table::Protocols => peerlock_live::protocols(wanted, seed, &steps)
+            .map(|table| (serde_json::to_value(&table), table.to_string())),
+        Table::Kills => {
+            peerlock_live::kills(wanted, seed, &steps).map(|table| (serde_json::to_value(&table), table.to_string()))
+        }
+    };
+    bar.finish_and_clear();
+    let (json, text) = told?;
+    let mut out = stdout().lock();
+    if options.json {
+        serde_json::to_writer(&mut out, &json.map_err(std::io::Error::from)?).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{text}\n{:.0} s", start.elapsed().as_secs_f64())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// A process of a run; for nobody else to call.
+pub fn child() -> Result<()> {
+    peerlock_live::child().map_err(|error| Error::Usage(error.to_string()))
+}

@@ -1,0 +1,73 @@
+//! Why a slot is lost: told once, before what comes of it.
+
+use std::cell::Cell;
+
+use peerlock::{Client, Error};
+use peerlock_base::roughly;
+use peerlock_supervise::{Moment, Notice};
+
+use super::show::Show;
+
+/// What is known of a lease's end, while a command runs under it.
+pub struct Loss<'a> {
+    show: &'a Show,
+    /// The agent that the slot is from; none if this process is the peer.
+    endpoint: Option<String>,
+    told: Cell<bool>,
+    /// When the last renewal was asked for that was answered.
+    renewed: Cell<Moment>,
+    /// Nobody answers where the agent was.
+    is_absent: Cell<bool>,
+}
+
+impl<'a> Loss<'a> {
+    pub fn new(show: &'a Show, client: &Client) -> Self {
+        let endpoint = match client {
+            Client::Agent(agent) => Some(agent.endpoint().to_string()),
+            _ => None,
+        };
+        let (told, is_absent) = (Cell::new(false), Cell::new(false));
+        Self { show, endpoint, told, renewed: Cell::new(Moment::now()), is_absent }
+    }
+
+    /// The lease was renewed, as it was asked for at this moment.
+    pub fn renewed(&self, asked: Moment) {
+        self.renewed.set(asked);
+        self.is_absent.set(false);
+    }
+
+    /// The agent has gone, and another is waited for.
+    pub fn absent(&self) {
+        self.is_absent.set(true);
+    }
+
+    /// It was lost, and the other side has said why.
+    pub fn told(&self, why: &Error) {
+        self.told.set(true);
+        self.show.lost(why);
+    }
+
+    /// Something is done with the command. If it is for the lease's end, and nobody has said why that was not renewed, we
+    /// say what we know.
+    pub fn notice(&self, notice: Notice) {
+        if notice != Notice::LeftBehind && !self.told.replace(true) {
+            self.show.lost(&self.unheard());
+        }
+        self.show.notice(notice);
+    }
+
+    fn unheard(&self) -> Error {
+        let Some(endpoint) = self.endpoint.clone() else { return Error::Lost };
+        let since = roughly(Moment::now().since(self.renewed.get()));
+        match self.is_absent.get() {
+            true => {
+                let why = format!("the one that the slot is from has gone, and no other has come for {since}");
+                Error::NoAgent { endpoint, why }
+            }
+            false => {
+                let why = format!("the lease of the slot was not renewed for {since}");
+                Error::Broken { endpoint, why }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! `peerlock secret`: which secret the agent of this machine goes by, and how it is replaced on all machines while they
+//! run.
+//!
+//! ```text
+//!   rotate on one machine       file: new, old      it proves either, and accepts either
+//!   the file to every other     reload              all links are proved with the new one
+//!   finish on every machine     file: new           the old one counts no more
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use peerlock::{Endpoint, PeerView, Secret, StartError, places};
+use peerlock_http::SecretView;
+use peerlock_http::client::Agent;
+use serde_json::json;
+
+use crate::client::{AgentArgs, print};
+use crate::error::exit;
+use crate::look::{host_name, table};
+use crate::say::say;
+use crate::{Error, Result, start};
+
+/// Show and replace what the members of the cluster have in common
+///
+/// The secret is replaced without a restart, and nobody is left out: for a while every machine accepts both, the new one
+/// and the one before it. Nothing of it goes over the network: whoever has the old one must not learn the new one by it.
+#[derive(Args)]
+#[command(after_help = "\
+To replace it on all machines:
+  peerlock secret rotate                                 on one machine: its file has the new one and the old one now
+  scp -p /etc/peerlock/secret db2:/etc/peerlock/secret   the file to every other machine, by whatever way it came there
+  peerlock secret reload                                 on each of them; or systemctl reload peerlock
+  peerlock secret show                                   who has proved that it knows the new one, and who has not yet
+  peerlock secret finish                                 on every machine, when all have: the old one counts no more")]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Show which secret the agent goes by, and which each of the others has proved to know
+    Show {
+        /// JSON instead of a table
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Make a new secret, which counts beside the old one from now on: the first step, on one machine
+    Rotate(Change),
+    /// Have the agent read its files again, the secret and the bearer token, as SIGHUP does
+    Reload {
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
+    /// Take the old secret out: the last step, on every machine
+    Finish {
+        #[command(flatten)]
+        change: Change,
+        /// Also if somebody is away, or has not proved to know the new one: it is left out until it has the file
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Args)]
+struct Change {
+    /// The file of an agent that does not run [default: what the running agent has read; `secret` in the data folder]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+pub async fn run(options: &Options) -> Result<ExitCode> {
+    match &options.what {
+        What::Show { json, agent } => show(&local(agent)?.ok_or_else(nobody)?, *json).await,
+        What::Rotate(change) => rotate(change).await,
+        What::Reload { agent } => reload(&local(agent)?.ok_or_else(nobody)?).await,
+        What::Finish { change, force } => finish(change, *force).await,
+    }
+}
+
+/// The agent of this machine, if it runs: the file is here, and so must it be. None is started.
+fn local(agent: &AgentArgs) -> Result<Option<Agent>> {
+    let endpoint = match agent.named()? {
+        Some(Endpoint::Tcp(address)) => {
+            let message = format!("{address} may be another machine, and the file is on this one: ask at its socket");
+            return Err(Error::Usage(message));
+        }
+        Some(endpoint) => Some(endpoint),
+        None => start::present()?,
+    };
+    let token = agent.token()?;
+    Ok(endpoint.map(|endpoint| Agent::new(endpoint, token)))
+}
+
+fn nobody() -> Error {
+    let why = "none runs here, and it reads its files when it starts".to_owned();
+    peerlock::Error::NoAgent { endpoint: "this machine".to_owned(), why }.into()
+}
+
+/// What the agent says of its secret. One of an earlier version says nothing.
+async fn view(agent: &Agent) -> Result<SecretView> {
+    let old = || Error::Usage("the agent that runs is of a version that cannot replace its secret: upgrade it".into());
+    agent.about().await?.secret.ok_or_else(old)
+}
+
+impl Change {
+    /// The agent, if it runs, and the file that it reads, or would.
+    async fn file(&self) -> Result<(Option<(Agent, SecretView)>, PathBuf)> {
+        let Some(agent) = local(&self.agent)? else {
+            let path = self.secret_file.clone().map_or_else(own, Ok)?;
+            return Ok((None, path));
+        };
+        let seen = view(&agent).await?;
+        let path = PathBuf::from(&seen.file);
+        let named = self.secret_file.as_ref().filter(|named| !is_same(named, &path));
+        if let Some(named) = named {
+            let (named, path) = (named.display(), path.display());
+            return Err(Error::Usage(format!(
+                "the agent that runs reads {path}, and not {named}: leave --secret-file out"
+            )));
+        }
+        Ok((Some((agent, seen)), path))
+    }
+}
+
+fn own() -> Result<PathBuf> {
+    Ok(places::secret(&places::data_dir().map_err(StartError::from)?))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    one == other || real(one).is_some_and(|one| Some(one) == real(other))
+}
+
+async fn rotate(change: &Change) -> Result<ExitCode> {
+    let (running, path) = change.file().await?;
+    let file = path.display();
+    if let [new, old] = &fingerprints(&Secret::load(&path).map_err(StartError::from)?)[..] {
+        return Err(Error::Usage(format!(
+            "{file} has a new secret ({new}) before the old one ({old}) already: give it to all machines and run `peerlock \
+             secret finish` on each, before the next one is made"
+        )));
+    }
+    let now = fingerprints(&Secret::rotate(&path).map_err(StartError::from)?);
+    let goes_by = match running {
+        Some((agent, _)) => {
+            agent.reload().await?;
+            "and the agent goes by both"
+        }
+        None => "and the agent goes by both when it is started",
+    };
+    print(&format!(
+        "{file} has a new secret, {}, before the old one, {}, {goes_by}.\n\
+         1. Copy the file to every other machine (mode 600), and run `peerlock secret reload` there.\n\
+         2. When `peerlock secret show` has nobody with the old one any more, run `peerlock secret finish` on each.\n",
+        now[0], now[1]
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn reload(agent: &Agent) -> Result<ExitCode> {
+    let SecretView { file, fingerprints, .. } = agent.reload().await?;
+    print(&format!("{file}: {}\n", in_words(&fingerprints)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
+    let (running, path) = change.file().await?;
+    let file = path.display();
+    let [new, old] = &fingerprints(&Secret::load(&path).map_err(StartError::from)?)[..] else {
+        say(format_args!("{file} has one secret: there is nothing to take out"));
+        return match running {
+            Some((agent, _)) => reload(&agent).await,
+            None => Ok(ExitCode::SUCCESS),
+        };
+    };
+    let late = match &running {
+        Some((agent, seen)) => late(agent, seen, new).await?,
+        None => vec!["no agent runs here that could tell who knows it".to_owned()],
+    };
+    if !late.is_empty() && !force {
+        say(format_args!(
+            "nothing was changed: not everybody is known to have the new secret, {new}. {}. They would be left out until they \
+             have the file; --force does it all the same",
+            late.join("; ")
+        ));
+        return Ok(ExitCode::from(exit::NOT_ACQUIRED));
+    }
+    Secret::finish(&path).map_err(StartError::from)?;
+    if let Some((agent, _)) = running {
+        agent.reload().await?;
+    }
+    print(&format!("{file}: {new}. The old one, {old}, counts no more on this machine.\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who may not know the new secret, as far as the agent can tell.
+async fn late(agent: &Agent, seen: &SecretView, new: &str) -> Result<Vec<String>> {
+    if seen.fingerprints.first().is_none_or(|first| first != new) {
+        return Ok(vec!["the agent has not read the file: run `peerlock secret reload`, and try again".to_owned()]);
+    }
+    let peers = agent.cluster().await?.peers;
+    let called = |peer: &PeerView| host_name(&peer.name, peer.peer);
+    let others = || peers.iter().filter(|peer| !peer.is_me && (peer.up || peer.keeps));
+    let behind = others().filter(|peer| peer.up && seen.behind.contains(&peer.peer.to_string()));
+    let away = others().filter(|peer| !peer.up);
+    let behind = behind.map(|peer| format!("{} has proved only the old one", called(peer)));
+    Ok(behind.chain(away.map(|peer| format!("{} is not connected", called(peer)))).collect())
+}
+
+async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
+    let seen = view(agent).await?;
+    if json {
+        print(&(json!(seen).to_string() + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let row = |peer: &PeerView| {
+        let proved = match (peer.is_me, peer.up) {
+            (true, _) => seen.fingerprints.join(", "),
+            (false, false) => "? (not connected)".to_owned(),
+            (false, true) if seen.behind.contains(&peer.peer.to_string()) => {
+                format!("{}, the old one", seen.fingerprints.last().map_or("?", String::as_str))
+            }
+            (false, true) => seen.fingerprints.first().cloned().unwrap_or_default(),
+        };
+        [host_name(&peer.name, peer.peer), peer.address.clone(), proved]
+    };
+    let rows = agent.cluster().await?.peers.iter().map(row).collect();
+    let head = format!("{}: {}\n", seen.file, in_words(&seen.fingerprints));
+    print(&(head + &table(["host", "address", "has proved"], rows)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn in_words(fingerprints: &[String]) -> String {
+    match fingerprints {
+        [new, old] => format!("{new} is new, and {old} counts besides"),
+        all => all.join(", "),
+    }
+}
+
+fn fingerprints(secret: &Secret) -> Vec<String> {
+    secret.fingerprints().iter().map(ToString::to_string).collect()
+}

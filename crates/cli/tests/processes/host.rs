@@ -1,0 +1,238 @@
+//! Stories of one host: no command ever locks nothing, whoever calls it, in whatever order, and whatever was killed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use peerlock::{Error, Request};
+use peerlock_http::Line;
+use peerlock_http::client::Agent as Talk;
+
+use super::takeover::{Machine, entered};
+use super::world::until;
+
+/// A `run` of a script on this machine, which may write where it likes.
+fn run(machine: &Machine, options: &str, script: &str) -> Child {
+    let mut command = machine.peerlock("run");
+    command.args(options.split_whitespace()).args(["--", "sh", "-c", script]).current_dir(machine.path(""));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(machine.output("run.log"));
+    command.spawn().unwrap()
+}
+
+async fn code(what: &str, run: &mut Child) -> Option<i32> {
+    until(what, async || run.try_wait().unwrap()).await.code()
+}
+
+async fn is_inside(machine: &Machine) {
+    until("a holder inside", async || machine.path("in").exists().then_some(())).await;
+}
+
+fn signal(process: &Child, signal: Signal) {
+    kill(Pid::from_raw(process.id().cast_signed()), signal).unwrap();
+}
+
+/// The agent of a host in a cluster was stopped. A command there becomes no cluster of its own.
+#[tokio::test]
+async fn a_command_on_a_host_whose_agent_was_stopped_is_kept_out_by_the_holder_elsewhere() {
+    let (one, two) = (Machine::new(), Machine::new());
+    let mut first = one.agent(&[]);
+    let address = until("where it listens", async || {
+        let text = fs::read_to_string(one.path("agent.log")).ok()?;
+        text.contains("ready").then_some(())?;
+        Some(text.split("address=").nth(1)?.split_whitespace().next()?.to_owned())
+    })
+    .await;
+    fs::create_dir(two.path("data")).unwrap();
+    fs::set_permissions(two.path("data"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::copy(one.path("data/secret"), two.path("data/secret")).unwrap();
+    let mut second = two.agent(&["--join", &address]);
+    until("the second agent", async || two.path("agent.sock").exists().then_some(())).await;
+    let mut before = run(&two, "r", "true");
+    assert_eq!(code("a command before", &mut before).await, Some(0));
+    let mut holder = run(&one, "r", "echo > in; while ! test -e go; do sleep 0.05; done");
+    is_inside(&one).await;
+
+    signal(&second, Signal::SIGTERM);
+    second.wait().unwrap();
+    let mut tries = run(&two, "--try r", "echo > beside");
+    let refused = code("one that only tries", &mut tries).await;
+    assert!(matches!(refused, Some(75 | 69)), "{refused:?}");
+    let mut waits = run(&two, "r", "echo > after");
+    until("its agent", async || two.pid().filter(|pid| Machine::is_running(*pid))).await;
+    assert!(!two.path("beside").exists() && !two.path("after").exists(), "beside the holder");
+    fs::write(one.path("go"), "").unwrap();
+    assert_eq!(code("the holder", &mut holder).await, Some(0));
+    assert_eq!(code("who waited on the other machine", &mut waits).await, Some(0));
+    assert!(two.path("after").exists() && !two.path("beside").exists());
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+/// A user who is not the agent's, as in cron: it uses that agent if it may, and hears so if it may not. A mount namespace
+/// has a `/run` of its own for it.
+#[tokio::test]
+async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_it_may_not() {
+    let tools = ["unshare", "setpriv"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok());
+    if !geteuid().is_root() || !tools {
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "this needs root, unshare and setpriv");
+        eprintln!("skipped: this needs root, unshare and setpriv");
+        return;
+    }
+    let machine = Machine::new();
+    fs::set_permissions(machine.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    // The program may lie where others cannot go.
+    fs::copy(env!("CARGO_BIN_EXE_peerlock"), machine.path("peerlock")).unwrap();
+    let script = r#"
+        mount -t tmpfs -o mode=755 tmpfs /run || exit 99
+        cd "$1"; mkdir -m 700 home; chown 65534:65534 home
+        ./peerlock agent --listen 127.0.0.1:0 --data-dir data $2 2> agent.log & agent=$!
+        while ! test -S /run/peerlock/agent.sock; do sleep 0.05; done
+        ./peerlock run --agent /run/peerlock/agent.sock r -- sh -c 'echo > in; while ! test -e go; do sleep 0.05; done' & holder=$!
+        while ! test -e in; do sleep 0.05; done
+        setpriv --reuid 65534 --regid 65534 --clear-groups env -i HOME="$1/home" PATH="$PATH" \
+            ./peerlock run --try r -- sh -c 'echo > home/beside' 2> said; echo $? > code
+        touch go; wait $holder; kill $agent; wait $agent
+        find home -mindepth 1 > made
+    "#;
+    for (options, expected) in [("", 77), ("--socket-group nogroup", 75)] {
+        let mut story = Command::new("unshare");
+        story.args(["--mount", "sh", "-c", script, "sh"]).arg(machine.path("")).arg(options);
+        story.env_remove("PEERLOCK_AGENT").env_remove("PEERLOCK_RUNTIME_DIR").env_remove("PEERLOCK_DATA_DIR");
+        let mut story = story.stdin(Stdio::null()).spawn().unwrap();
+        let ended = code("the story", &mut story).await;
+        let read = |name: &str| fs::read_to_string(machine.path(name)).unwrap_or_default();
+        assert_ne!(ended, Some(99), "no mount namespace");
+        assert_eq!(read("code"), format!("{expected}\n"), "{options}: {}", read("said"));
+        assert_eq!(read("made"), "", "neither a command beside the holder nor a cluster of its own");
+        for left in ["in", "go", "code", "said", "made"] {
+            fs::remove_file(machine.path(left)).unwrap();
+        }
+        fs::remove_dir(machine.path("home")).unwrap();
+    }
+}
+
+/// Nobody has started an agent, and all come at once: one of them starts it, and all are served.
+async fn all_are_served(runs: usize, options: &str) {
+    let machine = Machine::new();
+    let log = machine.path("entries");
+    let script = format!("echo enter >> {0}; date > /dev/null; echo leave >> {0}", log.display());
+    let mut all: Vec<Child> = (0..runs).map(|_| run(&machine, options, &script)).collect();
+    for run in &mut all {
+        assert_eq!(code("a run", run).await, Some(0), "{}", fs::read_to_string(machine.path("run.log")).unwrap());
+    }
+    let lines = fs::read_to_string(&log).unwrap();
+    let in_turn: Vec<&str> = ["enter", "leave"].into_iter().cycle().take(2 * runs).collect();
+    assert_eq!(lines.lines().collect::<Vec<_>>(), in_turn, "one at a time");
+    assert_eq!(entered(&log), runs);
+}
+
+#[tokio::test]
+async fn eight_that_start_at_once_without_an_agent_are_all_served() {
+    all_are_served(8, "dd").await;
+}
+
+#[tokio::test]
+async fn a_hundred_that_start_at_once_without_an_agent_are_all_served() {
+    all_are_served(100, "dd").await;
+}
+
+/// A holder without an agent of its own is killed, and then its agent with it: whoever waits comes in.
+#[tokio::test]
+async fn who_waits_comes_in_when_the_holder_is_killed_and_when_its_agent_is_too() {
+    for with_agent in [false, true] {
+        let machine = Machine::new();
+        let mut holder = run(&machine, "--ttl 5s r", "echo $$ > pid; echo > in; exec sleep 1000");
+        is_inside(&machine).await;
+        let script = "grep -qs '^State:[[:space:]]*[RSDTt]' /proc/$(cat pid)/status && exit 3; exit 7";
+        let mut waiter = run(&machine, "--ttl 5s r", script);
+        let talk = Talk::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+        until("somebody who waits", async || (talk.show("r").await.ok()?.queue.len() == 1).then_some(())).await;
+        let agent = machine.pid().unwrap();
+        signal(&holder, Signal::SIGKILL);
+        if with_agent {
+            kill(agent, Signal::SIGKILL).unwrap();
+        }
+        holder.wait().unwrap();
+        assert_eq!(code("who waited", &mut waiter).await, Some(7), "with its agent: {with_agent}");
+    }
+}
+
+/// What was held and acquired by HTTP stands when the agent is killed: its clients go on at the next one, and nobody comes
+/// in beside them.
+#[tokio::test]
+async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
+    let machine = Machine::new();
+    let mut agent = machine.agent(&[]);
+    let talk = Talk::new(machine.path("agent.sock").to_str().unwrap().parse().unwrap(), None);
+    until("an agent", async || talk.about().await.ok()).await;
+    let minute = Duration::from_secs(60);
+    let mut lines = talk.hold(&Request::new("held").ttl(minute)).await.unwrap();
+    let held = loop {
+        match lines.next().await.unwrap() {
+            Line::Granted(granted) => break granted,
+            Line::Waiting(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    let acquired = talk.acquire(&Request::new("acquired").ttl(minute)).await.unwrap();
+    let is_refused = async |name: &str| {
+        let tried = talk.acquire(&Request::new(name).try_only()).await;
+        assert!(matches!(tried, Err(Error::NotAcquired { .. })), "{name}: {tried:?}");
+    };
+    for _ in 0..3 {
+        agent.kill().unwrap();
+        agent.wait().unwrap();
+        assert!(lines.next().await.is_err(), "its connection is gone with the agent");
+        agent = machine.agent(&[]);
+        until("another agent", async || talk.about().await.ok()).await;
+        // It has a session, and knows of both before their clients come.
+        for name in ["held", "acquired"] {
+            until("an answer", async || match talk.show(name).await.ok()?.holders[0].free {
+                false => Some(()),
+                true => panic!("{name} was given away"),
+            })
+            .await;
+            is_refused(name).await;
+        }
+        lines = talk.resume("held", &held.grant, |_| {}).await.unwrap();
+        let again = loop {
+            match lines.next().await.unwrap() {
+                Line::Granted(granted) => break granted,
+                Line::Waiting(_) => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((again.slot, again.fencing), (held.slot, held.fencing));
+        talk.renew("held", &held.grant).await.unwrap();
+        talk.renew("acquired", &acquired.grant).await.unwrap();
+    }
+    talk.release("acquired", &acquired.grant).await.unwrap();
+    drop(lines);
+    for (name, fencing) in [("held", held.fencing), ("acquired", acquired.fencing)] {
+        let next = until("the next one", async || talk.acquire(&Request::new(name).try_only()).await.ok()).await;
+        assert!(next.fencing > fencing, "{name}");
+    }
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+}
+
+/// The same program as another build would be: another file, with another commit in what it says of its version. To build it
+/// twice would take minutes.
+pub fn second_build(at: &Path) -> String {
+    let mut program = fs::read(env!("CARGO_BIN_EXE_peerlock")).unwrap();
+    let commit = env!("PEERLOCK_COMMIT");
+    let other: String = commit.chars().map(|c| if c == 'f' { 'e' } else { 'f' }).collect();
+    let mut found = 0;
+    while let Some(at) = program.windows(commit.len()).position(|text| text == commit.as_bytes()) {
+        program[at..at + commit.len()].copy_from_slice(other.as_bytes());
+        found += 1;
+    }
+    assert!(found > 0, "the program has its commit in it");
+    fs::write(at, program).unwrap();
+    fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
+    other
+}

@@ -1,0 +1,131 @@
+//! Other users of the machine, and hosts whose agent is not there: nobody becomes a cluster of its own without a word, and
+//! nobody uses what is another's. What needs another user, or a machine's usual places, needs root.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+
+use crate::common::{Folder, Running, eventually, is_gone};
+
+/// The user whom nothing belongs to.
+const NOBODY: u32 = 65_534;
+
+/// Whether there can be another user here.
+fn has_others() -> bool {
+    let can = geteuid().is_root();
+    if !can {
+        eprintln!("skipped, for it needs root to be somebody else");
+    }
+    can
+}
+
+/// Holds its slot until the file `go` is there.
+fn holds(folder: &Folder) -> Running {
+    let (ready, go) = (folder.path("in"), folder.path("go"));
+    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
+    let holder = folder.run("r", &script);
+    folder.written("in");
+    holder
+}
+
+/// A host whose agent is stopped, killed, or not started yet after a boot took itself for the only one, and let the next
+/// one in beside whoever held the slot elsewhere.
+#[test]
+fn a_run_whose_agent_is_not_there_is_no_cluster_of_its_own() {
+    let (one, two) = (Folder::new(), Folder::new());
+    one.secret("ours");
+    two.secret("ours");
+    let (_first, address) = one.agent("");
+    let mut holder = holds(&one);
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let (mut second, _) = two.agent(&format!("--join {address}"));
+        assert_eq!(two.run("--try r", "echo in").ends_with(75), "");
+        second.send(signal);
+        second.ends();
+        // As after a boot, where nothing is left of a socket.
+        let _gone = fs::remove_file(two.socket());
+        let (code, out, said) = two.run("--try r", "echo in").ends();
+        // What was killed with the agent may still be counted.
+        assert!([69, 75].contains(&code) && out.is_empty(), "{signal}: {code} {out} {said}");
+        let started = two.started().expect("it has started the agent again");
+        nix::sys::signal::kill(started, Signal::SIGTERM).unwrap();
+        eventually("its end", || is_gone(&started.to_string()).then_some(()));
+    }
+    fs::write(one.path("go"), "").unwrap();
+    holder.ends_with(0);
+}
+
+/// Root's agent is the machine's. Another user was not told of it, and became a cluster of one.
+#[test]
+fn another_user_is_no_cluster_of_its_own() {
+    if !has_others() {
+        return;
+    }
+    // With the machine's usual places to itself. The program may lie where others cannot go.
+    let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/home && chown 65534 /run/home
+        touch /run/program && mount --bind \"$0\" /run/program
+        /run/program agent --listen 127.0.0.1:0 2>/run/log &
+        while ! grep -q ready /run/log; do sleep 0.02; done
+        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /run/program \"$@\"; }
+        theirs run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
+    command.arg(env!("CARGO_BIN_EXE_peerlock")).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out == "code 77\nend\n", "it is not let in, and has no folder: {out} {said}");
+    assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
+}
+
+/// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it either.
+#[test]
+fn what_is_one_users_is_nothing_to_another() {
+    if !has_others() {
+        return;
+    }
+    let folder = Folder::new();
+    // The folder of the folders is not what protects them.
+    fs::set_permissions(folder.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let (agent, _) = folder.agent("--http 127.0.0.1:0");
+    let port = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+    let them = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).current_dir(folder.path("")).uid(NOBODY).gid(NOBODY);
+        shell.stdin(Stdio::null()).output().unwrap()
+    };
+    assert!(them("ls").status.success(), "they get as far as that");
+    for script in [
+        "ls data",
+        "cat data/secret",
+        "cat data/token",
+        "cat data/register",
+        "flock -n data/agent.lock true",
+        "flock -n starting.lock true",
+        "exec 3<>agent.sock",
+        "mv data other",
+        "rm agent.sock",
+    ] {
+        let output = them(script);
+        assert!(!output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    let knock = "exec 3<>/dev/tcp/${0/:/\\/}; printf 'GET /v1/resources HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3";
+    let mut shell = Command::new("bash");
+    shell.args(["-c", knock, &port]).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let said = shell.output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("401"), "{said:?}");
+    // Whoever owns a folder can do with it what it likes, whatever its mode says.
+    for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
+        let theirs = folder.path("theirs");
+        fs::create_dir_all(&theirs).unwrap();
+        chown(&theirs, Some(NOBODY), None).unwrap();
+        let other = Folder::new();
+        let mut command = other.peerlock("run r -- true");
+        let (code, _, said) = Running::start(command.env(variable, &theirs)).ends();
+        assert!(code == 66 && said.contains("another user (uid 65534)"), "{variable}: {code} {said}");
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0, "nothing is left there");
+    }
+}

@@ -1,0 +1,158 @@
+//! The cluster secret is replaced while agents run and hold slots.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::common::{Folder, Running, eventually};
+
+impl Folder {
+    /// A command that ends: its code, and all that it said.
+    fn ends(&self, arguments: &str) -> (i32, String) {
+        let (code, out, err) = Running::start(&mut self.peerlock(arguments)).ends();
+        (code, out + &err)
+    }
+
+    fn does(&self, arguments: &str) -> String {
+        let (code, said) = self.ends(arguments);
+        assert_eq!(code, 0, "{arguments}: {said}");
+        said
+    }
+
+    fn secret_view(&self) -> Value {
+        serde_json::from_str(&self.does("secret show --json")).unwrap()
+    }
+
+    /// Waits until the agent goes by so many secrets and so many others have not proved the first of them.
+    fn goes_by(&self, secrets: usize, behind: usize, others: usize) {
+        eventually("who has proved what", || {
+            let seen = self.secret_view();
+            let len = |field: &str| seen[field].as_array().map(Vec::len);
+            let peers: Value = serde_json::from_str(&self.does("peers --json")).unwrap();
+            let up = peers.as_array()?.iter().filter(|peer| peer["up"] == true && peer["is_me"] == false).count();
+            (len("fingerprints") == Some(secrets) && len("behind") == Some(behind) && up == others).then_some(())
+        });
+    }
+
+    /// As `scp -p` does it.
+    fn copy_secret_to(&self, other: &Self) {
+        fs::create_dir_all(other.path("data")).unwrap();
+        fs::copy(self.path("data/secret"), other.path("data/secret")).unwrap();
+    }
+}
+
+#[test]
+fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file() {
+    let [one, two, three] = std::array::from_fn(|_| Folder::new());
+    let (first, address) = one.agent("");
+    [&two, &three].iter().for_each(|other| one.copy_secret_to(other));
+    let (second, _) = two.agent(&format!("--join {address}"));
+    let (mut third, _) = three.agent(&format!("--join {address}"));
+    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
+    let mut command = two.peerlock("run long -- sh -c");
+    let script = "echo > in; while ! test -e go; do sleep 0.01; done; exit 7";
+    let mut job = Running::start(command.arg(script).current_dir(two.path("")));
+    two.written("in");
+    let everybody_is_served = || {
+        for machine in [&one, &two, &three] {
+            machine.does("run r -- true");
+        }
+    };
+
+    // Before anything else: a file that cannot be used changes nothing.
+    let good = fs::read(one.path("data/secret")).unwrap();
+    fs::write(one.path("data/secret"), "guess").unwrap();
+    first.send(Signal::SIGHUP);
+    first.line(|line| line.contains("goes on with what they said").then_some(()));
+    let (code, said) = one.ends("secret reload");
+    assert!(code == 69 && said.contains("can be guessed"), "{code} {said}");
+    fs::write(one.path("data/secret"), good).unwrap();
+    assert!(!one.does("secret reload").is_empty());
+
+    let said = one.does("secret rotate");
+    assert!(said.contains("secret reload") && said.contains("secret finish"), "{said}");
+    one.goes_by(2, 2, 2);
+    everybody_is_served();
+    let (code, said) = one.ends("secret rotate");
+    assert!(code == 64 && said.contains("already"), "{code} {said}");
+    let (code, said) = one.ends("secret finish");
+    assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
+    assert!(one.ends("doctor").1.contains("only the old one was proved by"));
+
+    // By signal and by command, and the third is off meanwhile.
+    third.send(Signal::SIGTERM);
+    third.ends_with(0);
+    one.copy_secret_to(&two);
+    second.send(Signal::SIGHUP);
+    [&one, &two].iter().for_each(|machine| machine.goes_by(2, 0, 1));
+    let (code, said) = one.ends("secret finish");
+    assert!(code == 75 && said.contains("is not connected"), "{code} {said}");
+    // It comes back with the old one, which still counts.
+    let (mut third, _) = three.agent("");
+    one.goes_by(2, 1, 2);
+    everybody_is_served();
+    assert!(one.does("secret show").contains("the old one"));
+    third.send(Signal::SIGTERM);
+    third.ends_with(0);
+    for machine in [&one, &two] {
+        assert!(machine.does("secret finish --force").contains("counts no more"));
+        machine.goes_by(1, 0, 1);
+    }
+    // And now it does not.
+    let (third, _) = three.agent("");
+    third.line(|line| line.contains("the cluster secrets differ").then_some(()));
+    assert_eq!(three.ends("run -w 1s r -- true").0, 69);
+    one.goes_by(1, 0, 1);
+    // It needs the file and no restart; and has had the new one alone since then.
+    one.copy_secret_to(&three);
+    assert!(!three.does("secret reload").is_empty());
+    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
+    everybody_is_served();
+    assert!(one.does("secret finish").contains("nothing to take out"));
+    fs::write(two.path("go"), "").unwrap();
+    job.ends_with(7);
+}
+
+/// Without an agent the file is what there is; and another machine's is not here.
+#[test]
+fn a_secret_without_an_agent_is_its_file() {
+    let folder = Folder::new();
+    folder.secret("one");
+    let file = || fs::read_to_string(folder.path("data/secret")).unwrap();
+    let before = file();
+    assert_eq!(folder.ends("secret show").0, 69);
+    assert_eq!(folder.ends("secret reload").0, 69);
+    assert_eq!(folder.ends("secret show --agent 127.0.0.1:9").0, 64);
+    folder.does("secret rotate");
+    assert!(file().ends_with(&before) && file().lines().count() == 2, "{}", file());
+    let (code, said) = folder.ends("secret finish");
+    assert!(code == 75 && said.contains("no agent"), "{code} {said}");
+    folder.does("secret finish --force");
+    assert!(file().lines().count() == 1 && file() != before, "{}", file());
+    assert_eq!(folder.ends("secret rotate --secret-file nowhere").0, 66);
+    assert!(folder.started().is_none(), "nothing was started for it");
+}
+
+/// The token is read again, too: who has the old one does not come in.
+#[test]
+fn a_token_is_read_again_without_a_restart() {
+    let folder = Folder::new();
+    let token = |text: &str| {
+        fs::write(folder.path("token"), text).unwrap();
+        fs::set_permissions(folder.path("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    token("0123456789abcdef");
+    let (agent, _) = folder.agent(&format!("--http 127.0.0.1:0 --token-file {}", folder.path("token").display()));
+    let at = agent.line(|line| Some(line.split("http://").nth(1)?.split('"').next()?.to_owned()));
+    let asks = |file: &str| {
+        let arguments = format!("ls --agent {at} --token-file {}", folder.path(file).display());
+        Running::start(&mut folder.peerlock(&arguments)).ends().0
+    };
+    fs::copy(folder.path("token"), folder.path("old")).unwrap();
+    assert_eq!(asks("token"), 0);
+    token("fedcba9876543210");
+    agent.send(Signal::SIGHUP);
+    agent.line(|line| line.contains("has read its files again").then_some(()));
+    assert_eq!((asks("token"), asks("old")), (0, 77));
+}

@@ -1,0 +1,213 @@
+//! One process of a run: it plays its share of the peers.
+
+use std::cell::RefCell;
+use std::io::{Stdin, Stdout, stdin, stdout};
+use std::mem::take;
+use std::process::exit;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use peerlock_base::{PeerId, Time};
+use peerlock_catalogue::Setting;
+use peerlock_sim::{Actor, Came, Drive, Outside, Record, RecordOf, Recorder, Share, Trial, Wire, seed_of};
+use serde::Serialize;
+
+use crate::clock::Pace;
+use crate::links::{self, Heard, Links};
+use crate::wire::{News, Order, Prepare, Told};
+use crate::{Error, frame, population};
+
+/// At most this much is written down before it is sent, where nothing else has it sent.
+const MUCH: usize = 1 << 16;
+
+/// Where there is nothing to do, for how long.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Everything that a process is told.
+enum Input {
+    Order(Order),
+    /// The parent is gone.
+    Alone,
+    Heard(Heard),
+}
+
+/// What a child of [`run`](crate::run) does, from its first order to the last. It ends with its parent.
+///
+/// # Errors
+/// It was not called by a parent, or cannot reach the others.
+pub fn child() -> Result<(), Error> {
+    let (inputs, input) = channel();
+    let orders = inputs.clone();
+    thread::spawn(move || {
+        let mut stdin: Stdin = stdin();
+        while let Ok(Some(order)) = frame::read_thing(&mut stdin) {
+            let _ = orders.send(Input::Order(order));
+        }
+        let _ = orders.send(Input::Alone);
+    });
+    let Ok(Input::Order(Order::Prepare(prepare))) = input.recv() else {
+        return Err(Error::Refused("this command is for peerlock live to call, and for nobody else".into()));
+    };
+    let heard = links::listen(prepare.key, inputs, Input::Heard);
+    tell(&Told::Ready(heard.map_err(Error::io("listen on loopback"))?));
+    let played = meet(&prepare, input);
+    if let Err(error) = &played {
+        tell(&Told::Failed(error.to_string()));
+    }
+    played
+}
+
+fn tell(told: &Told) {
+    let mut out: Stdout = stdout();
+    if frame::write_thing(&mut out, told).is_err() {
+        exit(0); // Nobody listens any more.
+    }
+}
+
+/// Waits for everybody, and plays.
+fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
+    let setting: Setting =
+        serde_json::from_str(&prepare.setting).map_err(|error| Error::Refused(format!("no setting: {error}")))?;
+    let (mut links, mut came) = (None, 0);
+    let pace = loop {
+        match input.recv() {
+            Ok(Input::Order(Order::Meet(ports))) => {
+                let met = Links::to(&ports, prepare.key, prepare.share.me);
+                links = Some(met.map_err(Error::io("connect to another process of the run"))?);
+            }
+            Ok(Input::Heard(Heard::Came)) => came += 1,
+            Ok(Input::Order(Order::Begin(pace))) => break pace,
+            Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
+            Ok(_) => {}
+        }
+        // Who comes back is met by the others when they hear of it.
+        if links.is_some() && (came == prepare.share.processes() || prepare.resumes) {
+            came = 0;
+            tell(&Told::Linked);
+        }
+    };
+    let links = links.ok_or_else(|| Error::Refused("the run begins before anybody has met".into()))?;
+    let player = Player { prepare, population: population(&setting), links, input, pace };
+    setting.drive(player).map_err(peerlock_catalogue::Error::from)?
+}
+
+/// Plays a part of whatever setting it is.
+struct Player<'a> {
+    prepare: &'a Prepare,
+    population: u64,
+    links: Links,
+    input: Receiver<Input>,
+    pace: Pace,
+}
+
+impl Drive for Player<'_> {
+    type Output = Result<(), Error>;
+
+    fn drive<S>(self, setting: &S, _trials: u32, seed: u64) -> Self::Output
+    where
+        S: Trial<Actor: Actor<Message: Wire, Note: Wire + Clone>>,
+    {
+        let Prepare { trial, share, resumes, .. } = self.prepare;
+        let book = Rc::new(RefCell::new(Book::default()));
+        let sink = {
+            let book = Rc::clone(&book);
+            move |at, record: RecordOf<S::Actor>| book.borrow_mut().note(at, &record)
+        };
+        let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink, share.me == 0));
+        world.keep_only(share.clone());
+        let mut rest =
+            Rest { share, population: self.population, links: self.links, input: self.input, pace: self.pace, book };
+        let played = world.play_part(&mut rest, *resumes);
+        rest.book.borrow_mut().send();
+        played.map_err(|violation| Error::Refused(violation.to_string()))?;
+        tell(&Told::Counted(world.counted()));
+        Ok(())
+    }
+}
+
+/// What has happened and was not sent yet.
+#[derive(Default)]
+struct Book {
+    records: Vec<u8>,
+    news: Vec<News>,
+}
+
+impl Book {
+    fn note<M: Serialize, N: Serialize>(&mut self, at: Time, record: &Record<M, N>) {
+        match *record {
+            Record::Asked { peer, .. } => self.news.push(News::Asked(peer)),
+            Record::Entered { peer, .. } => self.news.push(News::Entered(peer)),
+            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => self.news.push(News::Over(peer)),
+            Record::Delivered { to, .. } => self.news.push(News::Got(to)),
+            _ => {}
+        }
+        let bytes = postcard::to_allocvec(&(at, record)).expect("a record is plain data");
+        frame::write(&mut self.records, &bytes).expect("a record is short, and memory takes it");
+        if self.records.len() > MUCH {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        if !self.records.is_empty() {
+            tell(&Told::Records(take(&mut self.records), take(&mut self.news)));
+        }
+    }
+}
+
+/// Everybody else, as one process sees them.
+struct Rest<'a> {
+    share: &'a Share,
+    population: u64,
+    links: Links,
+    input: Receiver<Input>,
+    pace: Pace,
+    book: Rc<RefCell<Book>>,
+}
+
+impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
+    fn now(&mut self) -> Time {
+        self.pace.now()
+    }
+
+    fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) {
+        // What led to the message is known before it is: nobody acts on what a killed process did in secret.
+        self.book.borrow_mut().send();
+        let bytes = postcard::to_allocvec(&(from, to, message)).expect("a message is plain data");
+        self.links.send(self.share.home(to), &bytes);
+    }
+
+    fn served(&mut self, is_served: bool) {
+        self.book.borrow_mut().send();
+        tell(&Told::Served(is_served));
+    }
+
+    fn wait(&mut self, until: Option<Time>) -> Came<A::Message> {
+        self.book.borrow_mut().send();
+        let patience = until.map_or(LONG, |until| self.pace.until(until));
+        match self.input.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => Came::Nothing,
+            Ok(Input::Alone) | Err(RecvTimeoutError::Disconnected) => exit(0),
+            Ok(Input::Heard(Heard::Frame(bytes))) => match postcard::from_bytes(&bytes) {
+                Ok((from, to, message)) => Came::Message { from, to, message },
+                Err(_) => Came::Nothing, // Only who knows the key is heard, so nobody sends such.
+            },
+            Ok(Input::Heard(Heard::Gone(process))) => {
+                let peers = (0..self.population).map(PeerId::new);
+                Came::Gone(peers.filter(|peer| self.share.home(*peer) == process).collect())
+            }
+            Ok(Input::Order(Order::Moved(process, port))) => {
+                self.links.moved(process, port);
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Cut(processes))) => {
+                self.links.cut(processes);
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Stop)) => Came::Stop,
+            Ok(_) => Came::Nothing,
+        }
+    }
+}

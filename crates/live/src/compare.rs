@@ -1,0 +1,100 @@
+//! The same setting in both worlds, side by side.
+
+use std::fmt;
+
+use peerlock_catalogue::{Load, Setting};
+use peerlock_sim::Report;
+use serde::Serialize;
+
+/// What a run came to, in numbers that both worlds have.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Costs {
+    /// How often somebody came inside.
+    pub entries: u64,
+    /// How often while there was no room.
+    pub violations: u64,
+    /// How many were never served.
+    pub stuck: u64,
+    /// Messages for each entry; in rounds those of the rounds.
+    pub messages_per_entry: f64,
+    /// The same by type.
+    pub by_type: Vec<(String, f64)>,
+    /// Seconds of the run's time.
+    pub mean_wait: Option<f64>,
+    /// The 99th percentile of the waits, in seconds.
+    pub p99_wait: Option<f64>,
+    /// Messages that a peer gets in a round, on average and the most; only of rounds.
+    pub received: Option<(f64, u32)>,
+}
+
+impl Costs {
+    /// Of a report.
+    pub fn of(setting: &Setting, report: &Report) -> Self {
+        let entries = match setting.load {
+            Load::Rounds(_) => report.steady_flow.entries,
+            Load::Closed(_) | Load::Open(_) => report.entries,
+        };
+        let per_entry = |count: u64| count as f64 / entries.max(1) as f64;
+        let harm = report.harm();
+        Self {
+            entries: report.entries,
+            violations: harm.violations,
+            stuck: harm.stuck,
+            messages_per_entry: per_entry(report.sent()),
+            by_type: report.messages.iter().map(|&(kind, count)| (kind.into(), per_entry(count))).collect(),
+            mean_wait: report.wait.map(|wait| wait.all.mean),
+            p99_wait: report.wait.map(|wait| wait.all.p99),
+            received: report.received.mean().zip(report.received.quantile(100)),
+        }
+    }
+}
+
+/// A setting in both worlds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// In virtual time, all trials together.
+    pub simulated: Costs,
+    /// By real peers.
+    pub real: Costs,
+}
+
+/// One of the numbers, where there is such.
+type Number = fn(&Costs) -> Option<f64>;
+
+impl Comparison {
+    /// Every number by name, simulated and real.
+    fn lines(&self) -> Vec<(String, f64, f64)> {
+        let both = |of: Number| of(&self.simulated).zip(of(&self.real));
+        let mut lines =
+            vec![("messages per entry".to_string(), self.simulated.messages_per_entry, self.real.messages_per_entry)];
+        let by_type = self.simulated.by_type.iter().zip(&self.real.by_type);
+        let is_sent = |line: &(String, f64, f64)| line.1 > 0.0 || line.2 > 0.0;
+        let by_type = by_type.map(|((kind, simulated), (_, real))| (format!("  {kind}"), *simulated, *real));
+        lines.extend(by_type.filter(is_sent));
+        let waits: [(&str, Number); 4] = [
+            ("mean wait, s", |costs| costs.mean_wait),
+            ("p99 wait, s", |costs| costs.p99_wait),
+            ("a peer gets in a round, mean", |costs| costs.received.map(|(mean, _)| mean)),
+            ("a peer gets in a round, most", |costs| costs.received.map(|(_, most)| most.into())),
+        ];
+        for (name, of) in waits {
+            lines.extend(both(of).map(|(simulated, real)| (name.to_string(), simulated, real)));
+        }
+        lines
+    }
+}
+
+/// By how much the second is more, in percent.
+pub(crate) fn difference(simulated: f64, real: f64) -> String {
+    if simulated == 0.0 { "-".into() } else { format!("{:+.1} %", 100.0 * (real / simulated - 1.0)) }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<30} {:>12} {:>12} {:>10}", "", "simulated", "real", "difference")?;
+        for (name, simulated, real) in self.lines() {
+            writeln!(f, "{name:<30} {simulated:>12.3} {real:>12.3} {:>10}", difference(simulated, real))?;
+        }
+        Ok(())
+    }
+}

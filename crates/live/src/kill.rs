@@ -1,0 +1,95 @@
+//! Who is to be killed, and when.
+
+use std::fmt;
+use std::str::FromStr;
+
+use peerlock_base::{PeerId, Span};
+use thiserror::Error;
+
+/// Whose process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// This peer's.
+    Peer(PeerId),
+    /// One that is inside.
+    Holder,
+    /// The one that has waited longest and is not inside.
+    Waiter,
+    /// The one that has got the most messages, of those that are neither inside nor wait if there is one: whoever keeps
+    /// the line, decides or is on everybody's way.
+    Busiest,
+}
+
+/// A process is killed with SIGKILL, and comes back after a while if it is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// Whose process.
+    pub who: Who,
+    /// How long after the beginning, by the run's time.
+    pub after: Span,
+    /// After how long another process takes its place, with nothing in memory; `None`: nobody does.
+    pub down: Option<Span>,
+}
+
+/// A kill is written as WHO@TIME or WHO@TIME+DOWN.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "no kill {0:?}: use WHO@TIME, or WHO@TIME+DOWN if it comes back, where WHO is a peer's number, holder, waiter or busiest: 3@100s, holder@100s+20s"
+)]
+pub struct KillError(String);
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Peer(peer) => write!(f, "{peer}"),
+            Self::Holder => f.write_str("holder"),
+            Self::Waiter => f.write_str("waiter"),
+            Self::Busiest => f.write_str("busiest"),
+        }
+    }
+}
+
+impl fmt::Display for Kill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{:#}", self.who, self.after)?;
+        self.down.map_or(Ok(()), |down| write!(f, "+{down:#}"))
+    }
+}
+
+impl FromStr for Kill {
+    type Err = KillError;
+
+    fn from_str(text: &str) -> Result<Self, KillError> {
+        let read = || {
+            let (who, times) = text.split_once('@')?;
+            let who = match who {
+                "holder" => Who::Holder,
+                "waiter" => Who::Waiter,
+                "busiest" => Who::Busiest,
+                number => Who::Peer(PeerId::new(number.parse().ok()?)),
+            };
+            let (after, down) = match times.split_once('+') {
+                Some((after, down)) => (after, Some(down.parse().ok()?)),
+                None => (times, None),
+            };
+            Some(Self { who, after: after.parse().ok()?, down })
+        };
+        read().ok_or_else(|| KillError(text.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kills_are_read_and_written_alike() {
+        for text in ["3@100s", "holder@20s+5s", "waiter@1500ms", "busiest@0s"] {
+            assert_eq!(text.parse::<Kill>().map(|kill| kill.to_string()), Ok(text.into()));
+        }
+        for text in ["", "3", "@3s", "owner@3s", "-1@3s", "3@soon", "3@3s+", "3@3s+x"] {
+            let error = text.parse::<Kill>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("no kill {text:?}: use WHO@TIME")), "{error}");
+        }
+    }
+}

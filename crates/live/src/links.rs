@@ -1,0 +1,116 @@
+//! Connections between the processes of a run: one each way between any two, and one of each with itself.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Duration;
+
+use crate::frame;
+
+/// What a process hears.
+pub enum Heard {
+    /// A message of another process, or of this one.
+    Frame(Vec<u8>),
+    /// A process has connected to this one.
+    Came,
+    /// A process has gone.
+    Gone(usize),
+}
+
+/// How long a process has to show the key.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The ways out.
+pub struct Links {
+    key: [u8; 16],
+    me: usize,
+    out: Vec<Option<TcpStream>>,
+    /// Processes that nothing goes to.
+    cut: Vec<usize>,
+}
+
+/// Listens on loopback; the port. All that comes from processes that know the key goes into `heard`.
+pub fn listen<T: Send + 'static>(
+    key: [u8; 16],
+    heard: Sender<T>,
+    as_heard: impl Fn(Heard) -> T + Clone + Send + 'static,
+) -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (heard, as_heard) = (heard.clone(), as_heard.clone());
+            thread::spawn(move || {
+                if let Ok((process, stream)) = admit(stream, &key) {
+                    let _ = heard.send(as_heard(Heard::Came));
+                    let mut stream = BufReader::new(stream);
+                    while let Ok(Some(bytes)) = frame::read(&mut stream) {
+                        let _ = heard.send(as_heard(Heard::Frame(bytes)));
+                    }
+                    let _ = heard.send(as_heard(Heard::Gone(process)));
+                }
+            });
+        }
+    });
+    Ok(port)
+}
+
+/// Who connects shows the key, and says which process it is.
+fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut hello = [0; 24];
+    stream.read_exact(&mut hello)?;
+    let (shown, number) = hello.split_at(16);
+    if shown != key {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_read_timeout(None)?;
+    let number = number.try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
+    Ok((number as usize, stream))
+}
+
+impl Links {
+    /// Connects to every process, this one included.
+    pub fn to(ports: &[u16], key: [u8; 16], me: usize) -> io::Result<Self> {
+        let mut links = Self { key, me, out: Vec::new(), cut: Vec::new() };
+        for &port in ports {
+            let link = links.connect(port)?;
+            links.out.push(Some(link));
+        }
+        Ok(links)
+    }
+
+    fn connect(&self, port: u16) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_nodelay(true)?;
+        stream.write_all(&self.key)?;
+        stream.write_all(&(self.me as u64).to_le_bytes())?;
+        Ok(stream)
+    }
+
+    /// Sends a frame. A process that is gone or cut off gets nothing, as it would on a real network.
+    pub fn send(&mut self, process: usize, bytes: &[u8]) {
+        if self.cut.contains(&process) {
+            return;
+        }
+        if let Some(Some(stream)) = self.out.get_mut(process)
+            && frame::write(stream, bytes).is_err()
+        {
+            self.out[process] = None;
+        }
+    }
+
+    /// A process has come back, and is heard there.
+    pub fn moved(&mut self, process: usize, port: u16) {
+        let link = self.connect(port).ok();
+        if let Some(Some(old)) = self.out.get_mut(process).map(|place| std::mem::replace(place, link)) {
+            let _ = old.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// From now on nothing goes to these processes.
+    pub fn cut(&mut self, processes: Vec<usize>) {
+        self.cut = processes;
+    }
+}

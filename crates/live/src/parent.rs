@@ -1,0 +1,464 @@
+//! The parent: starts the processes, kills those that are to die, ends all of them, and has everything judged.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use peerlock_base::{PeerId, Span, Time};
+use peerlock_catalogue::Setting;
+use peerlock_sim::{Report, Share};
+
+use crate::clock::{self, Pace};
+use crate::judge::{Judge, Left};
+use crate::kill::{Kill, Who};
+use crate::wire::{News, Order, Prepare, Told};
+use crate::{Error, check, frame, population};
+
+/// How a run is done.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program whose hidden command `live-child` calls [`child`](crate::child()).
+    pub program: PathBuf,
+    /// How many processes.
+    pub processes: usize,
+    /// How much faster than real the run's time passes.
+    pub speed: u32,
+    /// Who is to die.
+    pub kills: Vec<Kill>,
+    /// Between this time and that one, the first half of the processes and the second are cut off from each other.
+    pub cut: Option<(Span, Span)>,
+    /// The run is given up when nobody has come inside for this long, by its own time.
+    pub patience: Span,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub struct Live {
+    /// As of a simulation.
+    pub report: Report,
+    /// Who was killed, in the order of time.
+    pub deaths: Vec<Death>,
+}
+
+/// What was seen of a kill. All times are the run's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Death {
+    /// In which trial.
+    pub trial: u32,
+    /// Who was killed; those of one process die together.
+    pub peers: Vec<PeerId>,
+    /// When.
+    pub at: Time,
+    /// How often somebody had come inside before …
+    pub before: u64,
+    /// … and after.
+    pub after: u64,
+    /// How long it took until somebody came inside; `None` if nobody did.
+    pub goes_on: Option<Span>,
+}
+
+/// How long processes may take to start and meet, and to end.
+const STARTS: Duration = Duration::from_secs(60);
+
+/// From when everybody has met until it begins: longer than it takes to tell everybody.
+const BREATH: u64 = 50_000_000;
+
+/// How many processes there may be at most.
+const MOST_PROCESSES: usize = 256;
+
+/// Plays all trials of a setting, one after the other. `progress` is told of every entry.
+///
+/// # Errors
+/// It cannot be done on sockets, a process failed, or a rule was broken.
+pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Result<Live, Error> {
+    check(setting)?;
+    let mut setting = setting.clone();
+    if !options.kills.is_empty() || options.cut.is_some() {
+        // Peers look after the overlay, and messages that make no sense break no rule: something goes wrong.
+        setting.faults.detection.get_or_insert(DETECTION);
+    }
+    let apart = apart(&setting, options)?;
+    let (mut left, mut deaths) = (Vec::new(), Vec::new());
+    for trial in 0..setting.trials {
+        let mut crew = Crew::start(&setting, trial, options, &apart)?;
+        crew.play(progress)?;
+        let (remains, died) = crew.end()?;
+        left.push(remains);
+        deaths.extend(died);
+    }
+    let judged = setting.drive(Judge(left)).map_err(peerlock_catalogue::Error::from)?;
+    let report = judged.map_err(Error::Refused)?.map_err(peerlock_catalogue::Error::from)?;
+    Ok(Live { report, deaths })
+}
+
+/// After how long peers are told that others are gone, where nothing else is said: as `simulate` has it with backups.
+const DETECTION: Span = Span::from_secs(5);
+
+/// Who lives alone: whoever may be killed.
+fn apart(setting: &Setting, options: &Options) -> Result<Vec<PeerId>, Error> {
+    let all = population(setting);
+    let by_number = |kill: &Kill| match kill.who {
+        Who::Peer(peer) => Some(peer),
+        _ => None,
+    };
+    let named: Option<Vec<PeerId>> = options.kills.iter().map(by_number).collect();
+    let mut apart = named.unwrap_or_else(|| (0..all).map(PeerId::new).collect());
+    apart.sort_unstable();
+    apart.dedup();
+    if let Some(peer) = apart.iter().find(|peer| peer.get() >= all) {
+        return Err(Error::Refused(format!("there is no peer {peer} to be killed: there are {all}, from 0 on")));
+    }
+    if apart.len() + options.processes > MOST_PROCESSES {
+        return Err(Error::Refused(format!(
+            "{} processes are too many: whoever may be killed has one of its own, so use fewer peers, or name who is \
+             to be killed",
+            apart.len() + options.processes
+        )));
+    }
+    Ok(apart)
+}
+
+/// What the parent hears: from which process, and of which of its lives.
+type Heard = (usize, u32, Option<Told>);
+
+/// All processes of one trial. They end when this is dropped.
+struct Crew<'a> {
+    setting: &'a Setting,
+    options: &'a Options,
+    trial: u32,
+    share: Share,
+    key: [u8; 16],
+    workers: Vec<Worker>,
+    told: Sender<Heard>,
+    heard: Receiver<Heard>,
+    pace: Pace,
+    seen: Seen,
+}
+
+/// One process.
+struct Worker {
+    /// `None` after it was killed.
+    child: Option<Child>,
+    orders: Option<ChildStdin>,
+    /// Which process it is in this place.
+    life: u32,
+    port: Option<u16>,
+    is_linked: bool,
+    is_served: bool,
+    has_counted: bool,
+    records: Vec<u8>,
+}
+
+/// What the parent knows of the run while it goes on.
+#[derive(Default)]
+struct Seen {
+    left: Left,
+    deaths: Vec<Death>,
+    entries: u64,
+    last_entry: Time,
+    inside: BTreeMap<PeerId, u32>,
+    /// Who waits, and since which of all requests.
+    waiting: BTreeMap<PeerId, u64>,
+    got: BTreeMap<PeerId, u64>,
+    asked: u64,
+}
+
+impl Drop for Crew<'_> {
+    fn drop(&mut self) {
+        for child in self.workers.iter_mut().filter_map(|worker| worker.child.as_mut()) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl<'a> Crew<'a> {
+    /// Starts all processes, and has them meet.
+    fn start(setting: &'a Setting, trial: u32, options: &'a Options, apart: &[PeerId]) -> Result<Self, Error> {
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|error| Error::Refused(format!("no random numbers: {error}")))?;
+        let share = Share { me: 0, together: options.processes.max(1), apart: apart.to_vec() };
+        let (told, heard) = channel();
+        let pace = Pace { began: u64::MAX, speed: options.speed };
+        let (workers, seen) = (Vec::new(), Seen::default());
+        let mut crew = Self { setting, options, trial, share, key, workers, told, heard, pace, seen };
+        crew.seen.left.records = vec![Vec::new(); crew.share.processes()];
+        for process in 0..crew.share.processes() {
+            let worker = crew.spawn(process, 0)?;
+            crew.workers.push(worker);
+        }
+        crew.until("start", |worker| worker.port.is_some())?;
+        let ports = crew.ports();
+        (0..crew.workers.len()).try_for_each(|process| crew.order(process, &Order::Meet(ports.clone())))?;
+        crew.until("meet the others", |worker| worker.is_linked)?;
+        Ok(crew)
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.workers.iter().map(|worker| worker.port.unwrap_or(0)).collect()
+    }
+
+    fn spawn(&self, process: usize, life: u32) -> Result<Worker, Error> {
+        let mut command = Command::new(&self.options.program);
+        command.arg("live-child").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(Error::io("start a process of the run"))?;
+        let (orders, out) = (child.stdin.take(), child.stdout.take());
+        let told = self.told.clone();
+        thread::spawn(move || {
+            let mut out = BufReader::new(out.expect("its output was asked for"));
+            while let Ok(Some(word)) = frame::read_thing(&mut out) {
+                let _ = told.send((process, life, Some(word)));
+            }
+            let _ = told.send((process, life, None));
+        });
+        let (port, records) = (None, Vec::new());
+        let mut worker = Worker {
+            child: Some(child),
+            orders,
+            life,
+            port,
+            is_linked: false,
+            is_served: false,
+            has_counted: false,
+            records,
+        };
+        let prepare = Prepare {
+            setting: serde_json::to_string(self.setting).expect("a setting is names, words and numbers"),
+            trial: self.trial,
+            share: Share { me: process, ..self.share.clone() },
+            key: self.key,
+            resumes: life > 0,
+        };
+        tell(&mut worker, process, &Order::Prepare(Box::new(prepare)))?;
+        Ok(worker)
+    }
+
+    fn order(&mut self, process: usize, order: &Order) -> Result<(), Error> {
+        match &mut self.workers[process] {
+            worker if worker.child.is_some() => tell(worker, process, order),
+            _ => Ok(()), // It is dead, and everybody knows.
+        }
+    }
+
+    /// Hears the processes until this is so of all that live.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Worker) -> bool) -> Result<(), Error> {
+        let last = clock::now() + STARTS.as_nanos() as u64;
+        while let Some(late) = self.workers.iter().position(|worker| worker.child.is_some() && !is_so(worker)) {
+            let patience = Duration::from_nanos(last.saturating_sub(clock::now()));
+            match self.heard.recv_timeout(patience) {
+                Ok(heard) => self.on_heard(heard, &|_| ())?,
+                Err(_) => {
+                    let why = format!("it did not {what} within {} s", STARTS.as_secs());
+                    return Err(Error::Child { process: late, why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_heard(&mut self, (process, life, told): Heard, progress: &dyn Fn(u64)) -> Result<(), Error> {
+        let now = self.pace.now();
+        let worker = &mut self.workers[process];
+        if let Some(Told::Records(bytes, news)) = told {
+            worker.records.extend(bytes);
+            news.into_iter().for_each(|news| self.seen.note(now, news, progress));
+            return Ok(());
+        }
+        if life != worker.life {
+            return Ok(()); // Of one that was killed.
+        }
+        match told {
+            Some(Told::Ready(port)) => worker.port = Some(port),
+            Some(Told::Linked) => worker.is_linked = true,
+            Some(Told::Served(is_served)) => worker.is_served = is_served,
+            Some(Told::Counted(counted)) => {
+                worker.has_counted = true;
+                self.seen.left.counted.push(counted);
+            }
+            Some(Told::Failed(why)) => return Err(Error::Child { process, why }),
+            Some(Told::Records(..)) => {}
+            None if worker.child.is_none() || worker.has_counted => {}
+            None => return Err(Error::Child { process, why: "it has ended before it was told to".into() }),
+        }
+        Ok(())
+    }
+
+    /// Until everybody was served, or nobody is any more.
+    fn play(&mut self, progress: &dyn Fn(u64)) -> Result<(), Error> {
+        self.pace.began = clock::now() + BREATH;
+        for process in 0..self.workers.len() {
+            self.order(process, &Order::Begin(self.pace))?;
+        }
+        let mut to_come: Vec<(Time, Deed)> = self.deeds();
+        loop {
+            while let Some(&(at, deed)) = to_come.first()
+                && at <= self.pace.now()
+            {
+                to_come.remove(0);
+                if let Some(later) = self.strike(deed)? {
+                    to_come.push(later);
+                    to_come.sort_by_key(|(at, _)| *at);
+                }
+            }
+            let is_served = self.workers.iter().all(|worker| worker.child.is_none() || worker.is_served);
+            let is_stuck = self.pace.now().since(self.seen.last_entry) > self.options.patience;
+            if to_come.is_empty() && (is_served || is_stuck) {
+                return Ok(());
+            }
+            let next = to_come.first().map_or(Duration::from_millis(100), |(at, _)| self.pace.until(*at));
+            match self.heard.recv_timeout(next.min(Duration::from_millis(100))) {
+                Ok(heard) => self.on_heard(heard, progress)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+    }
+
+    fn deeds(&self) -> Vec<(Time, Deed)> {
+        let kills = self.options.kills.iter().map(|kill| (Time::ZERO + kill.after, Deed::Kill(*kill)));
+        let cut = self.options.cut.into_iter();
+        let cuts = cut.flat_map(|(from, to)| [(from, Deed::Cut), (to, Deed::Mend)]);
+        let mut deeds: Vec<_> = kills.chain(cuts.map(|(after, deed)| (Time::ZERO + after, deed))).collect();
+        deeds.sort_by_key(|(at, _)| *at);
+        deeds
+    }
+
+    /// Does what is due; and what follows from it.
+    fn strike(&mut self, deed: Deed) -> Result<Option<(Time, Deed)>, Error> {
+        match deed {
+            Deed::Kill(kill) => {
+                let Some(victim) = self.seen.find(kill.who) else { return Ok(None) };
+                let process = self.share.home(victim);
+                self.kill(process)?;
+                Ok(kill.down.map(|down| (self.pace.now() + down, Deed::Restart(process))))
+            }
+            Deed::Restart(process) => self.restart(process).map(|()| None),
+            Deed::Cut | Deed::Mend => {
+                let half = self.workers.len() / 2;
+                for process in 0..self.workers.len() {
+                    let side = process < half;
+                    let others = (0..self.workers.len()).filter(|other| deed == Deed::Cut && (*other < half) != side);
+                    let others = others.collect();
+                    self.order(process, &Order::Cut(others))?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn kill(&mut self, process: usize) -> Result<(), Error> {
+        let Some(mut child) = self.workers[process].child.take() else { return Ok(()) };
+        self.workers[process].orders = None;
+        child.kill().map_err(Error::io("kill a process of the run"))?;
+        child.wait().map_err(Error::io("wait for a process of the run"))?;
+        let at = self.pace.now();
+        let peers = (0..population(self.setting)).map(PeerId::new);
+        let peers: Vec<PeerId> = peers.filter(|peer| self.share.home(*peer) == process).collect();
+        self.seen.die(at, self.trial, peers);
+        Ok(())
+    }
+
+    /// Another process in the place of one that was killed, which the others hear of.
+    fn restart(&mut self, process: usize) -> Result<(), Error> {
+        let life = self.workers[process].life + 1;
+        let mut worker = self.spawn(process, life)?;
+        worker.records = std::mem::take(&mut self.workers[process].records);
+        self.workers[process] = worker;
+        self.until("start again", |worker| worker.port.is_some())?;
+        let port = self.workers[process].port.unwrap_or(0);
+        let ports = self.ports();
+        self.order(process, &Order::Meet(ports))?;
+        self.until("meet the others again", |worker| worker.is_linked)?;
+        for other in (0..self.workers.len()).filter(|other| *other != process) {
+            self.order(other, &Order::Moved(process, port))?;
+        }
+        self.order(process, &Order::Begin(self.pace))
+    }
+
+    /// Ends all processes; what they leave behind.
+    fn end(mut self) -> Result<(Left, Vec<Death>), Error> {
+        for process in 0..self.workers.len() {
+            self.order(process, &Order::Stop)?;
+        }
+        self.until("end", |worker| worker.has_counted)?;
+        for worker in &mut self.workers {
+            worker.orders = None;
+            if let Some(mut child) = worker.child.take() {
+                child.wait().map_err(Error::io("wait for a process of the run"))?;
+            }
+        }
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.left.records = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.records)).collect();
+        Ok((seen.left, seen.deaths))
+    }
+}
+
+fn tell(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error> {
+    let Some(orders) = &mut worker.orders else { return Ok(()) };
+    frame::write_thing(orders, order)
+        .map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") })
+}
+
+/// What is done to the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Kill(Kill),
+    Restart(usize),
+    Cut,
+    Mend,
+}
+
+impl Seen {
+    fn note(&mut self, now: Time, news: News, progress: &dyn Fn(u64)) {
+        match news {
+            News::Asked(peer) => {
+                self.asked += 1;
+                self.waiting.entry(peer).or_insert(self.asked);
+            }
+            News::Entered(peer) => {
+                self.entries += 1;
+                self.last_entry = now;
+                self.waiting.remove(&peer);
+                *self.inside.entry(peer).or_default() += 1;
+                for death in &mut self.deaths {
+                    death.after += 1;
+                    death.goes_on.get_or_insert(now.since(death.at));
+                }
+                progress(1);
+            }
+            News::Over(peer) => {
+                self.waiting.remove(&peer);
+                if let Some(inside) = self.inside.get_mut(&peer) {
+                    *inside -= 1;
+                    if *inside == 0 {
+                        self.inside.remove(&peer);
+                    }
+                }
+            }
+            News::Got(peer) => *self.got.entry(peer).or_default() += 1,
+        }
+    }
+
+    /// Who that is at this moment, if there is such a peer.
+    fn find(&self, who: Who) -> Option<PeerId> {
+        let is_idle = |peer: &PeerId| !self.inside.contains_key(peer) && !self.waiting.contains_key(peer);
+        match who {
+            Who::Peer(peer) => Some(peer),
+            Who::Holder => self.inside.keys().next().copied(),
+            Who::Waiter => self.waiting.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer),
+            Who::Busiest => self.got.iter().max_by_key(|(peer, got)| (is_idle(peer), **got)).map(|(peer, _)| *peer),
+        }
+    }
+
+    fn die(&mut self, at: Time, trial: u32, peers: Vec<PeerId>) {
+        for peer in &peers {
+            self.inside.remove(peer);
+            self.waiting.remove(peer);
+            self.left.deaths.push((at, *peer));
+        }
+        self.deaths.push(Death { trial, peers, at, before: self.entries, after: 0, goes_on: None });
+    }
+}

@@ -1,0 +1,241 @@
+//! Every protocol, in every form, on every overlay: once as it is, and once with somebody killed.
+
+use std::fmt;
+
+use peerlock_base::Span;
+use peerlock_catalogue::{Flags, Form, Load, Protocol, Setting};
+use peerlock_sim::{Hold, OverlayKind};
+use serde::Serialize;
+
+use crate::compare::{Comparison, Costs, difference};
+use crate::kill::{Kill, Who};
+use crate::parent::{Options, run};
+use crate::{Error, defaults};
+
+/// How many trials a closed loop beside a real one has.
+const TRIALS: u32 = 10;
+
+/// A line of either table: a setting, and how fast it is played.
+struct Plan {
+    name: String,
+    flags: Flags,
+    speed: u32,
+}
+
+/// All that `simulate` knows, but for the bound and for the product itself.
+fn plans() -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for &(name, protocol) in Protocol::ALL {
+        let flags = Flags { protocol: Some(protocol), count_violations: true, ..Flags::default() };
+        match protocol {
+            Protocol::Ideal | Protocol::Custody => {}
+            Protocol::FairK | Protocol::FairKLate | Protocol::Bv95(_) => {
+                add(&mut plans, name, flags.clone(), 200);
+                if ["fair-k", "fair-k-late", "bv95"].contains(&name) {
+                    add(&mut plans, &format!("{name}, 2 backups"), Flags { backups: Some(2), ..flags }, 200);
+                }
+            }
+            Protocol::E2e | Protocol::NonE2e => on_overlays(&mut plans, name, &flags),
+            _ => {
+                let hold = Some(Hold::Constant(Span::from_secs(1)));
+                // Who tries again at random needs thousands of messages for an entry: a few entries will do.
+                let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
+                let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
+                add(&mut plans, name, loaded, 50);
+                if [Protocol::Sigma, Protocol::Coordinator].contains(&protocol) {
+                    on_overlays(&mut plans, name, &flags);
+                }
+            }
+        }
+    }
+    plans
+}
+
+fn on_overlays(plans: &mut Vec<Plan>, name: &str, flags: &Flags) {
+    for overlay in [OverlayKind::Chord, OverlayKind::Pastry] {
+        add(plans, &format!("{name} on {overlay}"), Flags { overlay: Some(overlay), ..flags.clone() }, 20);
+    }
+}
+
+/// In every form that it has.
+fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, speed: u32) {
+    let printed = Flags { form: Some(Form::Printed), ..flags.clone() };
+    if defaults::setting(printed.clone()).is_ok() && printed.backups.is_none() {
+        plans.push(Plan { name: format!("{name} as printed"), flags: printed, speed });
+    }
+    plans.push(Plan { name: name.into(), flags, speed });
+}
+
+/// One protocol in both worlds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which, in which form, and on what.
+    pub name: String,
+    /// How to do the same again, in virtual time.
+    pub command: String,
+    /// How fast it was played.
+    pub speed: u32,
+    /// Both.
+    #[serde(flatten)]
+    pub both: Comparison,
+}
+
+/// Every protocol by real peers, beside the simulator.
+#[derive(Clone, Debug, Serialize)]
+pub struct Protocols(pub Vec<Row>);
+
+/// Who is told what is done next, and out of how many.
+pub type Steps<'a> = &'a dyn Fn(&str, usize);
+
+/// Plays every protocol in every form, one after the other.
+///
+/// # Errors
+/// Of the first that cannot be played. A rule that is broken stands in the table.
+pub fn protocols(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Protocols, Error> {
+    let plans = plans();
+    let mut rows = Vec::new();
+    for Plan { name, flags, speed } in &plans {
+        steps(name, plans.len());
+        let setting = made(Flags { seed: Some(seed), ..flags.clone() })?;
+        let live = run(&setting, &Options { speed: *speed, ..options.clone() }, &|_| ())?;
+        let both = Comparison { simulated: simulated(&setting)?, real: Costs::of(&setting, &live.report) };
+        rows.push(Row { name: name.clone(), command: setting.command(), speed: *speed, both });
+    }
+    Ok(Protocols(rows))
+}
+
+fn made(flags: Flags) -> Result<Setting, Error> {
+    defaults::setting(flags).map_err(|refused| Error::Refused(refused.to_string()))
+}
+
+/// The same in virtual time; a closed loop several times, since its times of thinking differ.
+///
+/// # Errors
+/// A rule was broken, and those are not counted.
+pub fn simulated(setting: &Setting) -> Result<Costs, Error> {
+    // Rounds and open workloads have the requests of their seed in both worlds; closed loops draw other times of thinking.
+    let trials = if let Load::Closed(_) = setting.load { setting.trials.max(TRIALS) } else { setting.trials };
+    let setting = Setting { trials, ..setting.clone() };
+    Ok(Costs::of(&setting, &setting.run(&|_| ())?))
+}
+
+impl fmt::Display for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<38} {:>7} {:>10} {:>6} | {:^32} | {:^24}",
+            "", "", "", "never", "messages per entry", "mean wait, s"
+        )?;
+        writeln!(
+            f,
+            "{:<38} {:>7} {:>10} {:>6} | {:>10} {:>10} {:>10} | {:>7} {:>7} {:>8}",
+            "protocol", "entries", "violations", "served", "simulated", "real", "", "sim.", "real", ""
+        )?;
+        for Row { name, both: Comparison { simulated, real }, .. } in &self.0 {
+            let (before, after) = (simulated.mean_wait.unwrap_or(0.0), real.mean_wait.unwrap_or(0.0));
+            writeln!(
+                f,
+                "{name:<38} {:>7} {:>10} {:>6} | {:>10.2} {:>10.2} {:>10} | {before:>7.2} {after:>7.2} {:>8}",
+                real.entries,
+                real.violations,
+                real.stuck,
+                simulated.messages_per_entry,
+                real.messages_per_entry,
+                difference(simulated.messages_per_entry, real.messages_per_entry),
+                difference(before, after),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What a kill did to one protocol.
+#[derive(Clone, Debug, Serialize)]
+pub struct KillRow {
+    /// Which protocol.
+    pub name: String,
+    /// Who was killed.
+    pub who: String,
+    /// Entries before the kill.
+    pub before: u64,
+    /// Entries after it.
+    pub after: u64,
+    /// How many entries there were while there was no room.
+    pub violations: u64,
+    /// How many of those who lived were never served.
+    pub stuck: u64,
+    /// How long it was until somebody was let in, in seconds; `None` if nobody was.
+    pub goes_on: Option<f64>,
+}
+
+/// Every protocol with somebody killed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Kills(pub Vec<KillRow>);
+
+/// When somebody is killed: when everybody has been busy for a while.
+const KILLED: Span = Span::from_secs(60);
+
+/// How long whoever comes back is away.
+const DOWN: Span = Span::from_secs(20);
+
+/// Kills a holder, a waiter and the busiest of each protocol, and the last once more with another process in its place.
+///
+/// # Errors
+/// Of the first that cannot be played.
+pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Error> {
+    let is_mended = |plan: &Plan| plan.flags.form != Some(Form::Printed) && !plan.name.contains("bv95-");
+    let plans: Vec<Plan> = plans().into_iter().filter(is_mended).collect();
+    let deeds = [(Who::Holder, None), (Who::Waiter, None), (Who::Busiest, None), (Who::Busiest, Some(DOWN))];
+    let mut rows = Vec::new();
+    for Plan { name, flags, speed } in &plans {
+        for (who, down) in deeds {
+            let who_in_words = if down.is_some() { format!("{who}, back after {DOWN:#}") } else { who.to_string() };
+            steps(&format!("{name}: {who_in_words}"), plans.len() * deeds.len());
+            let setting = made(few(Flags { seed: Some(seed), ..flags.clone() }))?;
+            let kills = vec![Kill { who, after: KILLED, down }];
+            let live = run(&setting, &Options { speed: *speed / 2, kills, processes: 1, ..options.clone() }, &|_| ())?;
+            let (harm, death) = (live.report.harm(), live.deaths.first());
+            rows.push(KillRow {
+                name: name.clone(),
+                who: who_in_words,
+                before: death.map_or(live.report.entries, |death| death.before),
+                after: death.map_or(0, |death| death.after),
+                violations: harm.violations,
+                stuck: harm.stuck,
+                goes_on: death.and_then(|death| death.goes_on).map(|span| span.as_secs_f64()),
+            });
+        }
+    }
+    Ok(Kills(rows))
+}
+
+/// Few enough that each has a process of its own.
+fn few(flags: Flags) -> Flags {
+    if flags.overlay.is_some() {
+        return Flags { peers: Some(12), resources: Some(4), replicas: Some(5), ..flags };
+    }
+    match flags.replicas {
+        Some(_) => Flags { peers: Some(7), replicas: Some(5), entries: flags.entries.or(Some(20)), ..flags },
+        None => Flags { peers: Some(12), ..flags },
+    }
+}
+
+impl fmt::Display for Kills {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:<26} {:<24} {:>14} {:>10} {:>12} {:>12}",
+            "protocol", "killed", "entries", "violations", "never served", "goes on in"
+        )?;
+        for row in &self.0 {
+            let goes_on = row.goes_on.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
+            let entries = format!("{} + {}", row.before, row.after);
+            writeln!(
+                f,
+                "{:<26} {:<24} {entries:>14} {:>10} {:>12} {goes_on:>12}",
+                row.name, row.who, row.violations, row.stuck
+            )?;
+        }
+        Ok(())
+    }
+}

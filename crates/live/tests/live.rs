@@ -1,0 +1,191 @@
+//! Runs of real peers in processes of their own. This program is also their child: it has a main function of its own, and
+//! takes the names of tests, or parts of them, as arguments.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use peerlock_base::Span;
+use peerlock_catalogue::Flags;
+use peerlock_live::{Live, Options};
+use peerlock_sim::{OverlayKind, Report};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "live-child") {
+        peerlock_live::child().unwrap();
+        return;
+    }
+    // By hand, for docs/live.md: the tables, without the whole program.
+    if let Some(table) = arguments.first().and_then(|first| first.strip_prefix("table=")) {
+        let (options, steps) = (options(1), |name: &str, _| eprintln!("{name}"));
+        match table {
+            "kills" => println!("{}", peerlock_live::kills(&options, 1, &steps).unwrap()),
+            _ => println!("{}", peerlock_live::protocols(&options, 1, &steps).unwrap()),
+        }
+        return;
+    }
+    let wanted = |name: &str| {
+        let names: Vec<&String> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+        names.is_empty() || names.iter().any(|word| name.contains(word.as_str()))
+    };
+    let tests: &[(&str, fn())] = &[
+        ("bare_protocols_serve_everybody", bare_protocols_serve_everybody),
+        ("replicas_serve_everybody", replicas_serve_everybody),
+        ("overlays_serve_everybody", overlays_serve_everybody),
+        ("clients_come_and_go", clients_come_and_go),
+        ("e2e_as_printed_lets_two_in", e2e_as_printed_lets_two_in),
+        (
+            "a_killed_holder_takes_its_token_along_unless_there_are_backups",
+            a_killed_holder_takes_its_token_along_unless_there_are_backups,
+        ),
+        ("a_replica_comes_back_with_an_empty_memory", a_replica_comes_back_with_an_empty_memory),
+        ("a_cut_passes", a_cut_passes),
+        ("what_cannot_be_is_refused", what_cannot_be_is_refused),
+    ];
+    for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
+        let began = std::time::Instant::now();
+        test();
+        println!("test {name} ... ok ({:.1} s)", began.elapsed().as_secs_f64());
+    }
+}
+
+fn options(speed: u32) -> Options {
+    Options {
+        program: "/proc/self/exe".into(),
+        processes: 4,
+        speed,
+        kills: Vec::new(),
+        cut: None,
+        patience: Span::from_secs(600),
+    }
+}
+
+fn play(flags: Flags, options: &Options) -> Live {
+    let setting = peerlock_live::setting(flags).unwrap();
+    peerlock_live::run(&setting, options, &|_| ()).unwrap_or_else(|error| panic!("{}: {error}", setting.command()))
+}
+
+fn simulated(flags: Flags) -> Report {
+    peerlock_live::setting(flags).unwrap().run(&|_| ()).unwrap()
+}
+
+fn of(protocol: &str) -> Flags {
+    Flags { protocol: Some(protocol.parse().unwrap()), ..Flags::default() }
+}
+
+/// Everybody was served, nobody beside too many others, and it costs about what it costs in the simulator.
+fn check(flags: &Flags, live: &Live, entries: u64) {
+    let (harm, sim) = (live.report.harm(), simulated(flags.clone()));
+    let what = format!("{:?} on {:?}", flags.protocol, flags.overlay);
+    assert_eq!((live.report.entries, harm.violations, harm.fencing_back, harm.stuck), (entries, 0, 0, 0), "{what}");
+    let per_entry = |report: &Report| report.sent() as f64 / report.steady_flow.entries.max(1) as f64;
+    let (real, simulated) = match flags.overlay {
+        Some(_) => (per_entry(&live.report), per_entry(&sim)),
+        None => (live.report.messages_per_entry(), sim.messages_per_entry()),
+    };
+    let ratio = real / simulated;
+    assert!((0.6..1.7).contains(&ratio), "{what}: {real} messages per entry, and simulated {simulated}");
+}
+
+/// Fair-K, late binding and BV95 have no timers: how many messages they take hangs on nothing but the order of events.
+fn bare_protocols_serve_everybody() {
+    for protocol in ["fair-k", "fair-k-late", "bv95"] {
+        let flags = Flags { entries: Some(4), ..of(protocol) };
+        check(&flags, &play(flags.clone(), &options(200)), 32 * 4);
+    }
+    let flags = Flags { entries: Some(4), backups: Some(2), ..of("fair-k") };
+    check(&flags, &play(flags.clone(), &options(200)), 32 * 4);
+}
+
+fn replicas_serve_everybody() {
+    for protocol in ["sigma", "coordinator"] {
+        // Broken rules are counted, so that a simulation ends when everybody was served.
+        let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
+        let flags = Flags { peers: Some(24), entries: Some(3), hold, count_violations, ..of(protocol) };
+        check(&flags, &play(flags.clone(), &options(50)), 24 * 3);
+    }
+}
+
+fn overlays_serve_everybody() {
+    for protocol in ["e2e", "non-e2e", "sigma", "coordinator"] {
+        let overlay = Some(if protocol == "e2e" { OverlayKind::Chord } else { OverlayKind::Pastry });
+        let flags = Flags { overlay, rounds: Some(4), count_violations: true, ..of(protocol) };
+        let live = play(flags.clone(), &options(20));
+        check(&flags, &live, live.report.numbers.count("asked"));
+    }
+}
+
+/// An open workload ends by itself, and is measured in its second part.
+fn clients_come_and_go() {
+    let measure = Some(Span::from_secs(60));
+    let live = play(Flags { arrival_rate: Some(1.0), measure, ..of("sigma") }, &options(40));
+    assert!(live.report.harm().is_none(), "{:?}", live.report.harm());
+    assert!((20..120).contains(&live.report.steady_flow.entries), "{:?}", live.report.steady_flow);
+}
+
+/// The judge sees it: as printed, E2E lets several in, here and in the simulator.
+fn e2e_as_printed_lets_two_in() {
+    let form = Some("printed".parse().unwrap());
+    let overlay = Some(OverlayKind::Pastry);
+    let flags = Flags { form, overlay, rounds: Some(6), count_violations: true, ..of("e2e") };
+    let live = play(flags.clone(), &Options { patience: Span::from_secs(30), ..options(20) });
+    assert!(live.report.harm().violations > 10, "{:?}", live.report.harm());
+    // And where they are not counted it is a broken rule, told with what happened just before.
+    let setting = peerlock_live::setting(Flags { count_violations: false, ..flags }).unwrap();
+    let broken = peerlock_live::run(&setting, &Options { patience: Span::from_secs(30), ..options(20) }, &|_| ());
+    let told = broken.unwrap_err().to_string();
+    assert!(told.contains("is let in as number 2 of 1") && told.contains("The last events:"), "{told}");
+}
+
+/// With a token dies whoever waits for it; its backups have it.
+fn a_killed_holder_takes_its_token_along_unless_there_are_backups() {
+    let kills = vec!["holder@60s".parse().unwrap()];
+    let options = Options { kills, processes: 1, patience: Span::from_secs(200), ..options(100) };
+    let flags = Flags { peers: Some(8), slots: Some(1), entries: Some(6), count_violations: true, ..of("fair-k") };
+    let live = play(flags.clone(), &options);
+    assert_eq!((live.deaths.len(), live.report.harm().violations), (1, 0));
+    assert!(live.deaths[0].after <= 1 && live.report.harm().stuck > 0, "{live:?}");
+
+    let live = play(Flags { backups: Some(2), ..flags }, &options);
+    assert_eq!((live.deaths.len(), live.report.harm().violations, live.report.harm().stuck), (1, 0, 0));
+    assert!(live.deaths[0].after > 10 && live.deaths[0].goes_on.is_some(), "{live:?}");
+}
+
+/// A replica that comes back with nothing in memory does no harm.
+fn a_replica_comes_back_with_an_empty_memory() {
+    let kills = vec!["1@10s+5s".parse().unwrap()];
+    let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
+    for protocol in ["sigma", "coordinator"] {
+        let (peers, replicas, entries) = (Some(6), Some(5), Some(6));
+        let flags = Flags { peers, replicas, entries, hold, count_violations, ..of(protocol) };
+        let live = play(flags, &Options { kills: kills.clone(), processes: 2, ..options(25) });
+        let harm = live.report.harm();
+        assert_eq!((live.deaths.len(), harm.violations, harm.stuck, harm.grants), (1, 0, 0, 36), "{protocol}");
+    }
+}
+
+/// Whoever is cut off catches up.
+fn a_cut_passes() {
+    let options = Options { cut: Some((Span::from_secs(10), Span::from_secs(20))), ..options(25) };
+    let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
+    let (peers, replicas, entries) = (Some(7), Some(5), Some(5));
+    let live = play(Flags { peers, replicas, entries, hold, count_violations, ..of("sigma") }, &options);
+    assert_eq!((live.report.entries, live.report.harm().violations, live.report.harm().stuck), (35, 0, 0));
+}
+
+fn what_cannot_be_is_refused() {
+    let refused = |flags: Flags, kills: &[&str]| {
+        let kills = kills.iter().map(|kill| kill.parse().unwrap()).collect();
+        let setting = peerlock_live::setting(flags).unwrap();
+        peerlock_live::run(&setting, &Options { kills, ..options(100) }, &|_| ()).unwrap_err().to_string()
+    };
+    assert!(refused(of("ideal"), &[]).contains("simulate it"));
+    assert!(refused(of("custody"), &[]).contains("peerlock bench"));
+    assert!(refused(Flags { death: Some(Span::from_secs(9)), ..of("fair-k") }, &[]).contains("--kill"));
+    assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &[]).contains("--kill"));
+    assert!(refused(of("fair-k"), &["99@3s"]).contains("no peer 99"));
+    assert!(refused(Flags { peers: Some(400), ..of("fair-k") }, &["holder@3s"]).contains("too many"));
+    let program = "/nowhere/peerlock".into();
+    let nowhere =
+        peerlock_live::run(&peerlock_live::setting(of("bv95")).unwrap(), &Options { program, ..options(1) }, &|_| ());
+    assert!(nowhere.unwrap_err().to_string().starts_with("cannot start a process of the run"));
+}

@@ -1,0 +1,234 @@
+//! Who waits, oldest first, so that nothing a coordinator asks of them takes a look at everybody.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use peerlock_base::{PeerId, Ticket};
+
+use super::passed::Passed;
+use crate::token::Claim;
+
+/// Everybody who waits. Places are numbers that only grow: who is older has the lower one.
+#[derive(Clone, Debug)]
+pub(super) struct Crowd<A> {
+    /// From place `first` on. Who is gone leaves a gap; the first is never one.
+    places: VecDeque<Option<Waiter<A>>>,
+    first: u64,
+    index: BTreeMap<Claim, u64>,
+    /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
+    fresh: u64,
+    /// Those before that, by how many holders know them; without those who get a free token.
+    heard: BTreeSet<(u32, u64)>,
+    passed: Passed,
+}
+
+#[derive(Clone, Debug)]
+struct Waiter<A> {
+    claim: Claim,
+    mark: A,
+    /// The tokens whose holders were told of it, by their slots.
+    told: Vec<u32>,
+    /// It gets a token that lies unused: it is as good as served.
+    promised: bool,
+}
+
+impl<A> Waiter<A> {
+    fn known(&self) -> u32 {
+        self.told.len() as u32
+    }
+}
+
+impl<A: Copy> Crowd<A> {
+    pub(super) fn new() -> Self {
+        let (places, index, heard, passed) = <_>::default();
+        Self { places, first: 0, index, fresh: 0, heard, passed }
+    }
+
+    /// These, oldest first, with how many younger ones went in before each.
+    pub(super) fn from_list(list: impl IntoIterator<Item = (Claim, A, u32)>) -> Self {
+        let mut crowd = Self::new();
+        let mut passed = Vec::new();
+        for (claim, mark, times) in list {
+            if crowd.push(claim, mark) {
+                passed.push((crowd.end() - 1, times));
+            }
+        }
+        crowd.passed = Passed::from_list(0, crowd.places.len(), passed);
+        crowd
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.places.len() as u64
+    }
+
+    fn at(&self, place: u64) -> Option<&Waiter<A>> {
+        self.places.get(usize::try_from(place.checked_sub(self.first)?).ok()?)?.as_ref()
+    }
+
+    fn of(&self, claim: Claim) -> Option<&Waiter<A>> {
+        self.at(*self.index.get(&claim)?)
+    }
+
+    /// Somebody asks; whether it was not in line already.
+    pub(super) fn push(&mut self, claim: Claim, mark: A) -> bool {
+        if self.index.contains_key(&claim) {
+            return false;
+        }
+        // One who waits for long while others come and go would keep all their places.
+        if self.places.len() > 64 + 2 * self.len() {
+            self.close_ranks();
+        }
+        let place = self.end();
+        self.index.insert(claim, place);
+        self.places.push_back(Some(Waiter { claim, mark, told: Vec::new(), promised: false }));
+        if self.passed.ends_before(place) {
+            self.count_anew();
+        }
+        true
+    }
+
+    /// Takes somebody out: its place, and the slots whose holders were told of it.
+    pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Vec<u32>)> {
+        let place = self.index.remove(&claim)?;
+        let Waiter { told, .. } = self.places[(place - self.first) as usize].take()?;
+        self.heard.remove(&(told.len() as u32, place));
+        while let Some(None) = self.places.front() {
+            self.places.pop_front();
+            self.first += 1;
+        }
+        self.fresh = self.fresh.max(self.first);
+        self.skip_gaps();
+        Some((place, told))
+    }
+
+    /// Who had this place went in before everybody who is older.
+    pub(super) fn pass(&mut self, place: u64) {
+        if place > self.first && !self.places.is_empty() {
+            if self.passed.is_empty() {
+                self.passed = Passed::starting(self.first, self.places.len());
+            }
+            self.passed.add(place);
+        }
+    }
+
+    /// How many younger ones went in before who has this place.
+    pub(super) fn passed(&self, place: u64) -> u32 {
+        self.passed.of(place)
+    }
+
+    fn count_anew(&mut self) {
+        let list: Vec<(u64, u32)> = self.index.values().map(|&place| (place, self.passed(place))).collect();
+        self.passed = Passed::from_list(self.first, self.places.len(), list);
+    }
+
+    /// Everybody gets a place anew, without gaps.
+    fn close_ranks(&mut self) {
+        let passed: Vec<u32> = self.live().map(|(place, _)| self.passed(place)).collect();
+        let heard = self.live().take_while(|&(place, _)| place < self.fresh).count() as u64;
+        let waiters = core::mem::take(&mut self.places).into_iter().flatten();
+        self.places = waiters.map(Some).collect();
+        (self.first, self.fresh) = (0, heard);
+        self.passed = Passed::from_list(0, self.places.len(), (0..).zip(passed).collect());
+        self.index = self.live().map(|(place, waiter)| (waiter.claim, place)).collect();
+        let open = self.live().filter(|&(place, waiter)| place < heard && !waiter.promised);
+        self.heard = open.map(|(place, waiter)| (waiter.known(), place)).collect();
+    }
+
+    fn skip_gaps(&mut self) {
+        while self.fresh < self.end() && self.at(self.fresh).is_none() {
+            self.fresh += 1;
+        }
+    }
+
+    /// Changes what is known of somebody.
+    fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) {
+        let Some(&place) = self.index.get(&claim) else { return };
+        while self.fresh <= place {
+            if self.at(self.fresh).is_some() {
+                self.heard.insert((0, self.fresh));
+            }
+            self.fresh += 1;
+        }
+        self.skip_gaps();
+        let Some(waiter) = &mut self.places[(place - self.first) as usize] else { return };
+        self.heard.remove(&(waiter.known(), place));
+        change(waiter);
+        if !waiter.promised {
+            self.heard.insert((waiter.known(), place));
+        }
+    }
+
+    /// The holder of this token was told of it; how many know it now.
+    pub(super) fn tell(&mut self, claim: Claim, slot: u32) -> usize {
+        self.change(claim, |waiter| waiter.told.push(slot));
+        self.told(claim).len()
+    }
+
+    /// That counts no more; how many are left.
+    pub(super) fn take_back(&mut self, claim: Claim, slot: u32) -> usize {
+        self.change(claim, |waiter| waiter.told.retain(|&told| told != slot));
+        self.told(claim).len()
+    }
+
+    pub(super) fn promise(&mut self, claim: Claim, promised: bool) {
+        if self.of(claim).is_some_and(|waiter| waiter.promised != promised) {
+            self.change(claim, |waiter| waiter.promised = promised);
+        }
+    }
+
+    /// The tokens whose holders know it.
+    pub(super) fn told(&self, claim: Claim) -> &[u32] {
+        self.of(claim).map_or(&[], |waiter| &waiter.told)
+    }
+
+    pub(super) fn place(&self, claim: Claim) -> Option<u64> {
+        self.index.get(&claim).copied()
+    }
+
+    pub(super) fn claim(&self, place: u64) -> Option<Claim> {
+        self.at(place).map(|waiter| waiter.claim)
+    }
+
+    /// What stands beside its claim.
+    pub(super) fn mark(&self, claim: Claim) -> Option<A> {
+        self.of(claim).map(|waiter| waiter.mark)
+    }
+
+    /// Whom no holder knows, oldest first.
+    pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
+        let before = self.heard.range(..(1, 0)).map(|&(_, place)| place);
+        before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
+    }
+
+    /// For each number of holders, the oldest whom that many know, and who does not get a free token.
+    pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
+        let unknown = self.unknown().next().map(|place| (0, place));
+        let first_from = |known| self.heard.range((known, 0)..).next().copied();
+        unknown.into_iter().chain(core::iter::successors(first_from(1), move |&(known, _)| first_from(known + 1)))
+    }
+
+    /// Everybody with place, oldest first.
+    fn live(&self) -> impl DoubleEndedIterator<Item = (u64, &Waiter<A>)> {
+        let places = self.places.iter().enumerate();
+        places.filter_map(|(at, waiter)| waiter.as_ref().map(|waiter| (self.first + at as u64, waiter)))
+    }
+
+    /// Everybody with mark, and how many younger ones went in before it.
+    pub(super) fn list(&self) -> impl Iterator<Item = (Claim, A, u32)> {
+        self.live().map(|(place, waiter)| (waiter.claim, waiter.mark, self.passed(place)))
+    }
+
+    pub(super) fn claims(&self) -> impl DoubleEndedIterator<Item = Claim> {
+        self.live().map(|(_, waiter)| waiter.claim)
+    }
+
+    /// Everybody who waits at this peer.
+    pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
+        let from = Claim { peer, ticket: Ticket::NONE };
+        self.index.range(from..).map(|(&claim, _)| claim).take_while(move |claim| claim.peer == peer)
+    }
+}

@@ -1,0 +1,118 @@
+//! The secret is replaced while peers are linked.
+
+use peerlock_net::{Fingerprint, Refusal};
+use tokio::test as tokio_test;
+
+use super::rogue::{Rogue, hear, say};
+use super::*;
+
+const NEW: &[u8] = b"f00dfeed0123456789abcdef00112233445566778899aabbccddeeff01234567";
+
+fn new() -> Secret {
+    Secret::new(NEW).unwrap()
+}
+
+fn both() -> Secret {
+    Secret::new(&[NEW, SECRET].join(&b'\n')).unwrap()
+}
+
+fn which(secret: &Secret) -> Fingerprint {
+    secret.fingerprints()[0]
+}
+
+/// Waits until these two are linked by a proof with this secret, whatever has to end before that.
+async fn linked_by(nets: &mut [Net], secret: &Secret) {
+    let numbers: Vec<_> = nets.iter().map(Net::me).collect();
+    for net in nets {
+        let met = async {
+            let me = net.me();
+            let is_linked = |net: &Net| {
+                let proved = net.keyring().proved();
+                numbers.iter().filter(|number| **number != me).all(|number| proved.get(number) == Some(&which(secret)))
+            };
+            while !is_linked(net) {
+                let _ = timeout(Duration::from_millis(5), net.next()).await;
+            }
+        };
+        timeout(DEADLINE, met).await.unwrap_or_else(|_| panic!("{:?}", net.keyring().proved()));
+    }
+}
+
+/// Each of three machines in turn: first both, the new one first; then the new one alone.
+async fn nobody_is_left_out(transport: Transport) {
+    let mut nets = [start(config()).await, start(config()).await, start(config()).await];
+    let addresses = nets.each_ref().map(|net| at(net, transport));
+    for (number, net) in nets.iter().enumerate() {
+        for address in &addresses[..number] {
+            net.keep(*address).unwrap();
+        }
+    }
+    linked_by(&mut nets, &secret()).await;
+    for number in 0..nets.len() {
+        nets[number].keyring().replace(both());
+        let with_new = number + 1;
+        if with_new > 1 {
+            linked_by(&mut nets[..with_new], &new()).await;
+        }
+        // Who has only the old one is a member still.
+        for net in &nets {
+            until(net, |metrics| metrics.up == 2).await;
+        }
+    }
+    linked_by(&mut nets, &new()).await;
+    let ups = nets.each_ref().map(|net| net.metrics().ups);
+    for net in &nets {
+        net.keyring().replace(new());
+    }
+    // They know it already: not one link has to be proved anew.
+    assert_eq!(nets.each_ref().map(|net| net.metrics().ups), ups);
+    linked_by(&mut nets, &new()).await;
+}
+
+#[tokio_test]
+async fn nobody_is_left_out_by_any_transport() {
+    for &transport in Transport::ALL {
+        nobody_is_left_out(transport).await;
+    }
+}
+
+/// One that was off meanwhile: a member while the old one counts, and then none until it has the new one.
+#[tokio_test]
+async fn who_has_only_what_was_dropped_is_refused_until_it_has_the_new_one() {
+    let mut ours = Net::start(config(), Identity::generate(), both()).await.unwrap();
+    let mut late = start(config()).await;
+    late.keep(ours.address()).unwrap();
+    assert_eq!(up(&mut ours).await.0, late.me());
+    up(&mut late).await;
+    assert_eq!(ours.keyring().proved()[&late.me()], which(&secret()));
+    ours.keyring().replace(new());
+    assert_eq!(down(&mut ours).await.2, Why::Secret);
+    assert_eq!(down(&mut late).await.0, ours.me());
+    assert_eq!(unreached(&mut late).await.1, Unreached::Refused(Refusal::Secret));
+    until(&ours, |metrics| metrics.refused.get(&Refusal::Secret).is_some_and(|count| *count >= 2)).await;
+    assert_eq!(ours.metrics().up, 0);
+    // It gets the file: no restart is needed, and both are its members.
+    late.keyring().replace(new());
+    assert_eq!(up(&mut ours).await.0, late.me());
+    assert_eq!(ours.keyring().proved()[&late.me()], which(&new()));
+}
+
+/// Whoever has the old secret proves it in time, and says hello when it is dropped.
+#[tokio_test]
+async fn a_proof_of_what_was_dropped_meanwhile_is_none() {
+    let mut net = Net::start(config(), Identity::generate(), both()).await.unwrap();
+    let mut rogue = Rogue::follower(&net).await;
+    let (name, mut stream) = rogue.connect(net.address()).await;
+    rogue.prove(&mut stream, name, SECRET).await.unwrap();
+    net.keyring().replace(new());
+    let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes(), &[0]].concat();
+    say(&mut stream, 1, &hello).await;
+    say(&mut stream, 4, b"let me in").await;
+    assert_eq!(hear(&mut stream).await.0, 1, "it says hello, too");
+    assert_eq!(hear(&mut stream).await.0, 3, "and refuses");
+    drop(stream);
+    until(&net, |metrics| metrics.refused.get(&Refusal::Secret) == Some(&1)).await;
+    assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
+    let (name, mut stream) = rogue.twin().await.connect(net.address()).await;
+    assert!(rogue.prove(&mut stream, name, SECRET).await.is_err(), "it is not asked again");
+}

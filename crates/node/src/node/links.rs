@@ -1,0 +1,225 @@
+//! Whom we are linked with: nobody is linked with everybody.
+//!
+//! *Needed* are, to everybody with a session: those who vote, whoever has said or is to be told something within a minute,
+//! and in a resource that is in use the coordinator, who has the tokens, and whoever comes next. Without a session everybody
+//! is, since anybody may help. Who is needed is dialled, where the register says that it listens; a link that nobody needs
+//! ends:
+//!
+//! ```text
+//!   A                         B
+//!   │ idle                     │     A does not need the link, and nothing was said on it for a minute
+//!   ├─────────────────────────►│     B does: nothing happens. A says so again after a while
+//!   │                    idle  │     now B does not either
+//!   │◄─────────────────────────┤
+//!   ✂ hangs up, and both stop dialling each other
+//! ```
+//!
+//! So one side alone never ends it for the other to open it again. What is under way when it ends is not lost: `link.rs` says
+//! it again on the next connection, and who has something unconfirmed dials.
+//!
+//! Who is told as next is dialled then, not when the token leaves, so that the hand-over is one message. Where the dial comes
+//! to nothing, the way by the leader (`relay.rs`) is taken after a second.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use peerlock_base::{Key, PeerId, Span};
+use peerlock_mutex::custody;
+
+use super::{Alarm, Effect, Node, Phase};
+use crate::contacts::Contact;
+use crate::sabotage::{Sabotage, makes};
+use crate::wire::Body;
+
+/// How often who has no session asks where the voters are.
+const SEEK: Span = Span::from_secs(3);
+
+impl Node {
+    /// Whether a link with this host is needed, where these are by the resources in use.
+    fn needs(&self, host: PeerId, in_use: &BTreeSet<PeerId>) -> bool {
+        self.needs_anyway(host) || in_use.contains(&host)
+    }
+
+    /// Whether it is, whatever the resources in use need.
+    fn needs_anyway(&self, host: PeerId) -> bool {
+        let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
+        self.standing.session().is_none()
+            || self.seated.contains(&host)
+            || self.membership.contacts.get(host).is_some_and(is_used)
+    }
+
+    fn needs_now(&self, host: PeerId) -> bool {
+        self.needs_anyway(host) || self.needed_by_parts().contains(&host)
+    }
+
+    /// Whom the resources need that are in use.
+    fn needed_by_parts(&self) -> BTreeSet<PeerId> {
+        let mut needed = BTreeSet::new();
+        for (resource, part) in &self.parts {
+            let held = part.custody.held().filter_map(|(token, _)| part.custody.next_of(token.slot));
+            needed.extend(held.map(|next| next.peer));
+            let is_used_here = self.clients.has_any(*resource);
+            needed.extend((is_used_here && part.custody.is_party()).then(|| part.custody.coordinator()));
+            // Of what nobody uses the tokens lie where they are, and nobody is told anything.
+            let seats = part.custody.line().into_iter().flat_map(|line| line.seats()).filter(|seat| !seat.free);
+            needed.extend(seats.map(|seat| seat.at));
+        }
+        needed
+    }
+
+    /// Dials a host that is needed, or asks the register where it is.
+    pub(super) fn reach(&mut self, host: PeerId) {
+        if host == self.host() || self.membership.is_linked(host) || self.phase == Phase::Left {
+            return;
+        }
+        let met_at = self.membership.contacts.get(host).map(|contact| contact.address.clone());
+        self.dial_host(host, met_at.filter(|address| !address.is_empty()));
+        match self.listens_at(host) {
+            Some(addresses) => self.dial_host(host, addresses),
+            // It is no member, or is not yet.
+            None if self.looked_for.contains(&host) => self.look_again(),
+            None => {
+                self.mentioned.insert(host);
+                self.look_at_cluster();
+            }
+        }
+    }
+
+    fn dial_host(&mut self, host: PeerId, addresses: impl IntoIterator<Item = String>) {
+        let (over, due) = self.membership.dial_host(host, addresses);
+        self.effects.extend(over.into_iter().map(Effect::Forget));
+        self.effects.extend(due.into_iter().map(Effect::Dial));
+    }
+
+    /// Where a member listens, as far as we know: who votes knows it of all.
+    fn listens_at(&self, host: PeerId) -> Option<Vec<String>> {
+        Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
+    }
+
+    /// Who comes next is dialled as soon as we are told.
+    pub(super) fn reach_next(&mut self, resource: Key, body: &custody::Body) {
+        let slot = match body {
+            custody::Body::Next { slot, .. } => *slot,
+            custody::Body::Token { token, .. } => token.slot,
+            _ => return,
+        };
+        let next = self.parts.get(&resource).and_then(|part| part.custody.next_of(slot));
+        if let Some(next) = next {
+            self.reach(next.peer);
+        }
+    }
+
+    /// A connection has ended.
+    pub(super) fn on_link_down(&mut self, host: PeerId) {
+        if self.standing.session().is_none() {
+            return; // Whatever was dialled is dialled again.
+        }
+        match self.needs_now(host) {
+            true => self.reach(host),
+            false => self.stop_dialling(host),
+        }
+    }
+
+    fn stop_dialling(&mut self, host: PeerId) {
+        let gone = self.membership.stop(|it, _| it == host);
+        self.effects.extend(gone.into_iter().map(Effect::Forget));
+    }
+
+    /// Neither of us needs the link.
+    fn end_link(&mut self, host: PeerId) {
+        self.stop_dialling(host);
+        self.effects.push(Effect::HangUp(host));
+    }
+
+    /// Others may vote now than before.
+    pub(super) fn look_who_votes(&mut self) {
+        let view = self.view.iter().flat_map(|view| view.voters.iter().chain(&view.learners).map(|(_, host)| *host));
+        let seated: BTreeSet<PeerId> = view.chain(self.standing.seated()).collect();
+        if seated != self.seated {
+            self.seated = seated;
+        }
+        for host in self.seated.clone() {
+            self.reach(host);
+        }
+    }
+
+    /// We have had no session for a while, or never: anybody may help.
+    pub(super) fn seek(&mut self) {
+        self.timers.set(Alarm::Sweep, self.now + SEEK);
+        let spare = self.membership.spare();
+        self.effects.extend(spare.into_iter().map(Effect::Dial));
+        let members: Vec<PeerId> =
+            self.view.iter().flat_map(|view| &view.members).map(|(host, _)| *host).chain(self.seated.clone()).collect();
+        for host in members {
+            if let Some(addresses) = self.listens_at(host).filter(|_| !self.membership.is_linked(host)) {
+                self.dial_host(host, addresses);
+            }
+        }
+        if self.standing.cluster().is_some() {
+            self.mention_to_all(&Body::Seek);
+        }
+    }
+
+    /// Somebody without a session asks where the voters are.
+    pub(super) fn on_seek(&mut self, from: PeerId) {
+        let greeting = self.greeting(self.told_of());
+        self.mention(from, &greeting);
+    }
+
+    /// Says of which links we do not need any more, and ends those that nobody does.
+    pub(super) fn sweep(&mut self) {
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+            return;
+        }
+        if self.standing.session().is_none() {
+            return self.seek();
+        }
+        self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
+        self.look_who_votes();
+        let in_use = self.needed_by_parts();
+        // Who votes waits until others let it go: they need it, and it has as many links as there are members.
+        let votes = self.seated.contains(&self.host());
+        let unneeded: Vec<PeerId> = {
+            let open = self.membership.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
+            open.map(|(host, _)| host).collect()
+        };
+        for host in unneeded {
+            match self.membership.contacts.let_go(host) {
+                true => self.end_link(host),
+                false => self.mention(host, &Body::Idle),
+            }
+        }
+        self.stop_dialling_unneeded(&in_use);
+    }
+
+    /// Stops dialling who is not needed, and where nobody is any more.
+    fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
+        let hosts = self.membership.hosts_dialled();
+        let unneeded = hosts.iter().copied().filter(|host| !self.needs(*host, in_use));
+        let unneeded: BTreeSet<PeerId> = unneeded.filter(|host| !self.membership.is_connected(*host)).collect();
+        let known: BTreeMap<PeerId, Vec<String>> =
+            hosts.into_iter().filter_map(|host| Some((host, self.listens_at(host)?))).collect();
+        let has_moved =
+            |host: PeerId, address: &str| known.get(&host).is_some_and(|at| at.iter().all(|it| it != address));
+        let linked: BTreeSet<PeerId> = known.keys().copied().filter(|it| self.membership.is_connected(*it)).collect();
+        let gone = self.membership.stop(|host, needed_at| {
+            let moved = needed_at.is_some_and(|address| has_moved(host, address));
+            unneeded.contains(&host) || moved && !linked.contains(&host)
+        });
+        self.effects.extend(gone.into_iter().map(Effect::Forget));
+    }
+
+    /// A host does not need the link with us any more.
+    pub(super) fn on_idle(&mut self, from: PeerId) {
+        let needs = self.needs_now(from) && !makes(Sabotage::IdleForgets);
+        if let Some(contact) = self.membership.contacts.get_mut(from) {
+            contact.is_let_go = true;
+        }
+        if !needs && self.membership.is_linked(from) {
+            self.membership.contacts.let_go(from);
+            if makes(Sabotage::IdleForgets) {
+                self.membership.contacts.drop_unconfirmed(from);
+            }
+            self.end_link(from);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Part of a world in real time, and what is left of all parts judged together: see `part.rs`.
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Rng, Ticket, Time};
+
+use super::check::caught;
+use super::{Event, Input, Violation, World};
+use crate::actor::Actor;
+use crate::part::{Came, Counted, Outside, Record, RecordOf, Share};
+use crate::watch::{Broken, Mark, Watch};
+use crate::workload::Workload;
+
+/// Beyond all streams of a world that is in one piece: those of its parts.
+const PARTS: u64 = 1000;
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
+    /// From now on only the peers of this share live here. To be said before anything happens.
+    pub fn keep_only(&mut self, share: Share) {
+        self.share = Some(share);
+        for peer in (0..self.residents() as u64).map(PeerId::new) {
+            if self.is_elsewhere(peer) {
+                self.hosts.remove(peer);
+            }
+        }
+        if let Some(own) = self.own_stream(&self.peers_rng) {
+            self.peers_rng = own;
+        }
+    }
+
+    /// Random numbers that no other process of the run has, in place of those that all have; `None` if the world is in
+    /// one piece.
+    pub fn own_stream(&self, common: &Rng) -> Option<Rng> {
+        let share = self.share.as_ref()?;
+        Some(Rng::stream(common.clone().bits(), PARTS + share.me as u64))
+    }
+
+    /// Plays this part in real time, until it is told to stop or a rule is broken. What `resumes` is the next process of
+    /// peers whose last one has ended: they begin with nothing.
+    ///
+    /// # Errors
+    /// A rule was broken that one process can see: a peer does what is impossible, or panics.
+    pub fn play_part(&mut self, outside: &mut dyn Outside<A>, resumes: bool) -> Result<(), Violation> {
+        caught(|| self.play_with(outside, resumes)).map_err(|what| Violation { at: self.now, what })
+    }
+
+    fn play_with(&mut self, outside: &mut dyn Outside<A>, resumes: bool) -> Result<(), Broken> {
+        self.now = outside.now();
+        if resumes {
+            self.begin_again()?;
+        } else {
+            L::start(self)?;
+            self.first_fault()?;
+        }
+        let mut was_served = false;
+        loop {
+            self.now = self.now.max(outside.now());
+            while self.queue.first().is_some_and(|at| at <= self.now)
+                && let Some((_, event)) = self.queue.pop()
+            {
+                self.events += 1;
+                match event {
+                    // Its time on the way is over: now it really goes.
+                    Event::Arrive { from, to, message } => outside.send(from, to, message),
+                    event => self.happen(event)?,
+                }
+                self.now = self.now.max(outside.now());
+            }
+            let is_served = L::is_served(self) || L::is_over(self, self.now);
+            if is_served != was_served {
+                outside.served(is_served);
+                was_served = is_served;
+            }
+            match outside.wait(self.queue.first()) {
+                Came::Nothing => {}
+                Came::Message { from, to, message } => {
+                    self.now = self.now.max(outside.now());
+                    self.events += 1;
+                    self.happen(Event::Arrive { from, to, message })?;
+                }
+                Came::Gone(peers) => {
+                    let Some(after) = self.fate.detection() else { continue };
+                    let at = self.now.max(outside.now()) + after;
+                    peers.into_iter().for_each(|peer| self.queue.push(at, Event::Gone(peer)));
+                }
+                Came::Stop => return Ok(()),
+            }
+        }
+    }
+
+    /// All who live here are made anew, and know that they have forgotten whatever they had.
+    fn begin_again(&mut self) -> Result<(), Broken> {
+        L::resume(self);
+        let here: Vec<PeerId> = self.all_there().collect();
+        for peer in here {
+            self.hosts.remove(peer);
+            self.restart(peer)?;
+            let incarnation = self.fate.incarnation(self.now, peer, self.tally.restarted);
+            self.step(peer, Input::Reset { incarnation })?;
+        }
+        Ok(())
+    }
+
+    /// What was counted here, for whoever judges.
+    pub fn counted(&self) -> Counted {
+        Counted(self.counts().into_iter().map(|(_, count)| count).collect())
+    }
+
+    /// What was counted in one of the processes.
+    pub fn add_counted(&mut self, counted: &Counted) {
+        counted.add_to(&mut self.counted);
+    }
+
+    /// Shows the watchers of this world, in which nobody lives, what has happened at real peers: the records of all
+    /// processes in the order of time.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn replay<'r>(&mut self, records: impl IntoIterator<Item = &'r (Time, RecordOf<A>)>) -> Result<(), Violation>
+    where
+        RecordOf<A>: 'r,
+    {
+        self.judge_all(records).map_err(|what| Violation { at: self.now, what })
+    }
+
+    fn judge_all<'r>(&mut self, records: impl IntoIterator<Item = &'r (Time, RecordOf<A>)>) -> Result<(), Broken>
+    where
+        RecordOf<A>: 'r,
+    {
+        let mut tickets = BTreeMap::new();
+        for (at, record) in records {
+            if !L::SERVES_ALL && L::is_over(self, *at) {
+                return Ok(());
+            }
+            self.now = *at;
+            self.events += 1;
+            self.judge(record, &mut tickets)?;
+        }
+        if L::SERVES_ALL { self.watch.at_end(self.now, &self.ledger) } else { Ok(()) }
+    }
+
+    fn judge(&mut self, record: &RecordOf<A>, tickets: &mut BTreeMap<(PeerId, Ticket), Ticket>) -> Result<(), Broken> {
+        let now = self.now;
+        match record {
+            &Record::Asked { peer, ticket, resource } => {
+                let client = self.ledger.ask(peer, resource, now, false);
+                tickets.insert((peer, ticket), client.ticket);
+                self.watch.on_request(now, &client)
+            }
+            &Record::Entered { peer, ticket, grant } => {
+                let known = tickets.get(&(peer, ticket)).copied();
+                let Some(client) = known.and_then(|known| self.ledger.strike(known)) else {
+                    return Err(format!("peer {peer} lets in {ticket:?}, who is not waiting there"));
+                };
+                self.inside.push(client);
+                self.watch.on_grant(now, &client, grant, &self.ledger)
+            }
+            &Record::Left { peer, ticket } => {
+                match tickets.remove(&(peer, ticket)).and_then(|known| self.take_inside(known)) {
+                    Some(client) => self.watch.on_leave(now, &client),
+                    None => Ok(()),
+                }
+            }
+            &Record::GaveUp { peer, ticket } => {
+                match tickets.remove(&(peer, ticket)).and_then(|known| self.ledger.strike(known)) {
+                    Some(client) => self.watch.on_give_up(now, &client),
+                    None => Ok(()),
+                }
+            }
+            &Record::Reset(peer) => self.watch.on_reset(now, peer),
+            &Record::Crashed(peer) => self.judge_crash(peer),
+            Record::Sent { from, to, message } => self.watch.on_send(now, *from, *to, message),
+            &Record::OnWay { from, arrives } => {
+                self.watch.on_way(now, from, arrives);
+                Ok(())
+            }
+            Record::Delivered { from, to, message } => self.watch.on_deliver(now, *from, *to, message),
+            Record::Noted { peer, note } => self.watch.on_note(now, *peer, note),
+            Record::Round(peers) => self.mark(Mark::Round(peers)),
+            Record::Skipped => self.mark(Mark::Skipped),
+            Record::Drain(peers) => self.mark(Mark::Drain(peers)),
+        }
+    }
+
+    /// A peer's process was killed, and its clients with it.
+    fn judge_crash(&mut self, peer: PeerId) -> Result<(), Broken> {
+        self.tally.crashed += 1;
+        let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();
+        for client in waiting {
+            self.ledger.strike(client.ticket);
+            self.watch.on_give_up(self.now, &client)?;
+        }
+        let inside: Vec<_> = self.inside.iter().filter(|client| client.peer == peer).copied().collect();
+        for client in inside {
+            self.take_inside(client.ticket);
+            self.watch.on_leave(self.now, &client)?;
+        }
+        self.watch.on_crash(self.now, peer)
+    }
+}

@@ -1,0 +1,60 @@
+//! What the world counts itself.
+
+use crate::faults::Mishaps;
+
+/// How many things a world counts by itself.
+pub(crate) const COUNTS: usize = 21;
+
+/// What a world counts by itself, in the order of their names.
+pub(crate) type Counts = [u64; COUNTS];
+
+/// What became of clients and peers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub asked: u64,
+    pub lost: u64,
+    pub refused: u64,
+    pub withdrawn: u64,
+    pub crashed: u64,
+    pub restarted: u64,
+    pub resets: u64,
+    pub strange: u64,
+    pub frozen: u64,
+    pub parted: u64,
+    pub outages: u64,
+    pub disks_lost: u64,
+    pub disks_slow: u64,
+    pub disks_full: u64,
+    pub torn: u64,
+    pub orphans: u64,
+    pub reboots: u64,
+}
+
+impl Tally {
+    /// By name, with what befell messages.
+    pub fn counts(&self, mishaps: Mishaps) -> [(&'static str, u64); COUNTS] {
+        [
+            ("asked", self.asked),
+            ("lost", self.lost),
+            ("refused", self.refused),
+            ("withdrawn", self.withdrawn),
+            ("crashed", self.crashed),
+            ("restarted", self.restarted),
+            ("resets", self.resets),
+            ("strange", self.strange),
+            ("frozen", self.frozen),
+            ("parted", self.parted),
+            ("outages", self.outages),
+            ("disks lost", self.disks_lost),
+            ("disks slow", self.disks_slow),
+            ("disks full", self.disks_full),
+            ("writes torn", self.torn),
+            ("orphans", self.orphans),
+            ("reboots", self.reboots),
+            ("messages lost", mishaps.lost),
+            ("messages twice", mishaps.twice),
+            ("messages cut off", mishaps.cut_off),
+            ("messages held up", mishaps.held_up),
+        ]
+    }
+}
