@@ -20,7 +20,8 @@ use futures_util::future::{join_all, try_join_all};
 use peerlock::{Endpoint, Request, Secret, Token};
 use peerlock_base::Span;
 use peerlock_http::{Act, Demo, Fate, Listener, Wish, serve};
-use peerlock_service::{Class, Service};
+use peerlock_register::voters_among;
+use peerlock_service::{Class, Service, Voter};
 use peerlock_supervise::Signals;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -41,6 +42,8 @@ Examples:
 const MOST_CONNECTIONS: usize = 256;
 /// How long the peers may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// How often the peers are asked who votes.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// The most clients that a peer can have.
 const MOST_CLIENTS: u16 = 1000;
 
@@ -96,13 +99,16 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 async fn demo(options: &Options) -> Result<()> {
-    let signals = Signals::ending().map_err(Error::Start)?;
+    let mut signals = Signals::ending().map_err(Error::Start)?;
     let endpoint = Endpoint::Tcp(options.http.to_string());
     let token = Token::generate().map_err(Error::Start)?;
     let listener = Listener::bind(&endpoint, Some(token.clone()), MOST_CONNECTIONS).await?;
     let page = token.page(listener.endpoint());
     let (demo, wishes) = Demo::new();
-    let stage = Arc::new(Stage::begin(options, demo.clone()).await?);
+    let stage = tokio::select! {
+        stage = Stage::begin(options, demo.clone()) => Arc::new(stage?),
+        _ = signals.number() => return Ok(()),
+    };
     let began = Instant::now();
     let Options { peers, slots, .. } = options;
     // A pipe that nobody reads any more does not keep the demo from running.
@@ -182,6 +188,7 @@ impl Stage {
                 services[0].acquire(Request::new(&**name).slots(options.slots)).await?.release().await
             });
         try_join_all(found).await.map_err(peerlock::StartError::Join)?;
+        vote(&services).await.map_err(peerlock::StartError::Join)?;
         (1..).zip(services).for_each(|(number, service)| demo.enter(number, service));
         let actors = actors.into_iter().map(Mutex::new).collect();
         let stage = Self { demo, actors, clients, entries, _folder: folder };
@@ -277,6 +284,19 @@ impl Stage {
             actor.kill().await;
         });
         join_all(leave).await;
+    }
+}
+
+/// Resolves when as many peers vote as should: nobody is to be killed before, since the first one votes alone at first,
+/// and nothing would come back without it.
+async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> {
+    loop {
+        let peers = services[0].cluster().await?.peers;
+        let voters = peers.iter().filter(|peer| matches!(peer.voter, Voter::Votes | Voter::Leads)).count();
+        if voters >= voters_among(services.len()) {
+            return Ok(());
+        }
+        sleep(LOOK_AGAIN).await;
     }
 }
 

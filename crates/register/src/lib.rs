@@ -47,11 +47,12 @@ pub use command::{Command, Info, MOST_TAKEN, Opening, Outcome, Refusal};
 pub use config::Config;
 pub use engine::election_time;
 pub use fact::{Fact, Topic};
-pub use look::{GrantView, Look, MOST_ON_PAGE, Page, ResourceView, Seen, View};
+pub use look::{GrantView, Look, MOST_HOSTS, MOST_ON_PAGE, Page, ResourceView, Seen, View};
 pub use member::{Doing, Estate, Identity, Member, Missing};
 pub use recover::{Recovered, inspect, recover};
 pub use register::{Effect, Register};
 #[cfg(feature = "sabotage")]
 pub use sabotage::Sabotage;
 pub use state::{Conf, Detached, Party, Resource, Session, State, Undecodable, VoterSeat};
+pub use voters::target as voters_among;
 pub use words::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
