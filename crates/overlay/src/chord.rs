@@ -20,7 +20,10 @@
 //! hop is found out and the next attempt takes another way.
 //!
 //! *Departure:* a peer that is handed a key of its predecessor hands it back one step. The hop before did not know that
-//! peer yet; sent around the ring, the message would come by here again.
+//! peer yet; sent around the ring, the message would come by here again. Joins and searches go back as many steps as it
+//! takes: a hop is nearer to the key than the one before, first from before the key, and from when it is past it from
+//! behind. So they come to an end however little peers know of each other; what was sent around the ring again by peers
+//! that had just come circled for as long as they knew no better.
 
 use alloc::vec::Vec;
 
@@ -39,8 +42,8 @@ pub enum Message {
     Join {
         /// The peer that wants in, and its key.
         node: Node,
-        /// How many hops it has come.
-        hops: u8,
+        /// Where it is on its way.
+        way: Way,
     },
     /// From the owner of the newcomer's key to the newcomer.
     Welcome {
@@ -55,8 +58,8 @@ pub enum Message {
         key: Key,
         /// Who wants to know.
         origin: PeerId,
-        /// How many hops it has come.
-        hops: u8,
+        /// Where it is on its way.
+        way: Way,
     },
     /// From the owner of a key to the one who asked.
     Found {
@@ -65,6 +68,16 @@ pub enum Message {
         /// Where its owner lies.
         key: Key,
     },
+}
+
+/// How far a message to the owner of a key has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Way {
+    /// How many hops.
+    pub hops: u8,
+    /// Whoever gets it lies at the key or behind it, and was taken for the owner.
+    pub is_past: bool,
 }
 
 impl From<RingMessage> for Message {
@@ -87,6 +100,16 @@ pub struct Chord {
     /// Whether each answer is followed by the next question at once: a newcomer fills its whole table, later it is one
     /// finger a round.
     eager: bool,
+}
+
+/// Where one of our own messages goes on from here.
+enum Onward {
+    /// To this peer, and whether that is past the key.
+    To(PeerId, bool),
+    /// Nowhere: it ends here.
+    Ours,
+    /// We know nobody who is nearer.
+    Unknown,
 }
 
 impl Overlay for Chord {
@@ -131,21 +154,7 @@ impl Overlay for Chord {
         if self.range().is_some_and(|range| range.contains(key)) {
             return None;
         }
-        let me = self.ring.me().key;
-        let (Some(successor), Some(predecessor)) = (self.ring.right().nearest(), self.ring.left().nearest()) else {
-            return self.ring.via();
-        };
-        // The key would be ours if we were in the ring; so it is our successor's.
-        if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
-            return Some(successor.peer);
-        }
-        let before = self.ring.left().nodes().get(1).map_or(me, |node| node.key);
-        if key.is_within(before, predecessor.key) {
-            return Some(predecessor.peer);
-        }
-        let known = self.ring.neighbours().chain(self.fingers.iter().copied());
-        let preceding = known.filter(|node| me.distance(node.key) < me.distance(key));
-        preceding.max_by_key(|node| me.distance(node.key)).map(|node| node.peer)
+        self.nearer(key).map(|node| node.peer).or(self.ring.via())
     }
 
     /// The owner and its successors, as Chord replicates along the successor list.
@@ -189,9 +198,9 @@ impl Overlay for Chord {
                     Some(Heard::Node(_)) if chord.eager && chord.sought.is_none() => chord.fix_fingers(cx),
                     Some(Heard::Node(_)) | None => {}
                 },
-                Message::Join { node, hops } => chord.on_join(from, node, hops, cx),
+                Message::Join { node, way } => chord.on_join(from, node, way, cx),
                 Message::Welcome { key, lists } => chord.ring.on_welcome(Node { key, peer: from }, &lists, cx),
-                Message::Seek { key, origin, hops } => chord.on_seek(from, key, origin, hops, cx),
+                Message::Seek { key, origin, way } => chord.on_seek(from, key, origin, way, cx),
                 Message::Found { sought, key } => chord.on_found(Node { key, peer: from }, sought, cx),
             }
         });
@@ -232,15 +241,60 @@ impl Chord {
         }
     }
 
+    /// Who is nearer to a key that we do not own, if we know anybody.
+    fn nearer(&self, key: Key) -> Option<Node> {
+        let me = self.ring.me().key;
+        let (successor, predecessor) = (self.ring.right().nearest()?, self.ring.left().nearest()?);
+        // The key would be ours if we were in the ring; so it is our successor's.
+        if key.is_within(me, successor.key) || key.is_within(predecessor.key, me) {
+            return Some(successor);
+        }
+        let before = self.ring.left().nodes().get(1).map_or(me, |node| node.key);
+        if key.is_within(before, predecessor.key) {
+            return Some(predecessor);
+        }
+        let preceding = self.known().filter(|node| me.distance(node.key) < me.distance(key));
+        preceding.max_by_key(|node| me.distance(node.key))
+    }
+
+    /// Everybody we know of, some of them twice.
+    fn known(&self) -> impl Iterator<Item = Node> {
+        self.ring.neighbours().chain(self.fingers.iter().copied())
+    }
+
+    /// Where a join or a search goes on from here.
+    fn onward(&self, key: Key, way: Way) -> Onward {
+        let me = self.ring.me().key;
+        let Some(predecessor) = self.ring.left().nearest() else {
+            return match (self.ring.is_joined(), self.ring.via()) {
+                (true, _) => Onward::Ours,
+                // It begins anew, and whoever sent it hears that we are not in the ring: it does not come by again.
+                (false, Some(via)) => Onward::To(via, false),
+                (false, None) => Onward::Unknown,
+            };
+        };
+        // Ours, or nearly so: who is on its way in answers, too. The owner until then has begun to hand it to us.
+        if !self.ring.is_outside() && key.is_within(predecessor.key, me) {
+            return Onward::Ours;
+        }
+        if way.is_past {
+            let between = self.known().filter(|node| key.distance(node.key) < key.distance(me));
+            let first = between.min_by_key(|node| key.distance(node.key));
+            return first.map_or(Onward::Unknown, |node| Onward::To(node.peer, true));
+        }
+        let nearer = self.nearer(key);
+        nearer.map_or(Onward::Unknown, |node| Onward::To(node.peer, me.distance(node.key) >= me.distance(key)))
+    }
+
     fn ask_to_join(&mut self, via: Option<PeerId>, cx: &mut Cx<'_, Message>) {
         if let Some(via) = via {
-            cx.send(via, Message::Join { node: self.ring.me(), hops: 0 });
+            cx.send(via, Message::Join { node: self.ring.me(), way: Way::default() });
             self.ring.arm_join(cx);
         }
     }
 
     /// *join*, at the hops and at the owner.
-    fn on_join(&mut self, from: PeerId, node: Node, hops: u8, cx: &mut Cx<'_, Message>) {
+    fn on_join(&mut self, from: PeerId, node: Node, way: Way, cx: &mut Cx<'_, Message>) {
         // The newcomer itself asks again if need be.
         if from != node.peer {
             self.ring.confirm(from, cx);
@@ -252,35 +306,46 @@ impl Chord {
         let mut others = self.clone();
         others.ring.strike_out(node.peer);
         others.fingers.retain(|finger| finger.peer != node.peer);
-        match others.next_hop(node.key) {
-            Some(hop) => self.forward(hop, hops, |hops| Message::Join { node, hops }, cx),
-            None if self.ring.is_joined() => {
-                cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() });
-            }
-            None => {} // We are on our way in ourselves.
+        match others.onward(node.key, way) {
+            Onward::To(to, is_past) => self.forward(from, way, (to, is_past), |way| Message::Join { node, way }, cx),
+            Onward::Ours => cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists() }),
+            Onward::Unknown => {}
         }
     }
 
     /// *find_successor*, at the hops and at the owner.
-    fn on_seek(&mut self, from: PeerId, key: Key, origin: PeerId, hops: u8, cx: &mut Cx<'_, Message>) {
+    fn on_seek(&mut self, from: PeerId, key: Key, origin: PeerId, way: Way, cx: &mut Cx<'_, Message>) {
         self.ring.confirm(from, cx);
-        match self.next_hop(key) {
-            Some(hop) => self.forward(hop, hops, |hops| Message::Seek { key, origin, hops }, cx),
+        match self.onward(key, way) {
+            Onward::To(to, is_past) => {
+                self.forward(from, way, (to, is_past), |way| Message::Seek { key, origin, way }, cx);
+            }
             // If it came back to the one who asked, that one knows by now.
-            None if self.ring.is_joined() && origin != self.ring.me().peer => {
+            Onward::Ours if self.ring.is_joined() && origin != self.ring.me().peer => {
                 cx.send(origin, Message::Found { sought: key, key: self.ring.me().key });
             }
-            None => {}
+            Onward::Ours | Onward::Unknown => {}
         }
     }
 
-    fn forward(&mut self, hop: PeerId, hops: u8, message: impl Fn(u8) -> Message, cx: &mut Cx<'_, Message>) {
-        match hops.checked_add(1) {
-            Some(hops) => {
-                cx.send(hop, message(hops));
-                self.ring.expect(hop, cx);
-            }
-            None => cx.strange("a message went round in circles"),
+    /// Hands a message on, after `way`.
+    fn forward(
+        &mut self,
+        from: PeerId,
+        way: Way,
+        (to, is_past): (PeerId, bool),
+        message: impl Fn(Way) -> Message,
+        cx: &mut Cx<'_, Message>,
+    ) {
+        let Some(hops) = way.hops.checked_add(1) else {
+            return cx.strange("a message went round in circles");
+        };
+        cx.send(to, message(Way { hops, is_past }));
+        self.ring.expect(to, cx);
+        // Whoever took us for the owner does not know who stands between. It does at once, not after its next round:
+        // whatever is looked up there would go around the ring until then.
+        if way.is_past && is_past && self.ring.is_joined() && !self.ring.awaits(from) {
+            self.ring.exchange(from, cx);
         }
     }
 
@@ -292,14 +357,16 @@ impl Chord {
         // Not farther than the successor, or farther but of the same size: no fingers, or none any more.
         self.fingers.retain(|finger| bit(me, finger.key) > nearest);
         let Some(i) = self.next.or(after(nearest)) else { return };
-        match self.next_hop(me.plus(1 << i)) {
-            Some(hop) => {
+        let key = me.plus(1 << i);
+        match self.onward(key, Way::default()) {
+            Onward::To(hop, is_past) => {
                 self.sought = Some(i);
-                cx.send(hop, Message::Seek { key: me.plus(1 << i), origin: self.ring.me().peer, hops: 0 });
+                let way = Way { hops: 0, is_past };
+                cx.send(hop, Message::Seek { key, origin: self.ring.me().peer, way });
                 self.ring.expect(hop, cx);
             }
             // The key is our own: nobody is that far away.
-            None => (self.next, self.sought, self.eager) = (None, None, false),
+            Onward::Ours | Onward::Unknown => (self.next, self.sought, self.eager) = (None, None, false),
         }
     }
 

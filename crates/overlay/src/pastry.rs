@@ -245,17 +245,26 @@ impl Pastry {
         let mut others = self.clone();
         others.ring.strike_out(node.peer);
         others.table.remove(node.peer);
-        match (others.next_hop(node.key), hops.checked_add(1)) {
+        let next = if others.is_nearest(node.key) { None } else { others.next_hop(node.key) };
+        match (next, hops.checked_add(1)) {
             (Some(hop), Some(hops)) => {
                 cx.send(hop, Message::Join { node, rows, row, hops });
                 self.ring.expect(hop, cx);
             }
             (Some(_), None) => cx.strange("a message went round in circles"),
-            (None, _) if self.ring.is_joined() => {
+            (None, _) if self.ring.is_joined() || others.is_nearest(node.key) => {
                 cx.send(node.peer, Message::Welcome { key: self.ring.me().key, lists: self.ring.lists(), rows });
             }
-            (None, _) => {} // We are on our way in ourselves.
+            (None, _) => {} // We know nobody.
         }
+    }
+
+    /// Whether nobody that we know of is nearer to the key, and we will be in the ring if we are not yet. Who is on its
+    /// way in answers as the owner does: the owner until then has begun to hand it what is its own.
+    fn is_nearest(&self, key: Key) -> bool {
+        let me = nearness(self.ring.me(), key);
+        let mut leaves = self.ring.neighbours().peekable();
+        !self.ring.is_outside() && leaves.peek().is_some() && leaves.all(|leaf| me < nearness(leaf, key))
     }
 
     fn on_welcome(&mut self, from: Node, lists: &Lists, rows: &[Node], cx: &mut Cx<'_, Message>) {

@@ -41,6 +41,9 @@ pub struct Lists {
     pub left: Vec<Node>,
     /// Those that follow clockwise.
     pub right: Vec<Node>,
+    /// Whether the one who tells them is in the ring. Who is on its way in knows few, and leaves out many in between:
+    /// nobody gives up for its list what it knows itself.
+    pub settled: bool,
 }
 
 impl Lists {
@@ -164,7 +167,7 @@ impl Ring {
 
     /// What we tell others of our neighbours.
     pub(crate) fn lists(&self) -> Lists {
-        Lists { left: self.left.nodes().to_vec(), right: self.right.nodes().to_vec() }
+        Lists { left: self.left.nodes().to_vec(), right: self.right.nodes().to_vec(), settled: self.is_joined() }
     }
 
     /// All neighbours, first those clockwise.
@@ -353,13 +356,15 @@ impl Ring {
     fn on_exchange<M: From<Message> + Debug>(&mut self, node: Node, lists: &Lists, cx: &mut Cx<'_, M>) -> bool {
         self.left.insert(node);
         self.right.insert(node);
-        if self.right.nearest() == Some(node) {
+        if self.right.nearest() == Some(node) && lists.settled {
             let beyond = self.up_to_me(&lists.right);
             self.right.follow(beyond.into_iter());
         }
         if self.left.nearest() == Some(node) {
-            let beyond = self.up_to_me(&lists.left);
-            self.left.follow(beyond.into_iter());
+            if lists.settled {
+                let beyond = self.up_to_me(&lists.left);
+                self.left.follow(beyond.into_iter());
+            }
             self.heard_left = true;
         }
         self.court_nearer(|| lists.nodes(), cx)
@@ -494,7 +499,7 @@ impl Ring {
         }
     }
 
-    fn exchange<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
+    pub(crate) fn exchange<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
         cx.send(to, Message::Exchange { key: self.me.key, lists: self.lists() }.into());
         self.expect(to, cx);
     }
@@ -504,9 +509,10 @@ impl Ring {
         self.expect(to, cx);
     }
 
-    /// Confirms what `to` forwarded to us, or that we are not the right one to forward to.
+    /// Confirms what `to` forwarded to us, or that we are not the right one to forward to: who begins to join and knows
+    /// nobody yet can only begin anew with it. Known from an earlier life, it would be handed the same again and again.
     pub(crate) fn confirm<M: From<Message> + Debug>(&mut self, to: PeerId, cx: &mut Cx<'_, M>) {
-        if self.is_outside() {
+        if self.is_outside() || (!self.is_joined() && self.right.is_empty()) {
             self.say_goodbye(to, cx);
         } else {
             cx.send(to, Message::Pong { key: self.me.key }.into());

@@ -37,7 +37,11 @@ fn any_nodes(rng: &mut Rng) -> Vec<Node> {
 }
 
 fn any_lists(rng: &mut Rng) -> Lists {
-    Lists { left: any_nodes(rng), right: any_nodes(rng) }
+    Lists { left: any_nodes(rng), right: any_nodes(rng), settled: rng.chance(0.5) }
+}
+
+fn any_way(rng: &mut Rng) -> chord::Way {
+    chord::Way { hops: rng.bits() as u8, is_past: rng.chance(0.5) }
 }
 
 fn any_ring_message(rng: &mut Rng) -> RingMessage {
@@ -53,9 +57,9 @@ fn any_ring_message(rng: &mut Rng) -> RingMessage {
 impl Nonsense for Chord {
     fn nonsense(rng: &mut Rng) -> chord::Message {
         match rng.below(6) {
-            0 => chord::Message::Join { node: any_node(rng), hops: rng.bits() as u8 },
+            0 => chord::Message::Join { node: any_node(rng), way: any_way(rng) },
             1 => chord::Message::Welcome { key: any_key(rng), lists: any_lists(rng) },
-            2 => chord::Message::Seek { key: any_key(rng), origin: any_peer(rng), hops: rng.bits() as u8 },
+            2 => chord::Message::Seek { key: any_key(rng), origin: any_peer(rng), way: any_way(rng) },
             3 => chord::Message::Found { sought: any_key(rng), key: any_key(rng) },
             _ => any_ring_message(rng).into(),
         }

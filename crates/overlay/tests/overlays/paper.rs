@@ -1,7 +1,7 @@
 //! Sentences of the two papers, one per test: a state, an event, a check.
 
 use peerlock_base::{Key, PeerId, Rng, Time};
-use peerlock_overlay::chord::{self, Chord};
+use peerlock_overlay::chord::{self, Chord, Way};
 use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, UNKNOWN, step};
 
@@ -15,7 +15,7 @@ fn node(number: u64) -> Node {
 
 fn lists(left: &[u64], right: &[u64]) -> Lists {
     let list = |numbers: &[u64]| numbers.iter().map(|number| node(*number)).collect();
-    Lists { left: list(left), right: list(right) }
+    Lists { left: list(left), right: list(right), settled: true }
 }
 
 /// The peer `me` of the settled ring of `all`.
@@ -134,7 +134,8 @@ fn one_side_lost() {
 fn asking_more_often_does_not_buy_more_time() {
     let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
     for (hops, times) in [(0, 1), (1, 0), (2, 0)] {
-        let seek = chord::Message::Seek { key: Key::new(55), origin: PeerId::new(10), hops };
+        let seek =
+            chord::Message::Seek { key: Key::new(55), origin: PeerId::new(10), way: Way { hops, ..Way::default() } };
         let effects = tell(&mut n, message(10, seek));
         let is_set = |effect: &&Effect<_>| matches!(effect, Effect::SetTimer { timer: Timer::Silence(_), .. });
         assert_eq!(effects.iter().filter(is_set).count(), times, "{effects:?}");
@@ -160,7 +161,7 @@ fn suspicion_ends_with_a_sign_of_life() {
         let mut n: Chord = peer(&[10, 20, 40, 60, 90], 40);
         tell(&mut n, Input::Unreachable(PeerId::new(90)));
         if alive {
-            let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(90), hops: 0 };
+            let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(90), way: Way::default() };
             tell(&mut n, message(90, seek));
         }
         tell(&mut n, message(60, exchanged(60, lists(&[40, 20], &[90, 10]))));
@@ -173,7 +174,7 @@ fn suspicion_ends_with_a_sign_of_life() {
 #[test]
 fn chord_join() {
     let mut s: Chord = peer(&[10, 40, 70], 40);
-    let join = chord::Message::Join { node: node(30), hops: 2 };
+    let join = chord::Message::Join { node: node(30), way: Way { hops: 2, is_past: false } };
     let welcome = sends(&tell(&mut s, message(10, join)), 30);
     assert!(matches!(welcome[..], [chord::Message::Welcome { .. }]), "{welcome:?}");
     assert_eq!(s.range(), owned(10, 40), "nothing is given away yet");
@@ -192,6 +193,66 @@ fn chord_join() {
     assert_eq!(later.range(), None);
     tell(&mut later, message(20, exchanged(20, lists(&[10, 70], &[30, 40]))));
     assert_eq!(later.range(), owned(20, 30));
+}
+
+/// *Departure:* what is past its key goes back, to the first that is known behind it; and whoever thought that it was
+/// ours is told who stands between. Sent around the ring, it would come by here again and again.
+#[test]
+fn chord_goes_back_to_what_it_is_past() {
+    let (key, origin) = (Key::new(25), PeerId::new(90));
+    let mut s: Chord = peer(&[10, 20, 30, 40, 50, 60], 50);
+    let seek = |is_past| chord::Message::Seek { key, origin, way: Way { hops: 3, is_past } };
+    let effects = tell(&mut s, message(20, seek(true)));
+    assert_eq!(sends(&effects, 30), [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: true } }]);
+    let told = sends(&effects, 20);
+    assert!(
+        matches!(&told[..], [.., chord::Message::Ring(RingMessage::Exchange { lists, .. })] if lists.left[1] == node(30)),
+        "{told:?}"
+    );
+    let around = sends(&tell(&mut s, message(60, seek(false))), 20);
+    assert_eq!(around, [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: false } }], "the usual way");
+}
+
+/// *Departure:* who is not in the ring knows few. Its lists do not take the place of what a neighbour knows.
+#[test]
+fn the_lists_of_a_newcomer_are_not_followed() {
+    let mut known = [false, true].map(|settled| {
+        let mut n: Chord = peer(&[10, 30, 40, 50], 10);
+        let lists = Lists { settled, ..lists(&[10, 50], &[50]) };
+        tell(&mut n, message(20, exchanged(20, lists)));
+        n.neighbours().take(3).map(|node| node.peer.get()).collect::<Vec<_>>()
+    });
+    assert_eq!(known[0], [20, 30, 40]);
+    assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "and those of a neighbour do");
+}
+
+/// *Departure:* who begins to join and knows nobody sends what it is handed to where it joins, and says that it is not in
+/// the ring: known from an earlier life, it would be handed the same again. Who knows its place already answers.
+#[test]
+fn who_joins_is_no_hop() {
+    let mut n = Chord::new(node(30), CONFIG);
+    tell(&mut n, Input::Join(Some(PeerId::new(70))));
+    let join = chord::Message::Join { node: node(25), way: Way { hops: 3, is_past: true } };
+    let effects = tell(&mut n, message(10, join.clone()));
+    assert!(matches!(sends(&effects, 10)[..], [chord::Message::Ring(RingMessage::Leave { .. })]), "{effects:?}");
+    let anew = chord::Message::Join { node: node(25), way: Way { hops: 4, is_past: false } };
+    assert_eq!(sends(&effects, 70), [anew]);
+    tell(&mut n, message(40, chord::Message::Welcome { key: node(40).key, lists: lists(&[10, 70], &[70, 10]) }));
+    let effects = tell(&mut n, message(10, join));
+    assert!(matches!(sends(&effects, 10)[..], [chord::Message::Ring(RingMessage::Pong { .. })]), "{effects:?}");
+    assert!(matches!(sends(&effects, 25)[..], [chord::Message::Welcome { .. }]), "{effects:?}");
+    assert_eq!(n.range(), None, "though nothing is its own yet");
+
+    let mut n = Pastry::new(node(30), CONFIG);
+    tell(&mut n, Input::Join(Some(PeerId::new(70))));
+    let join = pastry::Message::Join { node: node(28), rows: Vec::new(), row: 0, hops: 3 };
+    let effects = tell(&mut n, message(10, join.clone()));
+    assert!(matches!(sends(&effects, 10)[..], [pastry::Message::Ring(RingMessage::Leave { .. })]), "{effects:?}");
+    assert!(matches!(sends(&effects, 70)[..], [pastry::Message::Join { hops: 4, .. }]), "{effects:?}");
+    let (key, lists) = (node(40).key, lists(&[10, 70], &[70, 10]));
+    tell(&mut n, message(40, pastry::Message::Welcome { key, lists, rows: Vec::new() }));
+    let effects = tell(&mut n, message(10, join));
+    assert!(matches!(sends(&effects, 28)[..], [pastry::Message::Welcome { .. }]), "{effects:?}");
 }
 
 /// Chord, *fix_fingers*: finger i is the owner of n + 2ⁱ; the next round asks for the next.
@@ -231,7 +292,7 @@ fn chord_leave() {
     let effects = tell(&mut s, message(90, RingMessage::Leave { lists: lists(&[70, 60], &[10]) }));
     assert_eq!(receivers(&effects), [20, 10, 70], "both neighbours by our own lists, and the one between");
     // Whoever thinks later that it is still here is told, too.
-    let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), hops: 0 };
+    let seek = chord::Message::Seek { key: Key::new(15), origin: PeerId::new(10), way: Way::default() };
     for late in [exchange(10, lists(&[], &[])).into(), exchanged(10, lists(&[], &[])).into(), seek] {
         let answer = sends(&tell(&mut n, message(10, late)), 10);
         assert!(matches!(answer[0], chord::Message::Ring(RingMessage::Leave { .. })), "{answer:?}");

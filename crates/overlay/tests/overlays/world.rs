@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
-use peerlock_overlay::chord::Chord;
-use peerlock_overlay::pastry::Pastry;
+use peerlock_overlay::chord::{self, Chord};
+use peerlock_overlay::pastry::{self, Pastry};
 use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, UNKNOWN, step};
 
 /// What the tests have to know about an overlay to tell right from wrong.
@@ -16,6 +16,9 @@ pub trait Subject: Overlay {
 
     /// The owner of `key` by the definition in the paper, found the plain way.
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId;
+
+    /// How many hops one of the overlay's own messages has come, if it goes from hop to hop.
+    fn hops(message: &Self::Message) -> u8;
 }
 
 impl Subject for Chord {
@@ -24,6 +27,13 @@ impl Subject for Chord {
     fn owner(ring: &BTreeMap<Key, PeerId>, key: Key) -> PeerId {
         let successor = ring.range(key..).next().or(ring.first_key_value());
         *successor.expect("somebody is in the ring").1
+    }
+
+    fn hops(message: &chord::Message) -> u8 {
+        match message {
+            chord::Message::Join { way, .. } | chord::Message::Seek { way, .. } => way.hops,
+            _ => 0,
+        }
     }
 }
 
@@ -34,6 +44,13 @@ impl Subject for Pastry {
         let before = ring.range(..=key).next_back().or(ring.last_key_value()).expect("somebody is in the ring");
         let after = ring.range(key..).next().or(ring.first_key_value()).expect("somebody is in the ring");
         *if before.0.gap(key) <= after.0.gap(key) { before.1 } else { after.1 }
+    }
+
+    fn hops(message: &pastry::Message) -> u8 {
+        match message {
+            pastry::Message::Join { hops, .. } => *hops,
+            _ => 0,
+        }
     }
 }
 
@@ -105,6 +122,15 @@ impl Tally {
     pub fn total(&self) -> u64 {
         self.right + self.wrong + self.lost
     }
+}
+
+/// The longest ways that there were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Most {
+    /// Hops of a message of the overlay itself, to join or to look for a finger.
+    pub own: u8,
+    /// Hops of a lookup.
+    pub looked_up: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +212,7 @@ pub struct World<O: Subject> {
     pub tally: Tally,
     pub messages: u64,
     pub strange: u64,
+    pub most_hops: Most,
     /// How often somebody waited in vain for an answer.
     pub silences: u64,
     /// Everything that happened, one line per event, if wanted.
@@ -210,6 +237,7 @@ impl<O: Subject> World<O> {
             tally: Tally::default(),
             messages: 0,
             strange: 0,
+            most_hops: Most::default(),
             silences: 0,
             trace: None,
             effects: Vec::new(),
@@ -341,6 +369,7 @@ impl<O: Subject> World<O> {
             }
             (Some(_), None) => self.tally.lost += 1,
             (Some(hop), Some(hops)) => {
+                self.most_hops.looked_up = self.most_hops.looked_up.max(hops);
                 let after = self.net.between(self.latency.0, self.latency.1);
                 self.push(after, Event::Lookup { from: at, at: hop, lookup: Lookup { hops, ..lookup } });
             }
@@ -366,6 +395,7 @@ impl<O: Subject> World<O> {
         match effect {
             Effect::Send { to, message } => {
                 self.messages += 1;
+                self.most_hops.own = self.most_hops.own.max(O::hops(&message));
                 if !self.net.chance(self.loss) {
                     let after = self.net.between(self.latency.0, self.latency.1);
                     self.push(after, Event::Message { from: at, to, message });
