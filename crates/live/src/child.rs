@@ -115,7 +115,7 @@ impl Drive for Player<'_> {
             let book = Rc::clone(&book);
             move |at, record: RecordOf<S::Actor>| book.borrow_mut().note(at, &record)
         };
-        let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink, share.me == 0));
+        let mut world = setting.world(seed_of(*trial, seed), |_, _| Recorder::new(sink));
         world.keep_only(share.clone());
         let mut rest =
             Rest { share, population: self.population, links: self.links, input: self.input, pace: self.pace, book };

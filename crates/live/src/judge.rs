@@ -32,17 +32,36 @@ impl Drive for Judge {
     }
 }
 
-/// All records in the order of time.
+/// All records in the order of time. A round begins for all when it does for the first, with the peers of all.
 fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, String> {
+    let mut rounds: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     let mut records: Vec<(Time, sim::RecordOf<A>)> = Vec::new();
     for bytes in left.records {
-        let mut rest = &bytes[..];
-        while let Some(record) = frame::read_thing(&mut rest).map_err(|error| error.to_string())? {
-            records.push(record);
+        let (mut rest, mut begun) = (&bytes[..], 0);
+        while let Some((at, record)) = frame::read_thing(&mut rest).map_err(|error| error.to_string())? {
+            match record {
+                Record::Round(_) | Record::Drain(_) => {
+                    begin(&mut rounds, begun, at, record);
+                    begun += 1;
+                }
+                record => records.push((at, record)),
+            }
         }
     }
-    records.extend(left.deaths.into_iter().map(|(at, peer)| (at, Record::Crashed(peer))));
+    records.splice(0..0, rounds);
+    records.extend(left.deaths.into_iter().map(|(at, peer)| (at, Record::Killed(peer))));
     // What one process wrote at one moment stays in its order; a death comes after all that was done before it.
     records.sort_by_key(|(at, _)| *at);
     Ok(sim::Run { records, counted: left.counted })
+}
+
+/// One process tells that a round begins, its so manieth.
+fn begin<M, N>(rounds: &mut Vec<(Time, Record<M, N>)>, number: usize, at: Time, record: Record<M, N>) {
+    match (rounds.get_mut(number), record) {
+        (Some((first, Record::Round(all) | Record::Drain(all))), Record::Round(here) | Record::Drain(here)) => {
+            *first = at.min(*first);
+            all.extend(here);
+        }
+        (_, record) => rounds.push((at, record)),
+    }
 }

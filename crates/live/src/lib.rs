@@ -101,11 +101,6 @@ pub fn check(setting: &Setting) -> Result<(), Error> {
         }
         _ => {}
     }
-    if let Load::Rounds(rounds) = &setting.load
-        && rounds.churn > 0
-    {
-        return refuse("churn is for the simulator: here processes are killed and come back with --kill");
-    }
     let faults = &setting.faults;
     let of_peers = [
         ("crash", faults.crashes.is_some()),

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use peerlock_base::{PeerId, Span, Time};
-use peerlock_catalogue::Setting;
+use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::{Report, Share};
 
 use crate::clock::{self, Pace};
@@ -76,6 +76,14 @@ const MOST_PROCESSES: usize = 256;
 /// It cannot be done on sockets, a process failed, or a rule was broken.
 pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Result<Live, Error> {
     check(setting)?;
+    if let Load::Rounds(rounds) = &setting.load
+        && rounds.churn > 0
+        && !options.kills.is_empty()
+    {
+        let why =
+            "churn has peers fail and come all the time: leave --kill out, or use --kill WHO@TIME+TIME without churn";
+        return Err(Error::Refused(why.into()));
+    }
     let mut setting = setting.clone();
     if !options.kills.is_empty() || options.cut.is_some() {
         // Peers look after the overlay, and messages that make no sense break no rule: something goes wrong.

@@ -31,6 +31,8 @@ fn main() {
         ("bare_protocols_serve_everybody", bare_protocols_serve_everybody),
         ("replicas_serve_everybody", replicas_serve_everybody),
         ("overlays_serve_everybody", overlays_serve_everybody),
+        ("peers_fail_and_come_on_overlays", peers_fail_and_come_on_overlays),
+        ("in_one_process_all_is_drawn_as_in_the_simulator", in_one_process_all_is_drawn_as_in_the_simulator),
         ("clients_come_and_go", clients_come_and_go),
         ("e2e_as_printed_lets_two_in", e2e_as_printed_lets_two_in),
         (
@@ -114,6 +116,28 @@ fn overlays_serve_everybody() {
     }
 }
 
+/// Churn: every round two peers fall silent and two join over the sockets; as many as the setting says, all told.
+fn peers_fail_and_come_on_overlays() {
+    for (protocol, overlay) in [("e2e", OverlayKind::Chord), ("sigma", OverlayKind::Pastry)] {
+        let (rounds, churn, overlay) = (Some(5), Some(4), Some(overlay));
+        let live = play(Flags { overlay, rounds, churn, count_violations: true, ..of(protocol) }, &options(10));
+        let (harm, numbers) = (live.report.harm(), &live.report.numbers);
+        assert_eq!((harm.violations, harm.stuck), (0, 0), "{protocol}");
+        assert_eq!((numbers.count("failed"), numbers.count("came")), (10, 10), "{protocol}");
+        assert_eq!(numbers.count("asked in rounds") + numbers.count("skipped"), 5 * 20, "{protocol}");
+        assert!(numbers.count("upkeep") > 500, "{protocol}: {}", numbers.count("upkeep"));
+    }
+}
+
+/// So what is asked for, and by whom, is the same to the last request.
+fn in_one_process_all_is_drawn_as_in_the_simulator() {
+    let flags = Flags { overlay: Some(OverlayKind::Pastry), rounds: Some(4), count_violations: true, ..of("e2e") };
+    let live = play(flags.clone(), &Options { processes: 1, ..options(20) });
+    let asked = |report: &Report| ["asked", "skipped"].map(|name| report.numbers.count(name));
+    assert_eq!(asked(&live.report), asked(&simulated(flags.clone())));
+    check(&flags, &live, live.report.numbers.count("asked"));
+}
+
 /// An open workload ends by itself, and is measured in its second part.
 fn clients_come_and_go() {
     let measure = Some(Span::from_secs(60));
@@ -181,7 +205,7 @@ fn what_cannot_be_is_refused() {
     assert!(refused(of("ideal"), &[]).contains("simulate it"));
     assert!(refused(of("custody"), &[]).contains("peerlock bench"));
     assert!(refused(Flags { death: Some(Span::from_secs(9)), ..of("fair-k") }, &[]).contains("--kill"));
-    assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &[]).contains("--kill"));
+    assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &["holder@3s"]).contains("leave --kill out"));
     assert!(refused(of("fair-k"), &["99@3s"]).contains("no peer 99"));
     assert!(refused(Flags { peers: Some(400), ..of("fair-k") }, &["holder@3s"]).contains("too many"));
     let program = "/nowhere/peerlock".into();

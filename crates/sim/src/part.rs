@@ -20,7 +20,6 @@ use crate::ledger::{Client, Ledger};
 use crate::report::{Report, put_together};
 use crate::trials::{self, Failure, SHOWN, Setting, seed_of, told};
 use crate::watch::{Broken, Mark, Trace, Watch};
-use crate::world::Counts;
 
 /// Which peers live in which process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +129,9 @@ pub enum Record<M, N> {
     },
     /// A peer is about to lose what it keeps for others.
     Reset(PeerId),
-    /// A peer has crashed with all its clients.
+    /// The process of a peer was killed, and its clients with it: nobody there has written down what became of them.
+    Killed(PeerId),
+    /// A peer has crashed. What became of its clients stands in other records.
     Crashed(PeerId),
     /// A message is sent.
     Sent {
@@ -164,7 +165,7 @@ pub enum Record<M, N> {
         /// What it tells.
         note: N,
     },
-    /// A round begins with these peers.
+    /// A round begins with these peers of the process.
     Round(Vec<PeerId>),
     /// A client did not ask, since its peer waits already.
     Skipped,
@@ -179,14 +180,12 @@ pub type RecordOf<A> = Record<<A as Actor>::Message, <A as Actor>::Note>;
 #[derive(Debug)]
 pub struct Recorder<S> {
     sink: S,
-    /// All processes have the same rounds, and one of them tells when they begin.
-    tells_rounds: bool,
 }
 
 impl<S> Recorder<S> {
     /// Everything goes into this sink.
-    pub fn new(sink: S, tells_rounds: bool) -> Self {
-        Self { sink, tells_rounds }
+    pub fn new(sink: S) -> Self {
+        Self { sink }
     }
 }
 
@@ -220,6 +219,11 @@ where
         Ok(())
     }
 
+    fn on_crash(&mut self, now: Time, peer: PeerId) -> Result<(), Broken> {
+        (self.sink)(now, Record::Crashed(peer));
+        Ok(())
+    }
+
     fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
         (self.sink)(now, Record::Sent { from, to, message: message.clone() });
         Ok(())
@@ -242,9 +246,9 @@ where
     fn on_mark(&mut self, now: Time, mark: Mark<'_>, _ledger: &Ledger) -> Result<(), Broken> {
         match mark {
             Mark::Skipped => (self.sink)(now, Record::Skipped),
-            Mark::Round(peers) if self.tells_rounds => (self.sink)(now, Record::Round(peers.to_vec())),
-            Mark::Drain(peers) if self.tells_rounds => (self.sink)(now, Record::Drain(peers.to_vec())),
-            Mark::Round(_) | Mark::Drain(_) | Mark::Quiet => {}
+            Mark::Round(peers) => (self.sink)(now, Record::Round(peers.to_vec())),
+            Mark::Drain(peers) => (self.sink)(now, Record::Drain(peers.to_vec())),
+            Mark::Quiet => {}
         }
         Ok(())
     }
@@ -253,12 +257,11 @@ where
 /// What a process has counted that stands in no record: clients that lost their grant, messages that were lost, and
 /// so on. For [`World::replay`](crate::World::replay).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted(pub(crate) Vec<u64>);
-
-impl Counted {
-    pub(crate) fn add_to(&self, sum: &mut Counts) {
-        sum.iter_mut().zip(&self.0).for_each(|(sum, count)| *sum += count);
-    }
+pub struct Counted {
+    /// By the world, in the order of the names.
+    pub(crate) world: Vec<u64>,
+    /// By the workload.
+    pub(crate) load: Vec<u64>,
 }
 
 /// What is done with a setting: it is simulated, or played in several processes, or a run of those is judged. A setting

@@ -82,6 +82,14 @@ pub trait Workload<A: Actor>: Sized {
 
     /// The run is over: what the workload has counted.
     fn tell(&self, _sheet: &mut Sheet) {}
+
+    /// What it has counted in this process, where a run is played in several.
+    fn counts(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// What it has counted in one of the processes.
+    fn add_counts(&mut self, _counts: &[u64]) {}
 }
 
 /// Why a client neither waits nor is inside any more.

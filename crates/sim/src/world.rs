@@ -386,8 +386,11 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         peer
     }
 
-    /// Makes a peer that stays until it crashes.
+    /// Makes a peer that stays until it crashes. Where others live in other processes it has a number of ours.
     pub fn add_new(&mut self) -> PeerId {
+        while self.is_elsewhere(self.hosts.next()) {
+            self.hosts.add(None);
+        }
         let newcomer = (self.make)(self.hosts.next(), &A::Disk::default());
         self.add(newcomer)
     }

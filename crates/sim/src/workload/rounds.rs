@@ -1,5 +1,3 @@
-use std::mem::take;
-
 use peerlock_base::{PeerId, Rng, Span, Time};
 
 use super::{Over, Workload};
@@ -151,13 +149,20 @@ impl<A: Routing> Workload<A> for InRounds {
     const SERVES_ALL: bool = true;
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
-        // Who asks when is the same in all processes of a run; who leaves is up to each of them.
+        let plan = world.load.plan;
+        // Who asks when is the same in all processes of a run; who leaves is up to each of them. With churn, who is in the
+        // overlay is known only where it lives: each process has its share of all that happens, among its own peers.
         if let Some(own) = world.own_stream(&world.load.leaving) {
             world.load.leaving = own;
         }
-        let plan = world.load.plan;
+        if plan.churn > 0
+            && let Some((asking, churn)) = world.own_stream(&world.load.asking).zip(world.own_stream(&world.load.churn))
+        {
+            (world.load.asking, world.load.churn) = (asking, churn);
+        }
         for peer in (0..world.residents() as u64).map(PeerId::new) {
-            let is_joined = world.is_elsewhere(peer) || world.actor(peer).is_some_and(|peer| peer.range().is_some());
+            let is_known = plan.churn == 0 && world.is_elsewhere(peer);
+            let is_joined = is_known || world.actor(peer).is_some_and(|peer| peer.range().is_some());
             world.load.set_joined(peer, is_joined);
             if plan.is_rough {
                 let (timer, every) = A::upkeep();
@@ -167,7 +172,7 @@ impl<A: Routing> Workload<A> for InRounds {
             }
         }
         if plan.settle > Span::ZERO {
-            for resource in 0..plan.resources {
+            for resource in (0..plan.resources).filter(|&number| has_turn(world, number)).collect::<Vec<_>>() {
                 world.schedule(Time::ZERO, ToCome::AskFirst(resource));
             }
         }
@@ -249,6 +254,17 @@ impl<A: Routing> Workload<A> for InRounds {
         }
     }
 
+    fn counts(&self) -> Vec<u64> {
+        vec![self.failed, self.came]
+    }
+
+    fn add_counts(&mut self, counts: &[u64]) {
+        if let [failed, came] = counts {
+            self.failed += failed;
+            self.came += came;
+        }
+    }
+
     fn tell(&self, sheet: &mut Sheet) {
         sheet.numbers.sum("failed", self.failed);
         sheet.numbers.sum("came", self.came);
@@ -257,17 +273,22 @@ impl<A: Routing> Workload<A> for InRounds {
 
 type Swarm<'a, A, W> = World<'a, A, InRounds, W>;
 
+/// Whether this one of the many things of a round happens here: each does in one of the processes of a run with churn,
+/// and in the next one of them with every round.
+fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, A, W>, number: usize) -> bool {
+    world.load.plan.churn == 0 || world.has_turn(number + world.load.begun)
+}
+
 /// All that a round brings is put in line; or it was the last.
 fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
     let (now, plan) = (world.now(), world.load.plan);
-    let joined = take(&mut world.load.joined);
+    // Those who live elsewhere are told of there.
+    let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
     if world.load.begun == plan.rounds {
-        world.mark(Mark::Drain(&joined))?;
-        world.load.joined = joined;
+        world.mark(Mark::Drain(&here))?;
         return drain(world);
     }
-    world.mark(Mark::Round(&joined))?;
-    world.load.joined = joined;
+    world.mark(Mark::Round(&here))?;
     world.load.begun += 1;
     world.schedule(now + plan.round, ToCome::Round);
 
@@ -277,7 +298,10 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<()
             world.leave_at(at, &client);
         }
     }
-    for _ in 0..plan.churn / 2 {
+    for number in 0..plan.churn / 2 {
+        if !has_turn(world, number) {
+            continue;
+        }
         for event in [ToCome::Fail, ToCome::Come] {
             let at = now + moment(&mut world.load.churn, plan.round);
             world.schedule(at, event);
@@ -288,7 +312,10 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<()
         Load::PerPeer => world.load.joined.iter().copied().map(Some).collect(),
     };
     for asker in askers {
-        for _ in 0..plan.requests {
+        for number in 0..plan.requests {
+            if asker.is_none() && !has_turn(world, number) {
+                continue;
+            }
             let at = now + moment(&mut world.load.asking, plan.round);
             world.schedule(at, ToCome::Ask(asker));
         }

@@ -28,10 +28,15 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
     }
 
-    /// Random numbers that no other process of the run has, in place of those that all have; `None` if the world is in
-    /// one piece.
+    /// Whether this one of several things happens in this process, where each happens in one of them.
+    pub fn has_turn(&self, number: usize) -> bool {
+        self.share.as_ref().is_none_or(|share| number % share.processes() == share.me)
+    }
+
+    /// Random numbers that no other process of the run has, in place of those that all have; `None` if there is no other
+    /// process: then all is drawn as in the simulator.
     pub fn own_stream(&self, common: &Rng) -> Option<Rng> {
-        let share = self.share.as_ref()?;
+        let share = self.share.as_ref().filter(|share| share.processes() > 1)?;
         Some(Rng::stream(common.clone().bits(), PARTS + share.me as u64))
     }
 
@@ -103,12 +108,13 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
 
     /// What was counted here, for whoever judges.
     pub fn counted(&self) -> Counted {
-        Counted(self.counts().into_iter().map(|(_, count)| count).collect())
+        Counted { world: self.counts().into_iter().map(|(_, count)| count).collect(), load: self.load.counts() }
     }
 
     /// What was counted in one of the processes.
     pub fn add_counted(&mut self, counted: &Counted) {
-        counted.add_to(&mut self.counted);
+        self.counted.iter_mut().zip(&counted.world).for_each(|(sum, count)| *sum += count);
+        self.load.add_counts(&counted.load);
     }
 
     /// Shows the watchers of this world, in which nobody lives, what has happened at real peers: the records of all
@@ -168,7 +174,8 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 }
             }
             &Record::Reset(peer) => self.watch.on_reset(now, peer),
-            &Record::Crashed(peer) => self.judge_crash(peer),
+            &Record::Killed(peer) => self.judge_kill(peer),
+            &Record::Crashed(peer) => self.watch.on_crash(now, peer),
             Record::Sent { from, to, message } => self.watch.on_send(now, *from, *to, message),
             &Record::OnWay { from, arrives } => {
                 self.watch.on_way(now, from, arrives);
@@ -183,7 +190,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
     }
 
     /// A peer's process was killed, and its clients with it.
-    fn judge_crash(&mut self, peer: PeerId) -> Result<(), Broken> {
+    fn judge_kill(&mut self, peer: PeerId) -> Result<(), Broken> {
         self.tally.crashed += 1;
         let waiting: Vec<_> = self.ledger.iter().filter(|client| client.peer == peer).copied().collect();
         for client in waiting {
