@@ -10,9 +10,10 @@
 
 #[allow(dead_code, reason = "other tests use more of it")]
 mod case;
+mod large;
 
 use peerlock_base::PeerId;
-use peerlock_explore::{Limits, World, explore};
+use peerlock_explore::{Explored, Limits, World, explore};
 use peerlock_mutex::FairKLate;
 use peerlock_mutex::fair_k_late::Config;
 use peerlock_mutex::token::Layout;
@@ -43,19 +44,25 @@ fn world(case: &str) -> World<FairKLate> {
     World::new(limits, (0..peers).map(PeerId::new).map(|id| (id, FairKLate::new(id, &layout, config))))
 }
 
-fn holds(case: &str) {
-    case::holds(case, explore(&world(case), MOST_STATES));
+fn holds(case: &str) -> Explored {
+    case::holds(case, explore(&world(case), MOST_STATES))
 }
 
 /// This one, and what more is said.
 fn all_hold(case: &str, more: &[&str]) {
-    more.iter().for_each(|more| holds(&format!("{case} {more}")));
+    more.iter().for_each(|more| _ = holds(&format!("{case} {more}")));
 }
 
 /// For example a larger one: `PEERLOCK_CASE="peers=4 slots=2 requests=2 term=1"`.
 #[test]
 fn one_case() {
     holds(&case::typed("peers=2 slots=1 requests=2"));
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../docs/papers/fair-k-late.md");
+    large::worlds_are_as_documented(page, world, |case| holds(case).states);
 }
 
 #[test]

@@ -6,6 +6,9 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
 mod case;
+#[allow(dead_code, reason = "other tests use more of it")]
+#[path = "../large/mod.rs"]
+mod large;
 mod printed;
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../stage/mod.rs"]
@@ -88,10 +91,13 @@ fn one_waits(stage: &mut Stage<Coordinator>, client: u64) {
 const ONCE: Config = Config { resends: false, ..Config::REPAIRED };
 
 #[test]
-fn three_clients() {
+fn three_clients_and_large() {
     holds_from(&Stage::new(world(&case("replicas=1 clients=3"), ONCE)), 0);
     let mut stage = Stage::new(of_three("clients=3", ONCE));
     one_inside(&mut stage);
+    if large::is_for_now(1_349_012) {
+        is_documented(&holds_from(&stage, 0));
+    }
     one_waits(&mut stage, 4);
     is_documented(&holds_from(&stage, 0));
 }

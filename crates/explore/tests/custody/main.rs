@@ -23,6 +23,8 @@
 //! shown that every run does.
 
 mod case;
+#[path = "../large/mod.rs"]
+mod large;
 mod rules;
 mod walks;
 
@@ -33,6 +35,12 @@ use case::{Case, case};
 fn one_case() {
     let text = std::env::var("PEERLOCK_CASE").unwrap_or("peers=2 slots=1 parties=2 stops=1".into());
     case(&text).holds();
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../../docs/custody.md");
+    large::worlds_are_as_documented(page, case, |text| case(text).holds().states);
 }
 
 #[test]

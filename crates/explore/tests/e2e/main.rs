@@ -6,12 +6,14 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
 mod case;
+#[path = "../large/mod.rs"]
+mod large;
 #[path = "../on_routes/mod.rs"]
 mod on_routes;
 
-use case::{Outcome, is_stuck, is_two_inside};
+use case::{Outcome, Voting, is_stuck, is_two_inside};
 use peerlock_base::Span;
-use peerlock_explore::{Counterexample, Explored, Violation};
+use peerlock_explore::{Counterexample, Explored, Limits, Violation};
 use peerlock_mutex::e2e::{Config, E2e};
 
 /// Renewals, pings and the ends of leases do not come here, and nobody has a copy of the queue.
@@ -37,14 +39,16 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
     case::breaks(text, explored(text, config))
 }
 
-/// What takes too long for every day:
-/// - `replicas=1 votes=1 hops=1 clients=3 ordered`
-/// - `replicas=1 votes=1 clients=3`
-/// - `replicas=2 votes=2 clients=2 reserve=1`
-/// - `replicas=3 votes=2 clients=2 ordered`
+/// Any other world, as it is typed.
 #[test]
 fn one_case() {
     holds(&case::typed("replicas=1 votes=1 clients=2"));
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../../docs/papers/e2e.md");
+    large::worlds_are_as_documented(page, |text| Voting::read(text, Limits::new(1)), |text| holds(text).states);
 }
 
 #[test]

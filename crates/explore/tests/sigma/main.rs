@@ -7,6 +7,8 @@
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../case/mod.rs"]
 mod case;
+#[path = "../large/mod.rs"]
+mod large;
 mod printed;
 mod sabotage;
 #[allow(dead_code, reason = "other tests use more of it")]
@@ -57,6 +59,12 @@ fn breaks(text: &str, config: Config) -> Box<Counterexample> {
 #[test]
 fn one_case() {
     holds_within(&case::typed("replicas=2 votes=2 clients=2"), 20 * MOST_STATES);
+}
+
+#[test]
+fn large_worlds() {
+    let page = include_str!("../../../../docs/papers/sigma.md");
+    large::worlds_are_as_documented(page, case, |text| holds(text).states);
 }
 
 fn is_documented(explored: &Explored) {

@@ -7,6 +7,7 @@ use peerlock_explore::{Counterexample, Violation, explore, seek};
 use peerlock_mutex::sigma::{Config, Sigma};
 
 use crate::case::is_two_inside;
+use crate::large::is_for_now;
 use crate::stage::Stage;
 use crate::{MOST_STATES, case, world};
 
@@ -166,6 +167,21 @@ fn a_vote_that_was_yielded_is_counted_again() {
 2 → 4  RESPONSE(R2, 1@4, grant 1)
 4: enter slot 0, fencing 1"
     );
+}
+
+/// … and it takes both: the answer that comes twice and the retry.
+#[test]
+fn a_yielded_vote_is_not_counted_again_without_a_retry_and_large() {
+    let states = |fault: &str| {
+        let world = world(&case(&format!("replicas=3 votes=2 clients=2 {fault}")), NOT_NUMBERED);
+        let none = seek(&world, MOST_STATES, |violation| matches!(violation, Violation::TooManyInside { .. }));
+        none.unwrap_or_else(|found| panic!("with {fault}:\n{found}")).states
+    };
+    // As many as the page says.
+    assert_eq!(states("duplications=1"), 171_392);
+    if is_for_now(1_203_255) {
+        assert_eq!(states("timeouts=1"), 1_203_255);
+    }
 }
 
 /// "… and YIELD carries only the id": the second copy of a YIELD hits the next grant, and the vote goes to client 4.
