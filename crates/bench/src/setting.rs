@@ -7,15 +7,12 @@ use tokio::time::sleep;
 use crate::child::STAGGER;
 use crate::crew::Worker;
 use crate::report::{Case, cores};
-use crate::statistics::{Entry, Times, Turn, spread, turn};
+use crate::statistics::{Ahead, Entry, Times, Turn, spread, turn};
 use crate::{Error, clock};
 
 /// How many peers there are. Clients that hand over are spread over as many as there are cores, at least two; where
 /// they are spread over all of them, how a few cores are shared by many processes is measured, too.
 pub const PEERS: usize = 8;
-/// Entries that are ahead of somebody by more than this many messages are out of order: a request needs one to reach
-/// the line, and another one may be under way with an answer.
-const PATIENCE: f64 = 2.0;
 /// While clients warm up, a hand-over may take this many messages.
 const SLOW_HANDOVER: u32 = 10;
 
@@ -97,12 +94,13 @@ impl Setting {
     /// What all turns came to, held against what one message costs, at once and after a rest.
     pub fn case(self, (message, rested): (Times, Times)) -> Case {
         let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
-        let (waits, ahead, gap) = (all(|turn| &turn.waits), all(|turn| &turn.ahead), Times::of(all(|turn| &turn.gaps)));
+        let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
+        let ahead = || self.turns.iter().flat_map(|turn| turn.ahead.iter().copied());
         let seconds = self.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
         let (spread_ms, mean_wait_ms) = spread(&waits);
         let per_second = waits.len() as f64 / seconds;
         let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
-        let is_out_of_order = |ahead: &u64| *ahead as f64 / 1e3 > PATIENCE * message.p50_us;
+        let bare = (message.p50_us * 1e3) as u64;
         Case {
             who: self.who,
             what: self.what,
@@ -121,8 +119,8 @@ impl Setting {
             share_of_ideal: ideal.map(|ideal| per_second / ideal),
             held: Times::of(all(|turn| &turn.holds)),
             longest_wait_over_mean: if waits.is_empty() { 0.0 } else { 1.0 + spread_ms / mean_wait_ms },
-            out_of_order: ahead.iter().filter(|ahead| is_out_of_order(ahead)).count(),
-            most_ahead_ms: ahead.iter().max().map_or(0.0, |most| *most as f64 / 1e6),
+            out_of_order: ahead().filter(|ahead: &Ahead| ahead.is_out_of_order(bare)).count(),
+            most_ahead_ms: ahead().map(|ahead| ahead.nanos).max().map_or(0.0, |most| most as f64 / 1e6),
             wait: Times::of(waits),
             mean_wait_ms,
             spread_ms,

@@ -61,11 +61,29 @@ pub struct Turn {
     pub waits: Vec<u64>,
     /// From entering to leaving.
     pub holds: Vec<u64>,
-    /// Of each entry that passed somebody by: how much earlier than its client the one who had waited longest had
-    /// asked, of those who got in after it.
-    pub ahead: Vec<u64>,
+    /// Each entry that was before somebody who had asked earlier.
+    pub ahead: Vec<Ahead>,
     /// How long was counted.
     pub nanos: u64,
+}
+
+/// An entry that was before somebody who had asked earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ahead {
+    /// How much earlier the one who had waited longest had asked, of those who got in after it.
+    pub nanos: u64,
+    /// How long the longest hand-over between processes took of those that were under way from then on until this
+    /// entry; 0 if none was. What a client asks goes the same way as a token: through two engines and a link.
+    pub message: u64,
+}
+
+impl Ahead {
+    /// Whether the other's request had reached the line, and word of it whoever let this one in, long before. A request
+    /// needs one message to the line, and from there it is another to where the token is. A message takes as long as
+    /// those at the same time did, and at least as long as a bare one.
+    pub fn is_out_of_order(self, bare: u64) -> bool {
+        self.nanos > 2 * self.message.max(bare)
+    }
 }
 
 /// Counts what happened from `start` to `end`, and checks all of it.
@@ -75,9 +93,8 @@ pub struct Turn {
 pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, String> {
     let mut turn = Turn { nanos: end - start, ..Turn::default() };
     entries.sort_unstable_by_key(|entry| entry.entered);
-    turn.ahead = ahead(&entries, start, end);
-    let mut last: BTreeMap<u32, Entry> = BTreeMap::new();
-    for entry in entries {
+    let (mut last, mut handed): (BTreeMap<u32, Entry>, Vec<(u64, u64)>) = <_>::default();
+    for &entry in &entries {
         let counts = start <= entry.entered && entry.entered < end;
         if counts {
             turn.waits.push(entry.entered - entry.asked);
@@ -91,26 +108,38 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
         if entry.fencing <= before.fencing && entry.fencing > 0 {
             return Err(format!("fencing number {} of slot {} after {}", entry.fencing, entry.slot, before.fencing));
         }
+        let is_handed = before.process != entry.process;
+        if is_handed {
+            handed.push((before.left, entry.entered));
+        }
         match counts && before.entered >= start {
-            true if before.process != entry.process => turn.gaps.push(entry.entered - before.left),
+            true if is_handed => turn.gaps.push(entry.entered - before.left),
             true => turn.gaps_within += 1,
             false => {}
         }
     }
+    turn.ahead = ahead(&entries, &handed, start, end);
     Ok(turn)
 }
 
-/// By how much those who got in from `start` to `end` asked after somebody who was let in later. Whoever asked in the
-/// order of entering is not among them. The entries are in the order of entering.
-fn ahead(entries: &[Entry], start: u64, end: u64) -> Vec<u64> {
+/// Who got in from `start` to `end` and had asked after somebody who was let in later. Whoever asked in the order of
+/// entering is not among them. The entries and what was handed over are in the order of entering.
+fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<Ahead> {
     let (mut earliest, mut ahead) = (u64::MAX, Vec::new());
     for entry in entries.iter().rev() {
         if entry.asked > earliest && start <= entry.entered && entry.entered < end {
-            ahead.push(entry.asked - earliest);
+            ahead.push(Ahead { nanos: entry.asked - earliest, message: longest(handed, earliest, entry.entered) });
         }
         earliest = earliest.min(entry.asked);
     }
     ahead
+}
+
+/// The longest of the hand-overs that were under way at some time from the one moment to the other.
+fn longest(handed: &[(u64, u64)], from: u64, to: u64) -> u64 {
+    let first = handed.partition_point(|&(_, entered)| entered < from);
+    let meanwhile = handed[first..].iter().take_while(|&&(left, _)| left < to);
+    meanwhile.map(|(left, entered)| entered - left).max().unwrap_or(0)
 }
 
 /// By how much the longest wait was longer than the mean, and the mean: milliseconds.
@@ -168,11 +197,43 @@ mod tests {
         assert!(turn(in_order, 0, 200).unwrap().ahead.is_empty());
         // The third asked first and got in last: both others passed it by, on whichever slot.
         let passed = [entry(0, 50, 100), entry(1, 42, 110), entry(0, 40, 120)];
-        let mut ahead = turn(passed.to_vec(), 0, 200).unwrap().ahead;
-        ahead.sort_unstable();
-        assert_eq!(ahead, [2, 10]);
+        let nanos = |start, end| {
+            let mut nanos: Vec<u64> =
+                turn(passed.to_vec(), start, end).unwrap().ahead.iter().map(|ahead| ahead.nanos).collect();
+            nanos.sort_unstable();
+            nanos
+        };
+        assert_eq!(nanos(0, 200), [2, 10]);
         // Only the second of them while it is counted; who was passed by may get in after the end.
-        assert_eq!(turn(passed.to_vec(), 105, 115).unwrap().ahead, [2]);
+        assert_eq!(nanos(105, 115), [2]);
+    }
+
+    #[test]
+    fn out_of_order_is_by_more_than_two_messages_as_they_were_then() {
+        let entry = |process, asked, entered| Entry { process, slot: 0, fencing: 0, asked, entered, left: entered + 1 };
+        // The hand-overs take 999, 14, 29 and 4; somebody asked at 1040 and got in last.
+        let passed_by = |asked| {
+            let entries = [(0, 0, 1), (1, 2, 1001), (0, 3, 1016), (1, asked, 1046), (0, 1040, 1051)];
+            let entries = entries.map(|(process, asked, entered)| entry(process, asked, entered));
+            turn(entries.to_vec(), 1002, 2000).unwrap().ahead
+        };
+        assert_eq!(passed_by(1040), []);
+        assert_eq!(passed_by(1041), [Ahead { nanos: 1, message: 29 }], "as it was under way when the other asked");
+        for (nanos, message, bare, expected) in
+            [(58, 29, 0, false), (59, 29, 0, true), (59, 29, 30, false), (61, 0, 30, true), (1, 0, 0, true)]
+        {
+            assert_eq!(Ahead { nanos, message }.is_out_of_order(bare), expected, "{nanos}, {message}, {bare}");
+        }
+    }
+
+    #[test]
+    fn only_hand_overs_of_that_time_excuse_an_entry() {
+        let handed = [(0, 900), (901, 910), (911, 930), (931, 935), (940, 2000)];
+        for (from, to, expected) in
+            [(901, 931, 19), (900, 931, 900), (931, 940, 4), (931, 941, 1060), (936, 940, 0), (2001, 3000, 0)]
+        {
+            assert_eq!(longest(&handed, from, to), expected, "from {from} to {to}");
+        }
     }
 
     #[test]

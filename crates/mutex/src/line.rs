@@ -9,9 +9,10 @@ mod crowd;
 mod pace;
 mod passed;
 mod seat;
+mod slots;
+mod sorted;
 mod view;
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -22,6 +23,7 @@ use self::pace::Pace;
 pub(crate) use self::seat::Binding;
 use self::seat::Report;
 pub use self::seat::{Following, Seat};
+use self::sorted::Sorted;
 use crate::token::Claim;
 
 /// What the coordinator is told.
@@ -100,11 +102,13 @@ pub struct Line<A: Copy = ()> {
     /// How often a token has come or moved.
     moves: u64,
     /// Whose holder may be told of somebody, who first comes first.
-    ranks: BTreeSet<(u32, Standing)>,
+    ranks: Sorted<(u32, Standing)>,
     /// Those whose next is known to others, too.
-    shared: BTreeSet<Standing>,
+    shared: Sorted<Standing>,
     /// How many are barred.
     barred: usize,
+    /// What was told of a token before it is changed. Empty between changes: only its memory is used again.
+    before: Vec<Claim>,
 }
 
 /// A token by how long it has been at its peer, the longest first: by when it came there, and its slot.
@@ -114,6 +118,14 @@ type Standing = (u64, u32);
 struct Placed {
     since: u64,
     seat: Seat,
+}
+
+/// What a token is looked up by.
+#[derive(Clone, Copy)]
+struct Looked {
+    rank: Option<u32>,
+    standing: Standing,
+    promised: Option<Claim>,
 }
 
 /// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
@@ -136,9 +148,9 @@ impl<A: Copy> Line<A> {
     /// A line in which nobody waits, for tokens that are still to be [added](Self::add). Several are told ahead where
     /// stays turn out to be short, or `always`.
     pub(crate) fn new(reach: u32, always: bool) -> Self {
-        let (seats, ranks, shared) = <_>::default();
-        let (pace, waiting) = (Pace::new(always), Crowd::new());
-        Self { reach, caution: 3 * RARE, pace, waiting, seats, moves: 0, ranks, shared, barred: 0 }
+        let (pace, waiting, ranks, shared) = (Pace::new(always), Crowd::new(), Sorted::new(), Sorted::new());
+        let (seats, before) = <_>::default();
+        Self { reach, caution: 3 * RARE, pace, waiting, seats, moves: 0, ranks, shared, barred: 0, before }
     }
 
     /// There is one more token.
@@ -158,7 +170,9 @@ impl<A: Copy> Line<A> {
         let Err(at) = self.seats.binary_search_by_key(&seat.slot, |placed| placed.seat.slot) else { return };
         self.moves += 1;
         self.barred += usize::from(seat.barred);
-        self.seats.insert(at, Placed { since: self.moves, seat: Seat::new(seat.slot, seat.at, seat.stay, true) });
+        // It is looked up by nothing yet.
+        let nowhere = Seat { barred: true, ..Seat::new(seat.slot, seat.at, seat.stay, true) };
+        self.seats.insert(at, Placed { since: self.moves, seat: nowhere });
         self.change(at, |placed| *placed = seat);
     }
 
@@ -264,7 +278,7 @@ impl<A: Copy> Line<A> {
         for slot in self.waiting.told(claim).to_vec() {
             self.change_slot(slot, Seat::take_back);
         }
-        self.waiting.remove(claim).map(|(place, _)| place)
+        self.waiting.remove(claim)
     }
 
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
@@ -287,6 +301,9 @@ impl<A: Copy> Line<A> {
     /// A waiter that gets a free token needs no other: holders that were told of it may be told of somebody else.
     fn free_the_others(&mut self, at: usize) {
         let Seat { slot, free: true, next: Some(mine), .. } = self.seats[at].seat else { return };
+        if self.waiting.told(mine).len() < 2 {
+            return;
+        }
         for other in self.waiting.told(mine).to_vec() {
             let is_next = self.seat(other).is_ok_and(|at| self.seats[at].seat.next == Some(mine));
             if other != slot && is_next {
@@ -308,39 +325,61 @@ impl<A: Copy> Line<A> {
     /// Changes what is known of a token, and whatever is looked up by that.
     fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> R) -> R {
         let Placed { since, seat } = &self.seats[at];
-        let (slot, standing, promised) = (seat.slot, (*since, seat.slot), seat.promised());
-        let before: Vec<Claim> = seat.told().collect();
-        if let Some(rank) = seat.rank() {
-            self.ranks.remove(&(rank, standing));
-        }
-        self.shared.remove(&standing);
+        let was = Looked { rank: seat.rank(), standing: (*since, seat.slot), promised: seat.promised() };
+        let mut before = core::mem::take(&mut self.before);
+        before.extend(seat.told());
         let result = change(&mut self.seats[at]);
+        self.keep_up(at, was, &before);
+        before.clear();
+        self.before = before;
+        result
+    }
+
+    /// A token has changed from this: so does what it is looked up by. Most changes are of few of these.
+    fn keep_up(&mut self, at: usize, was: Looked, before: &[Claim]) {
         let Placed { since, seat } = &self.seats[at];
-        let (standing, next, is_promised) = ((*since, slot), seat.next, seat.promised());
-        if let Some(rank) = seat.rank() {
-            self.ranks.insert((rank, standing));
+        let now = Looked { rank: seat.rank(), standing: (*since, seat.slot), promised: seat.promised() };
+        if (was.rank, was.standing) != (now.rank, now.standing) {
+            was.rank.into_iter().for_each(|rank| self.ranks.remove((rank, was.standing)));
+            now.rank.into_iter().for_each(|rank| self.ranks.insert((rank, now.standing)));
         }
-        let gone: Vec<Claim> = before.iter().copied().filter(|&claim| !seat.is_told(claim)).collect();
-        let come: Vec<Claim> = seat.told().filter(|claim| !before.contains(claim)).collect();
-        for claim in gone {
-            if self.waiting.take_back(claim, slot) == 1 {
-                self.look_who_shares(claim);
+        let is_told_anew = !seat.told().eq(before.iter().copied());
+        if is_told_anew || was.standing != now.standing {
+            self.shared.remove(was.standing);
+            if is_told_anew {
+                self.tell_waiters(at, before);
+            }
+            let next = self.seats[at].seat.next;
+            if next.is_some_and(|next| self.waiting.told(next).len() > 1) {
+                self.shared.insert(now.standing);
             }
         }
-        for claim in come {
-            if self.waiting.tell(claim, slot) == 2 {
-                self.look_who_shares(claim);
-            }
-        }
-        if next.is_some_and(|next| self.waiting.told(next).len() > 1) {
-            self.shared.insert(standing);
-        }
-        for claim in [promised, is_promised].into_iter().flatten().filter(|_| promised != is_promised) {
+        for claim in [was.promised, now.promised].into_iter().flatten().filter(|_| was.promised != now.promised) {
             let promises = |slot: &u32| self.seat(*slot).is_ok_and(|at| self.seats[at].seat.promised() == Some(claim));
             let is_promised = self.waiting.told(claim).iter().any(promises);
             self.waiting.promise(claim, is_promised);
         }
-        result
+    }
+
+    /// Other waiters than before were told to come after a token: they know by how many holders they are known.
+    fn tell_waiters(&mut self, at: usize, before: &[Claim]) {
+        let seat = &self.seats[at].seat;
+        let slot = seat.slot;
+        // The first of them are gone and others come at the end: that is nearly all that ever happens.
+        let gone = before.iter().position(|&claim| Some(claim) == seat.next).unwrap_or(before.len());
+        let goes_on = before[gone..].iter().zip(seat.told()).all(|(&was, now)| was == now);
+        let (gone, kept) = if goes_on { (gone, before.len() - gone) } else { (before.len(), 0) };
+        for &claim in &before[..gone] {
+            if !self.seats[at].seat.is_told(claim) && self.waiting.take_back(claim, slot) == 1 {
+                self.look_who_shares(claim);
+            }
+        }
+        for come in kept.. {
+            let Some(claim) = self.seats[at].seat.told_after(come) else { break };
+            if !before.contains(&claim) && self.waiting.tell(claim, slot) == 2 {
+                self.look_who_shares(claim);
+            }
+        }
     }
 
     /// The number of those who know somebody has become one, or two.
@@ -350,8 +389,8 @@ impl<A: Copy> Line<A> {
             let Ok(at) = self.seat(slot) else { continue };
             let Placed { since, seat } = &self.seats[at];
             match (seat.next == Some(claim), told.len() > 1) {
-                (true, true) => _ = self.shared.insert((*since, slot)),
-                (true, false) => _ = self.shared.remove(&(*since, slot)),
+                (true, true) => self.shared.insert((*since, slot)),
+                (true, false) => self.shared.remove((*since, slot)),
                 (false, _) => {}
             }
         }
@@ -404,7 +443,7 @@ impl<A: Copy> Line<A> {
     /// With several tokens and stays too short to bind late: one more is told to come after the token after which the
     /// fewest do, so that the line is still served in its order as long as no stay is much longer than another.
     fn look_further(&mut self) -> Option<Binding> {
-        let &(rank, (_, slot)) = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
+        let (rank, (_, slot)) = self.ranks.first().filter(|_| self.pace.is_ahead(self.seats.len()))?;
         if rank > self.reach / 2 {
             return None;
         }
@@ -424,14 +463,14 @@ impl<A: Copy> Line<A> {
         let oldest = || self.waiting.oldest_by_known();
         let unknown = self.waiting.unknown().next();
         match self.ranks.first() {
-            Some(&(0, (_, slot))) if !self.pace.were_short() => {
+            Some((0, (_, slot))) if !self.pace.were_short() => {
                 Some((slot, claim(oldest().map(|(_, place)| place).min()?)?))
             }
             // A holder who has nobody after it is told of one who was passed, or else of the oldest whom nobody knows;
             // where all are known, of one whom few know. Who is older was passed at least as often, so that of those
             // who are known to equally many it is enough to look at the oldest. Where stays are short a free token is
             // told in the same way: who was told ahead will be served soon, and to take that back comes too late.
-            Some(&(0 | 1, (_, slot))) => {
+            Some((0 | 1, (_, slot))) => {
                 let known = || oldest().filter(|&(known, _)| (1..MOST_KNOWN).contains(&known));
                 let before = known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
                 let passed = before.filter(|&(known, place)| known < self.wanted(place)).map(|(_, place)| place).min();
@@ -439,7 +478,10 @@ impl<A: Copy> Line<A> {
                 Some((slot, claim(next)?))
             }
             // Somebody whom more holders know than need to makes room for one whom nobody knows.
-            _ => Some((self.spare()?, claim(unknown?)?)),
+            _ => {
+                let unknown = claim(unknown?)?;
+                Some((self.spare()?, unknown))
+            }
         }
     }
 
@@ -455,11 +497,11 @@ impl<A: Copy> Line<A> {
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
     /// back first: those are kept.
     fn spare(&self) -> Option<u32> {
-        let is_spare = |&&(since, slot): &&Standing| {
+        let is_spare = |&(since, slot): &Standing| {
             let seat = self.seat(slot).ok().map(|at| &self.seats[at].seat).filter(|seat| seat.further.is_empty());
             let Some(next) = seat.and_then(|seat| seat.next) else { return false };
-            let wanted = self.waiting.place(next).map_or(u32::MAX, |place| self.wanted(place));
-            let told = self.waiting.told(next);
+            let Some((told, place)) = self.waiting.told_and_place(next) else { return false };
+            let wanted = self.wanted(place);
             let is_sooner = |&&other: &&u32| {
                 let other = self.seat(other).map(|at| &self.seats[at]);
                 other.is_ok_and(|other| other.seat.next == Some(next) && other.since < since)
@@ -467,7 +509,7 @@ impl<A: Copy> Line<A> {
             // Most are not known to more than they need to be.
             told.len() as u32 > wanted && told.iter().filter(is_sooner).count() as u32 >= wanted
         };
-        self.shared.iter().take(LOOKS).find(is_spare).map(|&(_, slot)| slot)
+        self.shared.iter().take(LOOKS).find(is_spare).map(|(_, slot)| slot)
     }
 
     /// Whether no report of this stay matters any more.

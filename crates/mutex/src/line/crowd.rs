@@ -1,11 +1,14 @@
 //! Who waits, oldest first, so that nothing a coordinator asks of them takes a look at everybody.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use peerlock_base::{PeerId, Ticket};
 
 use super::passed::Passed;
+use super::slots::Slots;
+use super::sorted::Sorted;
 use crate::token::Claim;
 
 /// Everybody who waits. Places are numbers that only grow: who is older has the lower one.
@@ -18,7 +21,7 @@ pub(super) struct Crowd<A> {
     /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
     fresh: u64,
     /// Those before that, by how many holders know them; without those who get a free token.
-    heard: BTreeSet<(u32, u64)>,
+    heard: Sorted<(u32, u64)>,
     passed: Passed,
 }
 
@@ -27,10 +30,14 @@ struct Waiter<A> {
     claim: Claim,
     mark: A,
     /// The tokens whose holders were told of it, by their slots.
-    told: Vec<u32>,
+    told: Slots,
     /// It gets a token that lies unused: it is as good as served.
     promised: bool,
 }
+
+/// So many places are looked at before the index is. Our choice: with few slots nearly everybody whom a holder knows is
+/// found there, and for the others it takes less than the index does.
+const OLDEST: usize = 8;
 
 impl<A> Waiter<A> {
     fn known(&self) -> u32 {
@@ -40,8 +47,8 @@ impl<A> Waiter<A> {
 
 impl<A: Copy> Crowd<A> {
     pub(super) fn new() -> Self {
-        let (places, index, heard, passed) = <_>::default();
-        Self { places, first: 0, index, fresh: 0, heard, passed }
+        let (places, index, passed) = <_>::default();
+        Self { places, first: 0, index, fresh: 0, heard: Sorted::new(), passed }
     }
 
     /// These, oldest first, with how many younger ones went in before each.
@@ -69,40 +76,51 @@ impl<A: Copy> Crowd<A> {
         self.places.get(usize::try_from(place.checked_sub(self.first)?).ok()?)?.as_ref()
     }
 
+    /// Who is asked for is among the oldest most of the time: those are looked at first.
+    fn place_and_waiter(&self, claim: Claim) -> Option<(u64, &Waiter<A>)> {
+        let is_it = |place: &Option<Waiter<A>>| place.as_ref().is_some_and(|waiter| waiter.claim == claim);
+        let oldest = self.places.iter().take(OLDEST).position(is_it);
+        let place = match oldest {
+            Some(at) => self.first + at as u64,
+            None => *self.index.get(&claim)?,
+        };
+        Some((place, self.at(place)?))
+    }
+
     fn of(&self, claim: Claim) -> Option<&Waiter<A>> {
-        self.at(*self.index.get(&claim)?)
+        self.place_and_waiter(claim).map(|(_, waiter)| waiter)
     }
 
     /// Somebody asks; whether it was not in line already.
     pub(super) fn push(&mut self, claim: Claim, mark: A) -> bool {
-        if self.index.contains_key(&claim) {
-            return false;
-        }
         // One who waits for long while others come and go would keep all their places.
         if self.places.len() > 64 + 2 * self.len() {
             self.close_ranks();
         }
         let place = self.end();
-        self.index.insert(claim, place);
-        self.places.push_back(Some(Waiter { claim, mark, told: Vec::new(), promised: false }));
+        match self.index.entry(claim) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(entry) => _ = entry.insert(place),
+        }
+        self.places.push_back(Some(Waiter { claim, mark, told: Slots::new(), promised: false }));
         if self.passed.ends_before(place) {
             self.count_anew();
         }
         true
     }
 
-    /// Takes somebody out: its place, and the slots whose holders were told of it.
-    pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Vec<u32>)> {
+    /// Takes somebody out; the place it had.
+    pub(super) fn remove(&mut self, claim: Claim) -> Option<u64> {
         let place = self.index.remove(&claim)?;
         let Waiter { told, .. } = self.places[(place - self.first) as usize].take()?;
-        self.heard.remove(&(told.len() as u32, place));
+        self.heard.remove((told.len() as u32, place));
         while let Some(None) = self.places.front() {
             self.places.pop_front();
             self.first += 1;
         }
         self.fresh = self.fresh.max(self.first);
         self.skip_gaps();
-        Some((place, told))
+        Some(place)
     }
 
     /// Who had this place went in before everybody who is older.
@@ -121,7 +139,7 @@ impl<A: Copy> Crowd<A> {
     }
 
     fn count_anew(&mut self) {
-        let list: Vec<(u64, u32)> = self.index.values().map(|&place| (place, self.passed(place))).collect();
+        let list = self.live().map(|(place, _)| (place, self.passed(place))).collect();
         self.passed = Passed::from_list(self.first, self.places.len(), list);
     }
 
@@ -144,9 +162,9 @@ impl<A: Copy> Crowd<A> {
         }
     }
 
-    /// Changes what is known of somebody.
-    fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) {
-        let Some(&place) = self.index.get(&claim) else { return };
+    /// Changes what is known of somebody; how many know it now.
+    fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) -> usize {
+        let Some(place) = self.place(claim) else { return 0 };
         while self.fresh <= place {
             if self.at(self.fresh).is_some() {
                 self.heard.insert((0, self.fresh));
@@ -154,24 +172,23 @@ impl<A: Copy> Crowd<A> {
             self.fresh += 1;
         }
         self.skip_gaps();
-        let Some(waiter) = &mut self.places[(place - self.first) as usize] else { return };
-        self.heard.remove(&(waiter.known(), place));
+        let Some(waiter) = &mut self.places[(place - self.first) as usize] else { return 0 };
+        self.heard.remove((waiter.known(), place));
         change(waiter);
         if !waiter.promised {
             self.heard.insert((waiter.known(), place));
         }
+        waiter.told.len()
     }
 
     /// The holder of this token was told of it; how many know it now.
     pub(super) fn tell(&mut self, claim: Claim, slot: u32) -> usize {
-        self.change(claim, |waiter| waiter.told.push(slot));
-        self.told(claim).len()
+        self.change(claim, |waiter| waiter.told.push(slot))
     }
 
     /// That counts no more; how many are left.
     pub(super) fn take_back(&mut self, claim: Claim, slot: u32) -> usize {
-        self.change(claim, |waiter| waiter.told.retain(|&told| told != slot));
-        self.told(claim).len()
+        self.change(claim, |waiter| waiter.told.remove(slot))
     }
 
     pub(super) fn promise(&mut self, claim: Claim, promised: bool) {
@@ -180,13 +197,18 @@ impl<A: Copy> Crowd<A> {
         }
     }
 
+    /// The tokens whose holders know it, and its place.
+    pub(super) fn told_and_place(&self, claim: Claim) -> Option<(&[u32], u64)> {
+        self.place_and_waiter(claim).map(|(place, waiter)| (&waiter.told[..], place))
+    }
+
     /// The tokens whose holders know it.
     pub(super) fn told(&self, claim: Claim) -> &[u32] {
         self.of(claim).map_or(&[], |waiter| &waiter.told)
     }
 
     pub(super) fn place(&self, claim: Claim) -> Option<u64> {
-        self.index.get(&claim).copied()
+        self.place_and_waiter(claim).map(|(place, _)| place)
     }
 
     pub(super) fn claim(&self, place: u64) -> Option<Claim> {
@@ -200,14 +222,14 @@ impl<A: Copy> Crowd<A> {
 
     /// Whom no holder knows, oldest first.
     pub(super) fn unknown(&self) -> impl Iterator<Item = u64> {
-        let before = self.heard.range(..(1, 0)).map(|&(_, place)| place);
+        let before = self.heard.iter().take_while(|&(known, _)| known == 0).map(|(_, place)| place);
         before.chain((self.fresh..self.end()).filter(|&place| self.at(place).is_some()))
     }
 
     /// For each number of holders, the oldest whom that many know, and who does not get a free token.
     pub(super) fn oldest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
         let unknown = self.unknown().next().map(|place| (0, place));
-        let first_from = |known| self.heard.range((known, 0)..).next().copied();
+        let first_from = |known| self.heard.first_from((known, 0));
         unknown.into_iter().chain(core::iter::successors(first_from(1), move |&(known, _)| first_from(known + 1)))
     }
 

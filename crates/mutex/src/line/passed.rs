@@ -22,9 +22,8 @@ impl Passed {
         Self { base, tree: vec![0; (2 * places + 2).next_power_of_two()], total: 0 }
     }
 
-    /// These of `places` that begin with `base`; who is younger was passed no more often.
-    pub(super) fn from_list(base: u64, places: usize, mut list: Vec<(u64, u32)>) -> Self {
-        list.sort_unstable();
+    /// These of `places` that begin with `base`, oldest first; who is younger was passed no more often.
+    pub(super) fn from_list(base: u64, places: usize, list: Vec<(u64, u32)>) -> Self {
         let mut passed = Self::starting(base, places);
         // What one was passed more often than the next counts up to where the next stands.
         let next = list.iter().skip(1).copied().chain([(base + places as u64, 0)]);

@@ -107,6 +107,11 @@ impl Seat {
         self.next.into_iter().chain(self.further.iter().copied())
     }
 
+    /// Who was told to come after so many others.
+    pub(super) fn told_after(&self, others: usize) -> Option<Claim> {
+        others.checked_sub(1).map_or(self.next, |at| self.further.get(at).copied())
+    }
+
     pub(super) fn is_told(&self, claim: Claim) -> bool {
         self.told().any(|told| told == claim)
     }
@@ -152,11 +157,9 @@ impl Seat {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
         let mut between = Vec::new();
         if turn == self.turn && self.told().nth(skipped) == Some(to) {
-            let mut told = self.told();
-            between.extend(told.by_ref().take(skipped));
-            told.next();
-            let (next, further) = (told.next(), told.collect());
-            (self.next, self.further) = (next, further);
+            between.extend(self.told().take(skipped));
+            self.further.drain(..skipped);
+            self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
         } else {
             // It went another way, and what it took along is not what we have told last.
             self.begin_turn();
