@@ -21,12 +21,13 @@ use peerlock_http::{App, Files as _, Listener, Program, serve};
 use peerlock_net::private;
 use peerlock_supervise::Signals;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
 use crate::folder::{DataFolder, Occupant};
-use crate::here::{Kind, LocalPeer, PeerArgs};
+use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
 use crate::{Error, Result, duration, folder};
 use files::AgentFiles;
@@ -121,66 +122,21 @@ async fn go(options: &Options) -> Result<ExitCode> {
     if files < LEAST_FILES {
         return Err(Error::FewFiles { files, least: LEAST_FILES });
     }
+    Signals::outlive_file_limit().map_err(Error::Start)?;
     let mut signals = Signals::ending_a_server().map_err(Error::Start)?;
     let mut hangups = Signals::hangup().map_err(Error::Start)?;
-    let data_dir = options.peer.data_dir()?;
-    let me = Occupant { pid: std::process::id(), ends_by_itself: options.idle.is_some(), socket: options.socket()? };
-    let patience = options.succeed(&data_dir);
-    let _only_one = tokio::select! {
+    let agent = tokio::select! {
         biased;
         signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        folder = DataFolder::take(&data_dir, patience, &me) => folder?,
+        agent = Agent::start(options, files) => agent?,
     };
-    let identity = Identity::load_or_create(&places::identity(&data_dir)).map_err(StartError::from)?;
-    let (store, known) = Store::folder(&data_dir).map_err(StartError::from)?;
-    if let Some(cluster) = known.cluster {
-        tracing::info!(%cluster, members = known.members.len(), votes = known.register.is_some(), "back in its cluster");
-    }
-    // Only now: whoever wrote it had the folder.
-    let path = me.socket.with_extension("grants");
-    let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
-    if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
-        tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
-    }
-    let prepared = options.peer.prepare(Kind {
-        grants: Some(grants),
-        identity: Some(identity),
-        any_port: options.idle.is_some(),
-        folder: Some((store, known)),
-        expect: options.expect,
-        session: options.session,
-    })?;
-    // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
-    // by itself, because whoever has started it takes it for running when it answers there.
-    let token = options.token(&data_dir)?;
-    let listeners = options.listeners(token.as_ref(), files).await?;
-    let here = tokio::select! {
-        biased;
-        signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        here = prepared.start() => here?,
-    };
-    tracing::info!(me = %here.peer.me(), address = %here.address(), secret = %here.secret.display(), "a peer");
-    let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
-    let (close, closed) = oneshot::channel::<()>();
-    let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
-    let program = Program {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: env!("PEERLOCK_COMMIT").to_owned(),
-        data_dir: std::path::absolute(&data_dir).ok().map(|folder| folder.display().to_string()),
-        listens: here.peer.address().to_string(),
-        addresses,
-    };
-    let files = options.files(&here, &listeners, &data_dir)?;
-    let app = App::agent(here.peer.service().clone(), program, options.longest_lease, Some(files.clone()));
-    say_page(&listeners, token.as_ref());
-    let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
-    tracing::info!(?clients, "ready");
     notify(READY);
 
+    let (app, peer) = (&agent.app, &agent.here.peer);
     tokio::select! {
         biased;
-        signal = ended(&mut signals, &mut hangups, &files) => {
-            if here.peer.service().has_clients().await {
+        signal = ended(&mut signals, &mut hangups, &agent.files) => {
+            if peer.service().has_clients().await {
                 notify(STOPPING);
                 // At once, as if it were killed: whatever is done in good order would take something away from them.
                 tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this machine");
@@ -188,21 +144,14 @@ async fn go(options: &Options) -> Result<ExitCode> {
             }
             tracing::info!(signal, "leaving");
         }
-        () = drained(&app, &here.peer) => tracing::info!("leaving: those who held slots have finished"),
-        () = unneeded(&app, &here.peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
+        () = drained(app, peer) => tracing::info!("leaving: those who held slots have finished"),
+        () = unneeded(app, peer, options.idle) => tracing::info!("leaving: nobody has needed it for long enough"),
     }
     notify(STOPPING);
-    let leave = async {
-        here.peer.drain().await;
-        drop(close);
-        // It ends by itself, and its panic would be its own.
-        let _served = serving.await;
-        here.leave().await
-    };
     tokio::select! {
         biased;
         signal = signals.number() => Ok(ExitCode::from(128 + signal)),
-        told = leave => match told {
+        told = agent.leave() => match told {
             true => {
                 tracing::info!("left");
                 Ok(ExitCode::SUCCESS)
@@ -212,7 +161,91 @@ async fn go(options: &Options) -> Result<ExitCode> {
     }
 }
 
+/// An agent at work.
+struct Agent {
+    here: LocalPeer,
+    app: App,
+    /// What it reads again when it is told to.
+    files: Arc<AgentFiles>,
+    /// Clients are served until this is dropped …
+    close: oneshot::Sender<()>,
+    /// … and the last of them has had its answer.
+    serving: JoinHandle<()>,
+    /// There is no other of its data folder.
+    only_one: DataFolder,
+}
+
+impl Agent {
+    /// Takes the data folder, becomes a peer and serves clients. It may be dropped halfway: then nothing has begun that
+    /// others would miss.
+    async fn start(options: &Options, files: usize) -> Result<Self> {
+        let data_dir = options.peer.data_dir()?;
+        let (only_one, prepared) = options.prepare(&data_dir).await?;
+        // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
+        // by itself, because whoever has started it takes it for running when it answers there.
+        let token = options.token(&data_dir)?;
+        let listeners = options.listeners(token.as_ref(), files).await?;
+        let here = prepared.start().await?;
+        tracing::info!(host = here.peer.service().name(), address = %here.address(), secret = %here.secret.display(), "a peer");
+        let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
+        let program = Program {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: env!("PEERLOCK_COMMIT").to_owned(),
+            data_dir: std::path::absolute(&data_dir).ok().map(|folder| folder.display().to_string()),
+            listens: here.peer.address().to_string(),
+            addresses,
+        };
+        let files = options.files(&here, &listeners, &data_dir)?;
+        let app = App::agent(here.peer.service().clone(), program, options.longest_lease, Some(files.clone()));
+        say_page(&listeners, token.as_ref());
+        let clients: Vec<String> = listeners.iter().map(|listener| listener.endpoint().to_string()).collect();
+        let (close, closed) = oneshot::channel::<()>();
+        let serving = tokio::spawn(serve(listeners, app.clone(), async move { _ = closed.await }));
+        tracing::info!(?clients, "ready");
+        Ok(Self { here, app, files, close, serving, only_one })
+    }
+
+    /// Leaves in good order: clients first, and then the cluster, whether or not it could be told.
+    async fn leave(self) -> bool {
+        let Self { here, close, serving, only_one, .. } = self;
+        here.peer.drain().await;
+        drop(close);
+        // It ends by itself, and its panic would be its own.
+        let _served = serving.await;
+        let told = here.leave().await;
+        drop(only_one);
+        told
+    }
+}
+
 impl Options {
+    /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
+    async fn prepare(&self, data_dir: &Path) -> Result<(DataFolder, Prepared)> {
+        let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: self.socket()? };
+        let only_one = DataFolder::take(data_dir, self.succeed(data_dir), &me).await?;
+        let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
+        let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
+        if let Some(cluster) = known.cluster {
+            let (members, votes) = (known.members.len(), known.register.is_some());
+            tracing::info!(%cluster, members, votes, "back in its cluster");
+        }
+        // Only now: whoever wrote it had the folder.
+        let path = me.socket.with_extension("grants");
+        let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
+        if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
+            tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
+        }
+        let prepared = self.peer.prepare(Kind {
+            grants: Some(grants),
+            identity: Some(identity),
+            any_port: self.idle.is_some(),
+            folder: Some((store, known)),
+            expect: self.expect,
+            session: self.session,
+        })?;
+        Ok((only_one, prepared))
+    }
+
     /// How long the agent that has the folder has to go, if it is to. One that a command has started makes way for one
     /// that was started by hand or by systemd.
     fn succeed(&self, data_dir: &Path) -> Duration {

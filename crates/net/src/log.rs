@@ -1,40 +1,38 @@
 //! What a person who watches a peer is told. Never what is said on a link, and never the secret.
+//!
+//! Others are called by their address here. What people call a host is not known to links, so links that come up and go
+//! down are told by the application, which takes their events.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use peerlock_base::PeerId;
-
-use crate::{Event, Refusal, Unreached, Why};
+use crate::{Address, Refusal, Unreached};
 
 /// Anybody who can reach the port can cause a line, so there are few of them: this many in each [`WINDOW`].
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// What happens to links. Messages are not logged.
-pub(crate) fn event(event: &Event) {
-    match event {
-        Event::Up { peer, address, .. } => tracing::info!(%peer, %address, "a peer is linked with us"),
-        Event::Down { peer, why: why @ (Why::Malformed | Why::HungUp | Why::Slow), .. } => {
-            tracing::warn!(%peer, %why, "a link was given up");
-        }
-        Event::Down { peer, why, .. } => tracing::info!(%peer, %why, "a link is down"),
-        Event::Unreached { address, why: why @ Unreached::Refused(Refusal::Twin) } => {
+/// A dial led nowhere.
+pub(crate) fn unreached(address: Address, why: &Unreached) {
+    match why {
+        Unreached::Refused(Refusal::Twin) => {
             tracing::warn!(%address, %why, "an address was reached, but no link came about");
         }
-        Event::Unreached { address, why: why @ Unreached::Refused(_) } => {
-            tracing::info!(%address, %why, "an address was reached, but no link came about");
-        }
+        Unreached::Refused(_) => tracing::info!(%address, %why, "an address was reached, but no link came about"),
         // Dead addresses are dialled for ever.
-        Event::Unreached { address, why } => tracing::debug!(%address, %why, "an address was not reached"),
-        Event::Message { .. } => {}
+        Unreached::Connection(_) => tracing::debug!(%address, %why, "an address was not reached"),
     }
 }
 
+/// A member has said what is no frame.
+pub(crate) fn malformed(address: Address) {
+    tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
+}
+
 /// The other side has refused a connection that was a link for us already.
-pub(crate) fn refused_later(peer: PeerId, refusal: Refusal) {
-    tracing::warn!(%peer, why = %refusal, "a peer does not want this link");
+pub(crate) fn refused_later(address: Address, refusal: Refusal) {
+    tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 
 /// Logs refusals, and not too many of them.

@@ -249,7 +249,9 @@ impl Net {
     /// The next event, if there is one now.
     pub fn try_next(&mut self) -> Option<Event> {
         let event = self.table.pop()?;
-        log::event(&event);
+        if let Event::Unreached { address, why } = &event {
+            log::unreached(*address, why);
+        }
         Some(event)
     }
 

@@ -128,6 +128,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             why = write(&guard, &mut writer, &shared.config) => why,
             why = listen_for_silence(&guard, &pulse, &shared.config) => why,
         };
+        if why == Why::Malformed {
+            log::malformed(guard.address);
+        }
         guard.end(why);
     }
 }
@@ -199,7 +202,7 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &m
             Frame::Bye => return Why::Left,
             // We have decided for this connection before the other side had seen who we are.
             Frame::Refuse(refusal) => {
-                log::refused_later(guard.peer, refusal);
+                log::refused_later(guard.address, refusal);
                 return Why::Lost;
             }
             Frame::Hello(_) | Frame::Take(_) => return Why::Malformed,

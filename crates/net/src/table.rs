@@ -115,7 +115,8 @@ pub(crate) enum Work {
 /// A connection's place in the table. The link is down when it is dropped, whatever the reason.
 pub(crate) struct LinkGuard {
     table: Arc<Table>,
-    pub peer: PeerId,
+    peer: PeerId,
+    pub address: Address,
     epoch: Epoch,
     /// What the other side is told if we decide.
     pub number: u64,
@@ -258,7 +259,7 @@ impl Table {
         state.changes += 1;
         state.inbox.push_back(Event::Up { peer, epoch, address: newcomer.address });
         self.news.notify_one();
-        LinkGuard { table: Arc::clone(self), peer, epoch, number, signals }
+        LinkGuard { table: Arc::clone(self), peer, address: newcomer.address, epoch, number, signals }
     }
 
     /// What others must know now.

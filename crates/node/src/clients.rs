@@ -10,6 +10,7 @@ use peerlock_base::{Key, Span, Ticket, Time};
 use peerlock_mutex::Grant;
 use peerlock_register::{Label, Ttl};
 
+use crate::heir::{Kept, Since};
 use crate::lease::{Bound, Lease, Verdict};
 use crate::{Error, Name};
 
@@ -115,8 +116,8 @@ pub enum Stage {
     Held {
         /// The slot and the fencing number.
         grant: Grant,
-        /// When it came in.
-        since: Time,
+        /// When it came in, perhaps under an earlier process of this host.
+        since: Since,
         /// How long it may stay without renewal.
         lease: Lease,
     },
@@ -184,6 +185,11 @@ impl Clients {
         self.tickets.len()
     }
 
+    /// How much there is to look over: tickets, and the resources that were ever asked for here.
+    pub fn extent(&self) -> usize {
+        self.tickets.len() + self.crowds.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.tickets.is_empty()
@@ -246,13 +252,14 @@ impl Clients {
 
     /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
     /// to look at it. Nobody is there to be told anything before its end.
-    pub fn inherit(&mut self, wanted: Wanted, grant: Grant, until: Time, now: Time, bound: Bound) -> (TicketId, Time) {
+    pub fn inherit(&mut self, kept: &Kept, now: Time, bound: Bound) -> (TicketId, Time) {
+        let Kept { grant, since, until, .. } = *kept;
         assert!(until <= bound.until, "a session is renewed later than the one before it, and no shorter");
-        let (ticket, _) = self.admit(wanted, now);
+        let (ticket, _) = self.admit(kept.wanted(), now);
         let (ttl, grace) = (until.since(now), Span::ZERO);
         let lease = Lease { ttl, grace, kept: false, renewed: now, bound: Some(bound), lost: None };
         let entry = self.tickets.get_mut(&ticket).expect("it was just admitted");
-        entry.stage = Stage::Held { grant, since: now, lease };
+        entry.stage = Stage::Held { grant, since, lease };
         if let Some(crowd) = self.crowds.get_mut(&entry.resource) {
             crowd.waiting.remove(&ticket);
             crowd.holding.insert(ticket);
@@ -350,7 +357,7 @@ impl Clients {
         assert!(!entry.is_held(), "{ticket:?} is let in twice");
         let Wanted { ttl, grace, kept, .. } = entry.wanted;
         let lease = Lease { ttl, grace, kept: kept && bound.is_some(), renewed: since, bound, lost: None };
-        entry.stage = Stage::Held { grant, since, lease };
+        entry.stage = Stage::Held { grant, since: since.into(), lease };
         let crowd = self.crowds.get_mut(&entry.resource)?;
         crowd.waiting.remove(&ticket);
         crowd.holding.insert(ticket);

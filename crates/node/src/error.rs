@@ -112,8 +112,8 @@ pub enum Error {
     },
     /// The peer there belongs to another cluster. Nothing has changed here.
     #[error(
-        "the peer {peer} at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
-         apart stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data folder, \
+        "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded apart \
+         stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data folder, \
          and start it with --join"
     )]
     OtherCluster {
@@ -129,8 +129,8 @@ pub enum Error {
     },
     /// The peer there speaks a language that this one does not. Nothing has changed here.
     #[error(
-        "the peer {peer} at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
-         older of the two. Programs that follow each other understand each other, so go there one release at a time"
+        "the peer at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the older \
+         of the two. Programs that follow each other understand each other, so go there one release at a time"
     )]
     OtherVersion {
         /// Who that is.

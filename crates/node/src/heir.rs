@@ -72,6 +72,34 @@ impl Estate {
     }
 }
 
+/// When a client came in: by the clock of a node, but perhaps before that clock began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Since(i64);
+
+impl Since {
+    /// So many nanoseconds after the clock's beginning, or before it.
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's beginning.
+    pub const fn as_nanos(self) -> i64 {
+        self.0
+    }
+
+    /// How long ago that was; zero if it is not earlier.
+    pub fn until(self, now: Time) -> Span {
+        let span = i128::from(now.as_nanos()) - i128::from(self.0);
+        Span::from_nanos(span.max(0).try_into().unwrap_or(u64::MAX))
+    }
+}
+
+impl From<Time> for Since {
+    fn from(time: Time) -> Self {
+        Self(time.as_nanos().try_into().unwrap_or(i64::MAX))
+    }
+}
+
 /// A grant whose client outlives the process that gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -81,6 +109,8 @@ pub struct Kept {
     pub name: Name,
     /// Its slot and fencing number.
     pub grant: Grant,
+    /// When its client came in, by the same clock as its end: perhaps under an earlier process than the last one.
+    pub since: Since,
     /// The last end that its client was told, by the clock of the node that is handed or hands this out.
     pub until: Time,
     /// As in [`Wanted`].
@@ -97,9 +127,9 @@ pub struct Kept {
 
 impl Kept {
     fn of(entry: &Entry, note: String, until: Time) -> Option<Self> {
-        let Stage::Held { grant, .. } = entry.stage else { return None };
+        let Stage::Held { grant, since, .. } = entry.stage else { return None };
         let Wanted { name, ttl, grace, kept, label, pid, .. } = entry.wanted.clone();
-        Some(Self { note, name, grant, until, ttl, grace, kept, label, pid })
+        Some(Self { note, name, grant, since, until, ttl, grace, kept, label, pid })
     }
 
     /// As if it had been asked for here.

@@ -73,6 +73,11 @@ impl Lease {
         self.bound.map_or(own, |bound| own.min(before(bound.until, self.grace.min(bound.grace))))
     }
 
+    /// The session that it is lost with, if it would still stand by itself.
+    pub fn lost_with(&self, now: Time) -> Option<Bound> {
+        self.bound.filter(|_| now < before(self.renewed + self.ttl, self.grace))
+    }
+
     /// Renews it, unless it is too late.
     pub fn renew(&mut self, now: Time) -> bool {
         let stands = self.lost.is_none() && now < self.last_call();

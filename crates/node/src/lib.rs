@@ -75,7 +75,7 @@ pub use clients::{TicketId, Wait, Wanted};
 pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
-pub use heir::{Estate, Keep, Kept};
+pub use heir::{Estate, Keep, Kept, Since};
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;

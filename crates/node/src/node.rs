@@ -356,14 +356,14 @@ impl Node {
     }
 
     /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
-    /// as there are tickets, so that it costs the same whatever their number.
+    /// as there are tickets and resources, so that it costs the same whatever their number.
     fn check(&mut self) {
         assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
         let bound = self.standing.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
         assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
         self.unchecked += 1;
-        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.len() {
+        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() {
             return;
         }
         self.unchecked = 0;
@@ -454,10 +454,19 @@ impl Node {
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
+    /// What people call a host: its name, its address if no more is known of it, and its number if nothing is.
+    pub fn called(&self, host: PeerId) -> String {
+        Some(self.name_of(host)).filter(|name| !name.is_empty()).unwrap_or_else(|| host.to_string())
+    }
+
+    /// What a host calls itself, if it is known to be a member.
+    pub fn name(&self, host: PeerId) -> Option<String> {
+        self.info_of(host).map(|info| info.name.to_string())
+    }
+
     /// What people call a host; empty if nothing is known of it.
     fn name_of(&self, host: PeerId) -> String {
-        let known = self.info_of(host).map(|info| info.name.to_string());
-        known.or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
+        self.name(host).or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
     /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::time::Duration;
 
 use peerlock_base::{PeerId, roughly};
@@ -93,45 +92,47 @@ pub enum Notice {
     Halted(String),
 }
 
-impl fmt::Display for Notice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Notice {
+    /// What to write into a log, with hosts by what people call them.
+    pub fn in_words(&self, called: impl Fn(PeerId) -> String) -> String {
         match self {
-            Self::Malformed(how) => write!(f, "a malformed frame: {how:?}"),
-            Self::Strange(why) => write!(f, "a strange message: {why}"),
-            Self::Lost { host, messages } => write!(f, "{messages} messages were lost: a process of {host} has ended"),
-            Self::TooLong { host, bytes } => {
-                write!(f, "a message of {bytes} bytes for {host} is not sent: that is too long")
+            Self::Malformed(how) => format!("a malformed frame: {how:?}"),
+            Self::Strange(why) => format!("a strange message: {why}"),
+            Self::Lost { host, messages } => {
+                format!("{messages} messages were lost: a process of {} has ended", called(*host))
             }
-            Self::Unmet(member) => {
-                write!(f, "a message for {member}, not met yet, is dropped: too many are waited for")
+            Self::TooLong { host, bytes } => {
+                format!("a message of {bytes} bytes for {} is not sent: that is too long", called(*host))
+            }
+            Self::Unmet(host) => {
+                format!("a message for {}, not met yet, is dropped: too many are waited for", called(*host))
             }
             Self::Broken { host, messages } => {
-                write!(f, "the link to {host} is broken: {messages} messages were never confirmed")
+                format!("the link to {} is broken: {messages} messages were never confirmed", called(*host))
             }
-            Self::SessionLost { since, why, clients } => {
-                write!(
-                    f,
-                    "{why}, {} after the session was last confirmed: {clients} clients have lost their slots",
-                    roughly(*since)
-                )
+            Self::SessionLost { since, why, clients } => format!(
+                "{why}, {} after the session was last confirmed: {clients} clients have lost their slots",
+                roughly(*since)
+            ),
+            Self::NoMajority { missing, since } => {
+                Error::NoMajority { missing: missing.clone(), since: *since }.to_string()
             }
-            Self::NoMajority { missing, since } => Error::NoMajority { missing: missing.clone(), since: *since }.fmt(f),
             Self::OtherCluster { host, address, ours, theirs } => {
                 let (ours, theirs) = (ours.to_string(), theirs.to_string());
-                Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
+                Error::OtherCluster { peer: *host, address: address.clone(), ours, theirs }.to_string()
             }
             Self::OtherVersion { host, address, ours, theirs } => {
                 let (ours, theirs) = (ours.to_string(), theirs.to_string());
-                Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.fmt(f)
+                Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.to_string()
             }
-            Self::Recovered { host, ours, theirs } => write!(
-                f,
-                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {host} says; this \
-                 peer is still of {ours}. It belongs to the new one when it is started again"
+            Self::Recovered { host, ours, theirs } => format!(
+                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this peer \
+                 is still of {ours}. It belongs to the new one when it is started again",
+                called(*host)
             ),
-            Self::Refused(why) => write!(f, "the cluster does not let this process in: {why}"),
-            Self::Letter(why) => write!(f, "a letter about the register is dropped: {why}"),
-            Self::Halted(why) => write!(f, "the register has halted here: {why}"),
+            Self::Refused(why) => format!("the cluster does not let this process in: {why}"),
+            Self::Letter(why) => format!("a letter about the register is dropped: {why}"),
+            Self::Halted(why) => format!("the register has halted here: {why}"),
         }
     }
 }

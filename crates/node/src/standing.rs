@@ -326,6 +326,11 @@ impl Standing {
         self.identity.ttl
     }
 
+    /// When that was sent by which a session stands until then.
+    pub fn confirmed(&self, bound: Bound) -> Time {
+        Time::from_nanos(bound.until.as_nanos().saturating_sub(self.ttl().as_nanos()))
+    }
+
     /// For how long a session stands after a renewal.
     pub fn ttl(&self) -> Span {
         self.identity.ttl.span()

@@ -92,7 +92,7 @@ impl Disk for FileDisk {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the register's file could not be written ({0}): nothing can be promised that cannot be kept, so this process ends. \
-     Make room or replace the disk, and start it again"
+     Make room (or raise `ulimit -f`, if a file may not be larger), or replace the disk, and start it again"
 )]
 pub struct Failure(#[source] io::Error);
 

@@ -414,26 +414,40 @@ impl<T: Transport> Driver<T> {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 _ = self.events.send(Happening { at, event });
             }
-            Effect::Notice(
-                notice @ (Notice::SessionLost { .. }
-                | Notice::OtherCluster { .. }
-                | Notice::OtherVersion { .. }
-                | Notice::Halted(_)),
-            ) => tracing::error!("{notice}"),
-            Effect::Notice(notice) => {
-                tracing::warn!("{notice}");
-                if let Notice::Recovered { theirs, .. } = notice {
-                    self.store.follow(theirs);
-                }
-            }
+            Effect::Notice(notice) => self.on_notice(&notice),
             Effect::Drained => self.draining.drain(..).for_each(|reply| _ = reply.send(())),
             Effect::Left { told } => (self.left, self.told) = (true, told),
         }
     }
 
+    /// Something for the log. Here, because the node knows what people call the hosts that it is about.
+    fn on_notice(&mut self, notice: &Notice) {
+        let words = notice.in_words(|host| self.node.called(host));
+        match notice {
+            Notice::SessionLost { .. }
+            | Notice::OtherCluster { .. }
+            | Notice::OtherVersion { .. }
+            | Notice::Halted(_) => {
+                tracing::error!("{words}");
+            }
+            _ => tracing::warn!("{words}"),
+        }
+        if let Notice::Recovered { theirs, .. } = notice {
+            self.store.follow(*theirs);
+        }
+    }
+
     fn on_event(&mut self, event: NetEvent) {
-        if let (NetEvent::Unreached { address, why }, Some(_)) = (&event, &self.started) {
-            self.unreached.insert(address.clone(), why.clone());
+        match &event {
+            NetEvent::Up { peer, address, .. } => {
+                // Of who has just come perhaps nothing else is known yet.
+                tracing::info!(host = self.node.name(*peer), address, "a peer is linked with us");
+            }
+            NetEvent::Down { peer, why, .. } => tracing::info!(host = self.node.called(*peer), why, "a link is down"),
+            NetEvent::Unreached { address, why } if self.started.is_some() => {
+                self.unreached.insert(address.clone(), why.clone());
+            }
+            NetEvent::Unreached { .. } | NetEvent::Message { .. } => {}
         }
         self.step(Input::Net(event));
     }

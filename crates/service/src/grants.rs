@@ -4,8 +4,8 @@
 //! ```text
 //! {"begin":{"boot":"5c8f…","host":"123"}}                         the machine's boot, and whose this is
 //! {"session":{"cluster":"7f…","session":4,"ttl_ms":15000}}
-//! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"until":81500000000, …}}
-//! {"until":{"note":"h1…","until":84500000000}}                    on CLOCK_BOOTTIME, in nanoseconds
+//! {"grant":{"note":"h1…","name":"backup","slot":0,"fencing":4294967297,"since":61500000000,"until":81500000000, …}}
+//! {"until":{"note":"h1…","until":84500000000}}                    on CLOCK_BOOTTIME, in nanoseconds, as all times
 //! {"over":"h1…"}
 //! ```
 //!
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use peerlock_base::{PeerId, Span, Time};
 use peerlock_clock::Moment;
-use peerlock_node::{ClusterId, Estate, Keep, Kept, SessionId, Ttl};
+use peerlock_node::{ClusterId, Estate, Keep, Kept, SessionId, Since, Ttl};
 use serde::{Deserialize, Serialize};
 
 /// What no longer counts is thrown out when there is more than this of it.
@@ -59,6 +59,8 @@ enum Line {
         name: String,
         slot: u32,
         fencing: u64,
+        /// Earlier programs do not write it.
+        since: Option<i64>,
         until: u64,
         ttl: u64,
         grace: u64,
@@ -129,9 +131,12 @@ impl GrantFile {
     }
 }
 
-/// The same estate with times by another clock.
-pub(crate) fn translated(mut estate: Estate, time: impl Fn(Time) -> Time) -> Estate {
-    estate.grants.iter_mut().for_each(|kept| kept.until = time(kept.until));
+/// What was left, with times by a node's clock that began then. Who came in before that did so before its beginning.
+pub(crate) fn translated(mut estate: Estate, began: Moment) -> Estate {
+    for kept in &mut estate.grants {
+        kept.since = Since::from_nanos(kept.since.as_nanos().saturating_sub_unsigned(began.nanos()));
+        kept.until = Time::from_nanos(kept.until.as_nanos().saturating_sub(began.nanos()));
+    }
     estate
 }
 
@@ -140,6 +145,7 @@ pub(crate) fn on_clock(keep: Keep, began: Moment) -> Keep {
     let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_add(began.nanos()));
     match keep {
         Keep::Grant(mut kept) => {
+            kept.since = Since::from_nanos(kept.since.as_nanos().saturating_add_unsigned(began.nanos()));
             kept.until = time(kept.until);
             Keep::Grant(kept)
         }
@@ -190,12 +196,13 @@ impl Line {
                 ttl_ms: ttl.span().as_nanos() / 1_000_000,
             },
             Keep::Grant(kept) => {
-                let Kept { note, name, grant, until, ttl, grace, kept, label, pid } = *kept;
+                let Kept { note, name, grant, since, until, ttl, grace, kept, label, pid } = *kept;
                 Self::Grant {
                     note,
                     name: name.to_string(),
                     slot: grant.slot,
                     fencing: grant.fencing,
+                    since: Some(since.as_nanos()),
                     until: until.as_nanos(),
                     ttl: ttl.as_nanos(),
                     grace: grace.as_nanos(),
@@ -216,11 +223,14 @@ impl Line {
                 let cluster = ClusterId::new(u128::from_str_radix(&cluster, 16).ok()?);
                 Keep::Session { cluster, session: SessionId::new(session), ttl: Ttl::from_millis(ttl_ms).ok()? }
             }
-            Self::Grant { note, name, slot, fencing, until, ttl, grace, kept, label, pid } => {
+            Self::Grant { note, name, slot, fencing, since, until, ttl, grace, kept, label, pid } => {
+                // Where nobody has written it: not after the last renewal.
+                let renewed = || Since::from(Time::from_nanos(until.saturating_sub(ttl)));
+                let since = since.map_or_else(renewed, Since::from_nanos);
                 let grant = peerlock_mutex::Grant { slot, fencing };
                 let (name, until) = (name.parse().ok()?, Time::from_nanos(until));
                 let (ttl, grace) = (Span::from_nanos(ttl), Span::from_nanos(grace));
-                Keep::Grant(Box::new(Kept { note, name, grant, until, ttl, grace, kept, label, pid }))
+                Keep::Grant(Box::new(Kept { note, name, grant, since, until, ttl, grace, kept, label, pid }))
             }
             Self::Until { note, until } => Keep::Until { note, until: Time::from_nanos(until) },
             Self::Over(note) => Keep::Over { note },
@@ -253,6 +263,7 @@ mod tests {
             note: note.into(),
             name: "a \"name\"".parse().unwrap(),
             grant: peerlock_mutex::Grant { slot: 1, fencing: 1 << 33 },
+            since: Since::from_nanos(5),
             until: Time::from_nanos(until),
             ttl: Span::from_secs(30),
             grace: Span::from_secs(6),
@@ -317,6 +328,34 @@ mod tests {
             assert_eq!(read(&good.replace(from, to), &file.boot, HOST), None, "{from}");
         }
         fs::remove_file(&path).unwrap();
+    }
+
+    /// An upgrade is a take-over, too, and so is the way back.
+    #[test]
+    fn what_a_program_has_left_that_does_not_know_since_when_counts() {
+        let line = |keep: &Keep| String::from_utf8(serde_json::to_vec(&Line::of(keep)).unwrap()).unwrap();
+        let text = line(&grant("one", 40_000_000_000));
+        assert!(text.contains("\"since\":5,"), "{text}");
+        for (text, since) in [(text.clone(), 5), (text.replace("\"since\":5,", ""), 10_000_000_000)] {
+            let Some(Keep::Grant(kept)) = serde_json::from_str::<Line>(&text).unwrap().keep() else { panic!("{text}") };
+            assert_eq!(kept.since.as_nanos(), since, "not after its last renewal");
+        }
+        // And what that one reads of ours: it passes over what it does not know.
+        let more = text.replace("\"since\"", "\"whence\":1,\"since\"");
+        assert!(serde_json::from_str::<Line>(&more).is_ok());
+    }
+
+    #[test]
+    fn who_came_in_before_a_process_began_is_inside_for_longer_than_that() {
+        let second = 1_000_000_000;
+        let estate = [session(4), grant("one", 70 * second)];
+        let estate = estate.into_iter().fold(None, |before, keep| Estate::after(before, "boot", keep)).unwrap();
+        let began = Moment::from_nanos(100 * second);
+        let kept = translated(estate, began).grants.remove(0);
+        let inside = kept.since.until(Time::from_nanos(3 * second)).as_nanos();
+        assert_eq!(inside, began.nanos() - 5 + 3 * second);
+        let Keep::Grant(back) = on_clock(Keep::Grant(Box::new(kept)), began) else { unreachable!() };
+        assert_eq!(back.since.as_nanos(), 5);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use peerlock_base::PeerId;
-use peerlock_net::{Address, Epoch, Net, Refusal};
+use peerlock_net::{Address, Epoch, Net, Refusal, Unsent};
 
 use crate::transport::{Event, Transport};
 
@@ -14,8 +14,8 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// Encrypted links between the members of a cluster.
 pub struct RealNetwork {
     net: Net,
-    /// The connections that are up, with their numbers here.
-    links: BTreeMap<PeerId, (u64, Epoch)>,
+    /// The connections that are up, with their numbers here, and where they lead.
+    links: BTreeMap<PeerId, (u64, Epoch, Address)>,
     begun: u64,
     /// Addresses that are to be dialled, or not any more, and for which the network has no room now.
     waiting: VecDeque<(Address, bool)>,
@@ -62,15 +62,17 @@ impl Transport for RealNetwork {
     }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
-        let Some((number, link)) = self.links.get(&to).filter(|(number, _)| *number == epoch) else { return };
-        if let Err(why) = self.net.send(to, *link, bytes.into()) {
-            tracing::warn!(?to, number, %why, "a message that is not sent");
+        let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
+        match self.net.send(to, *link, bytes.into()) {
+            // That it is down is told once, when we hear it, and not of each message until then.
+            Ok(()) | Err(Unsent::Down) => {}
+            Err(why) => tracing::warn!(%address, %why, "a message that is not sent"),
         }
     }
 
     fn hang_up(&mut self, peer: PeerId) {
         // Its `Down` comes like any other, and is what the service waits for.
-        if let Some((_, link)) = self.links.get(&peer) {
+        if let Some((_, link, _)) = self.links.get(&peer) {
             self.net.hang_up(peer, *link);
         }
     }
@@ -98,18 +100,18 @@ impl Transport for RealNetwork {
             return Some(match event {
                 peerlock_net::Event::Up { peer, epoch, address } => {
                     self.begun += 1;
-                    self.links.insert(peer, (self.begun, epoch));
+                    self.links.insert(peer, (self.begun, epoch, address));
                     Event::Up { peer, epoch: self.begun, address: address.to_string() }
                 }
                 peerlock_net::Event::Down { peer, epoch, why } => match self.links.get(&peer) {
-                    Some(&(number, known)) if known == epoch => {
+                    Some(&(number, known, _)) if known == epoch => {
                         self.links.remove(&peer);
                         Event::Down { peer, epoch: number, why: why.to_string() }
                     }
                     Some(_) | None => continue,
                 },
                 peerlock_net::Event::Message { from, epoch, bytes } => match self.links.get(&from) {
-                    Some(&(number, known)) if known == epoch => {
+                    Some(&(number, known, _)) if known == epoch => {
                         Event::Message { from, epoch: number, bytes: bytes.into() }
                     }
                     Some(_) | None => continue,

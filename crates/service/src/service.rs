@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use peerlock_base::{PeerId, Rng, Time};
+use peerlock_base::{PeerId, Rng};
 use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketId, Ttl};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -55,6 +55,7 @@ pub struct Service {
 #[derive(Debug)]
 struct Shared {
     me: PeerId,
+    name: String,
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
@@ -173,13 +174,13 @@ impl Builder {
         let must_join = origin == Origin::Seeks { expect: None };
         let began = self.clock.now();
         let (grants, estate) = self.grants.unzip();
-        let time = |time: Time| Time::from_nanos(time.as_nanos().saturating_sub(began.nanos()));
+        let name = self.name.unwrap_or_else(|| self.process.map_or_else(host_name, |_| format!("peer-{me}")));
         let birth = Birth {
             boot: grants.as_ref().map(|file| file.boot().to_owned()).unwrap_or_default(),
-            estate: estate.flatten().map(|estate| translated(estate, time)),
+            estate: estate.flatten().map(|estate| translated(estate, began)),
             process: self.process.unwrap_or_else(random),
             rng: self.process.map_or_else(chance, |process| Rng::stream(me.get(), process)),
-            name: self.name.unwrap_or_else(|| self.process.map_or_else(host_name, |_| format!("peer-{me}"))),
+            name: name.clone(),
             keeps,
             session,
             origin,
@@ -200,7 +201,7 @@ impl Builder {
         }
         .unwrap_or(Err(Error::Stopped))?;
         let (clock, waiters) = (self.clock, AtomicU64::new(0));
-        Ok(Service { shared: Arc::new(Shared { me, commands, events, clock, waiters }) })
+        Ok(Service { shared: Arc::new(Shared { me, name, commands, events, clock, waiters }) })
     }
 }
 
@@ -220,6 +221,11 @@ impl Service {
     /// Who this peer is.
     pub fn me(&self) -> PeerId {
         self.shared.me
+    }
+
+    /// What people call its host.
+    pub fn name(&self) -> &str {
+        &self.shared.name
     }
 
     /// The present moment on the clock of its deadlines.

@@ -237,7 +237,8 @@ fn keep(
             Err(error) if is_new => {
                 eprintln!(
                     "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin another \
-                     one, so this process ends. Make room or replace the disk, and start it again",
+                     one, so this process ends. Make room (or raise `ulimit -f`, if a file may not be larger), or \
+                     replace the disk, and start it again",
                     path.display()
                 );
                 std::process::exit(74) // EX_IOERR

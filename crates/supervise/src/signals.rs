@@ -66,6 +66,15 @@ impl Signals {
         Self::listen_to(&ENDING[3..])
     }
 
+    /// From here on a file that may not grow (`ulimit -f`) is a write that fails, with an error that somebody can be told.
+    /// Without ears for it the signal ends this process without a word.
+    ///
+    /// # Errors
+    /// If the system does not allow it.
+    pub fn outlive_file_limit() -> io::Result<()> {
+        Self::listen_to(&[Signal::SIGXFSZ]).map(drop)
+    }
+
     /// What was ignored when we were started stays ignored, for us and for the command: `nohup peerlock run …` and jobs
     /// that a script starts with `&` rely on it, and a handler of ours would become the default action in the command.
     fn listen_to(signals: &[Signal]) -> io::Result<Self> {

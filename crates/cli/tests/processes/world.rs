@@ -296,7 +296,7 @@ impl World {
         })
         .await;
         let said = self.said(process.number);
-        let address = said.split("a peer me=").last().and_then(|rest| rest.split("address=").nth(1));
+        let address = said.split(" a peer host=").last().and_then(|rest| rest.split("address=").nth(1));
         let address = address.and_then(|rest| rest.split(' ').next()).expect("it says where it is").parse().unwrap();
         Agent { process, socket, address, talk, command }
     }

@@ -58,11 +58,62 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     let (_next, _) = folder.agent("--replace");
     let mut agent = agent;
     agent.ends_with(0);
-    let seen = folder.show("r");
+    // What is asked before the new one has a session is refused.
+    let seen = eventually("an answer", || Some(folder.show("r")).filter(|seen| !seen.is_null()));
     assert_eq!(seen["holders"][0]["client"]["pid"], holder.pid().as_raw(), "{seen}");
     holder.send(Signal::SIGKILL);
     holder.ends();
     folder.run("r", "true").ends_with(0);
+}
+
+/// It began anew with every agent.
+#[test]
+fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    let mut holder = folder.run("--ttl 1h r", &format!("echo > {}; exec sleep 1000", folder.path("ready").display()));
+    folder.written("ready");
+    let age = || folder.show("r")["holders"][0]["client"]["age_ms"].as_u64();
+    // Longer than an agent takes to start, where a machine is not too busy to tell.
+    let before = eventually("a while", || age().filter(|age| *age > 3000));
+    let (_next, _) = folder.agent("--replace");
+    let mut agent = agent;
+    agent.ends_with(0);
+    let after = eventually("the holder", age);
+    assert!(after >= before, "{after} ms after {before} ms");
+    holder.send(Signal::SIGTERM);
+    holder.ends();
+}
+
+/// People know hosts by their names, and no log makes them look up numbers of twenty digits.
+#[test]
+fn logs_call_hosts_by_their_names() {
+    let (one, two, three) = (Folder::new(), Folder::new(), Folder::new());
+    let (first, address) = one.agent("");
+    let joins = format!("--secret-file {} --join {address}", one.path("data/secret").display());
+    let (mut second, _) = two.agent(&joins);
+    let (third, _) = three.agent(&joins);
+    eventually("all three", || {
+        let peers = one.peerlock("peers --json").output().unwrap();
+        let peers: serde_json::Value = serde_json::from_slice(&peers.stdout).ok()?;
+        let named = peers.as_array()?.iter().filter(|peer| peer["name"] != "" && peer["up"] == true);
+        (named.count() == 3).then_some(())
+    });
+    second.send(Signal::SIGTERM);
+    second.ends_with(0);
+    third.send(Signal::SIGKILL);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let (left, broke) = ("\"it left\"", "\"the connection broke\"");
+    for why in [left, broke] {
+        let said = format!("a link is down host=\"{}\" why={why}", host.trim());
+        first.line(|line| line.contains(&said).then_some(()));
+    }
+    for said in [first.said(), second.said(), third.said()] {
+        let digits = |word: &&str| word.len() >= 15 && word.chars().all(|c| c.is_ascii_digit());
+        let number = said.split(|c: char| !c.is_alphanumeric()).find(digits);
+        assert_eq!(number, None, "{said}");
+        assert!(said.contains(&format!("a peer host=\"{}\"", host.trim())), "{said}");
+    }
 }
 
 #[test]

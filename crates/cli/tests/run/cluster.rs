@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -361,4 +361,26 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
         assert_eq!(code, 75, "r{number} was granted for an hour: {said}");
     }
     folder.run("-w 30s another", "true").ends_with(0);
+}
+
+/// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a word.
+#[test]
+fn an_agent_whose_files_may_not_grow_ends_with_a_sentence() {
+    let folder = Folder::new();
+    let program = folder.peerlock("");
+    let options = format!("agent --listen 127.0.0.1:0 --http unix:{}", folder.socket().display());
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 16; exec \"$0\" \"$@\""]).arg(program.get_program()).args(options.split(' '));
+    limited.env_clear().envs(program.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut agent = Running::start(limited.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    agent.line(|line| line.contains(" ready").then_some(()));
+    let failed = (0..500).find(|number| {
+        let asked = folder.peerlock(&format!("acquire --agent {} --ttl 1h r{number}", folder.socket().display()));
+        Running::start(&mut { asked }).ends().0 != 0
+    });
+    assert!(failed.is_some_and(|number| number > 0), "{failed:?}");
+    let (code, _, said) = agent.ends();
+    assert_eq!(code, 74, "{said}");
+    let sentence = said.lines().next_back().unwrap_or_default();
+    assert!(sentence.contains("could not be written") && sentence.contains("ulimit -f"), "{said}");
 }

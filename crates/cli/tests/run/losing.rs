@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex};
 use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use peerlock_http::{App, Endpoint, Listener, serve};
+use peerlock_service::memory::Network;
+use peerlock_service::{PeerId, Service};
 
 use crate::common::{Folder, Running, eventually, is_gone};
 
@@ -131,6 +134,44 @@ fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     // Its data folder knows its cluster: the next command starts it there, and waits for what the dead one had.
     folder.run("r", "true").ends_with(0);
     assert!(folder.started().is_some());
+}
+
+/// The only voter is frozen. The agent tells its clients before its session's time is over, or then if it comes too late;
+/// and not that it is their lease which has ended, as it did.
+#[test]
+fn a_slot_that_is_lost_with_the_agents_session_is_said_to_be() {
+    let (one, two) = (Folder::new(), Folder::new());
+    let (voter, address) = one.agent("");
+    let secret = one.path("data/secret").display().to_string();
+    let (_agent, _) = two.agent(&format!("--session 2s --secret-file {secret} --join {address}"));
+    let mut first = two.run("--ttl 1h r", &stays(&two, "pid"));
+    let pid = two.written("pid");
+    voter.send(Signal::SIGSTOP);
+    first.ends_with(76);
+    let said = first.says_why(&["no_majority", "session_lost"]);
+    assert!(said.contains("no majority") || said.contains("session"), "{said}");
+    assert!(is_gone(&pid));
+    voter.send(Signal::SIGCONT);
+}
+
+/// No agent stops while somebody is inside. Others that serve a peer do, such as the demo.
+#[test]
+fn who_has_given_the_slot_stops_and_says_so() {
+    let folder = Folder::new();
+    let socket = folder.path("served.sock");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let service = runtime.block_on(async {
+        let service = Service::builder().start(Network::new(1).endpoint(PeerId::new(1))).await.unwrap();
+        let listener = Listener::bind(&Endpoint::Unix(socket.clone()), None, 64).await.unwrap();
+        tokio::spawn(serve(vec![listener], App::new(service.clone()), std::future::pending()));
+        service
+    });
+    let mut first = folder.run(&format!("--agent {} r", socket.display()), &stays(&folder, "pid"));
+    let pid = folder.written("pid");
+    runtime.block_on(service.drain());
+    assert!(is_gone(&pid), "nobody is inside when it has drained");
+    first.ends_with(76);
+    assert!(first.says_why(&["stopped"]).contains("this peer stops"));
 }
 
 #[test]

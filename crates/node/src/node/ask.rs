@@ -139,18 +139,18 @@ impl Node {
     /// The clients here: those inside, then those who wait.
     pub(super) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
         self.clients.of(resource).map(move |entry| {
-            let (since, grant, ends) = match entry.stage {
+            let (long, grant, ends) = match entry.stage {
                 Stage::Held { grant, since, lease } => {
-                    (since, Some((grant.slot, grant.fencing)), Some(lease.deadline()))
+                    (since.until(now), Some((grant.slot, grant.fencing)), Some(lease.deadline()))
                 }
-                Stage::Waiting { .. } | Stage::Entering { .. } => (entry.asked, None, None),
+                Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
             };
             let millis = |span: Span| span.as_nanos() / 1_000_000;
             Client {
                 ticket: entry.claim(),
                 label: entry.wanted.label.clone(),
                 pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
-                millis: millis(now.since(since)),
+                millis: millis(long),
                 grant,
                 ends: ends.map(|ends| millis(ends.max(now).since(now))),
                 detached: entry.is_detached(),

@@ -21,12 +21,11 @@ impl Node {
         for (name, grants) in self.heir.inherit(self.now) {
             let mut inside: Vec<(Ticket, Grant)> = Vec::new();
             for kept in grants {
-                let (grant, until) = (kept.grant, kept.until);
-                let (ticket, look) = self.clients.inherit(kept.wanted(), grant, until, self.now, bound);
+                let (ticket, look) = self.clients.inherit(&kept, self.now, bound);
                 self.timers.set(Alarm::Ticket(ticket), look);
                 self.heir.await_client(ticket, kept.note.clone());
                 self.effects.push(Effect::Inherited { ticket, note: kept.note });
-                inside.extend(self.clients.claim(ticket).map(|claim| (claim, grant)));
+                inside.extend(self.clients.claim(ticket).map(|claim| (claim, kept.grant)));
             }
             self.open_part_with(&name, &inside);
         }

@@ -172,7 +172,14 @@ impl Node {
         match verdict {
             Verdict::Stands => {}
             Verdict::Renewed => self.effects.push(Effect::Renewed { ticket, until: lease.deadline() }),
-            Verdict::Lost => self.on_lost(ticket, name, Error::Lost),
+            Verdict::Lost => {
+                // Its client has done what it could: it is the session that is not renewed.
+                let why = match lease.lost_with(self.now) {
+                    Some(bound) => self.no_majority(self.standing.confirmed(bound)),
+                    None => Error::Lost,
+                };
+                self.on_lost(ticket, name, why);
+            }
             Verdict::Over => return self.finish(ticket, Error::Lost),
         }
         self.timers.set(Alarm::Ticket(ticket), lease.next());
@@ -261,7 +268,7 @@ impl Node {
         self.effects.push(Effect::Ended(ticket, why));
         if let Stage::Held { since, lease, .. } = entry.stage {
             self.counters.released += u64::from(lease.lost.is_none());
-            let (name, held) = (entry.wanted.name.clone(), self.now.since(since).into());
+            let (name, held) = (entry.wanted.name.clone(), since.until(self.now).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         self.unrequest(ticket);

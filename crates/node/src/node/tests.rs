@@ -217,6 +217,13 @@ fn who_cannot_reach_the_register_tells_its_clients_in_time_and_who_waits_asks_ag
     assert!(world.fencing(2, elsewhere).is_some());
     let lost = lost.expect("it was told to stop");
     assert!(lost < until && until.since(lost) > Span::from_secs(5), "with its grace before the end");
+    // The words of a lease that ended would send its client looking for a fault of its own.
+    let why = world.heard(3).iter().find_map(|effect| match effect {
+        Effect::Lost(ticket, why) if *ticket == holder => Some(why),
+        _ => None,
+    });
+    let Some(Error::NoMajority { missing, since }) = why else { panic!("{why:?}") };
+    assert!(missing.len() == 2 && *since > Duration::from_secs(5), "{why:?}");
     assert!(world.now >= until, "and the next one is inside only after that end");
     assert!(matches!(world.ended(3, holder), Some(Error::SessionLost { .. })));
     assert_eq!(world.ended(3, waits), None);

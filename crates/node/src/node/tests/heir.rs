@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::{Keep, Ttl, Wanted};
+use crate::{Event, Keep, Ttl, Wanted};
 use peerlock_base::Span;
 
 fn outlasting(name: &str, note: &str) -> Wanted {
@@ -49,6 +49,37 @@ fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
         world.run(Span::from_secs(1));
         assert!(others.iter().any(|(it, ticket)| world.fencing(*it, *ticket) > Some(before)));
     }
+}
+
+/// For how long a resource has been held, as somebody else sees it.
+fn held_for(world: &mut World, at: u64) -> Option<Duration> {
+    world.input(at, Input::Show { call: 7, name: "r".parse().unwrap() });
+    world.run(Span::from_secs(1));
+    let Some(Ok(Answer::Shown(shown))) = world.answer(at) else { panic!("{:?}", world.answer(at)) };
+    Some(shown.holders.first()?.client.as_ref()?.age)
+}
+
+/// It began anew with every process.
+#[test]
+fn since_when_a_slot_is_held_is_known_over_processes() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    for process in 1..4 {
+        world.run(Span::from_secs(6));
+        let held = held_for(&mut world, 1).expect("it is inside");
+        assert!(held >= Duration::from_secs(6 * process), "{held:?} after {process}");
+        world.kill(3);
+        world.restart(3);
+        resume(&mut world, 3, "mine");
+    }
+    world.run(Span::from_secs(2));
+    let ticket = resumed(&world, 3).expect("it has come");
+    world.input(3, Input::Release { call: None, ticket });
+    let held = world.heard(3).iter().find_map(|effect| match effect {
+        Effect::Event(Event::Released { held, .. }) => Some(*held),
+        _ => None,
+    });
+    assert!(held >= Some(Duration::from_secs(18)), "{held:?}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn programs_without_a_version_in_common_refuse_each_other_with_a_sentence() {
     (0..3).for_each(|_| world.run(Span::from_secs(5)));
     for (number, ours, theirs) in [(1, "1", "2 to 3"), (2, "2 to 3", "1")] {
         let sentence = |effect: &Effect| match effect {
-            Effect::Notice(notice @ Notice::OtherVersion { .. }) => Some(notice.to_string()),
+            Effect::Notice(notice @ Notice::OtherVersion { .. }) => Some(notice.in_words(|host| host.to_string())),
             _ => None,
         };
         let said: Vec<String> = world.heard(number).iter().filter_map(sentence).collect();
