@@ -1,6 +1,6 @@
 //! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest,
-//! what a hand-over takes among some of them, and what is kept of names that nobody uses any more. Numbers to be read by
-//! people; `docs/scale.md` has them.
+//! what a hand-over takes among some of them, and what is kept of names that nobody uses any more. Numbers to be read
+//! by people; `docs/scale.md` has them.
 //!
 //! `cargo run -p peerlock-service --example crowd -- PEERS [PROCESSES [SECONDS]]`
 
@@ -50,7 +50,9 @@ fn main() -> Result<(), Failure> {
     for (at, line) in ask_all(&mut all, &format!("rest {seconds}"))?.iter().enumerate() {
         println!("process {at} with {} peers: {line}", share(peers, processes, at));
     }
-    hand_on(&mut all, HANDING.min(peers), seconds)?;
+    for handing in [FEW, HANDING] {
+        hand_on(&mut all, handing.min(peers), seconds)?;
+    }
     for (at, line) in ask_all(&mut all, &format!("names {NAMES}"))?.iter().enumerate() {
         println!("process {at}: {line}");
     }
