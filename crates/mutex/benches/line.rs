@@ -1,11 +1,13 @@
 //! What one message costs the coordinator of late binding, by how many wait and how many slots there are.
 //!
 //! `cargo bench -p peerlock-mutex`. A coordinator alone, and all others played here: a holder chosen by chance leaves,
-//! its token goes to whom it was told, and it asks again. What the coordinator is told comes so late that a tenth of the
-//! holders have left meanwhile. Each figure is the median of five; compare them within one run.
+//! its token goes to whom it was told, and it asks again. What the coordinator is told comes so late that a tenth of
+//! the holders have left meanwhile. Each figure is the median of five, in processor time where the kernel tells it, so
+//! that others on the machine matter less; compare them within one run. `docs/scale.md` has the tables.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 use peerlock_mutex::fair_k_late::{Config, Following, Message, News};
@@ -15,22 +17,31 @@ use peerlock_mutex::{Cx, Effect, FairKLate, Protocol};
 const ROUNDS: usize = 5;
 const MESSAGES: u32 = 20_000;
 
+const WAITING: [u64; 5] = [10, 100, 1000, 10_000, 100_000];
+const SLOTS: [u32; 7] = [1, 3, 10, 30, 100, 300, 1000];
+
 fn main() {
-    println!("{:>9} {:>7} {:>16} {:>20}", "waiting", "slots", "ns per message", "words per message");
-    for waiting in [10, 100, 1000, 10_000, 100_000] {
-        report(waiting, 3);
-    }
-    for slots in [1, 3, 10, 30, 100, 300, 1000] {
-        report(10_000, slots);
-    }
+    let figures = WAITING.map(|waiting| SLOTS.map(|slots| figure(waiting, slots)));
+    table("nanoseconds for each message that the coordinator gets", &figures, |(nanos, _)| format!("{nanos:.0}"));
+    table("words of the coordinator for each of them", &figures, |(_, words)| format!("{words:.2}"));
 }
 
-fn report(waiting: u64, slots: u32) {
+/// Nanoseconds and words for each message to the coordinator, where so many wait for so many slots.
+fn figure(waiting: u64, slots: u32) -> (f64, f64) {
     let mut stage = Stage::new(waiting, slots);
-    let mut figures: Vec<(f64, f64)> = (0..ROUNDS).map(|_| stage.play()).collect();
+    let mut figures = [(); ROUNDS].map(|()| stage.play());
     figures.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (nanos, words) = figures[ROUNDS / 2];
-    println!("{waiting:>9} {slots:>7} {nanos:>16.0} {words:>20.2}");
+    figures[ROUNDS / 2]
+}
+
+/// As documents have it: a row for each length of the line, a column for each number of slots.
+fn table(of: &str, figures: &[[(f64, f64); SLOTS.len()]; WAITING.len()], show: impl Fn(&(f64, f64)) -> String) {
+    let row = |cells: [String; SLOTS.len()]| cells.join(" | ");
+    println!("\n{of}\n\n| waiting | {} |", row(SLOTS.map(|slots| format!("k = {slots}"))));
+    println!("| ---: | {} |", row(SLOTS.map(|_| "---:".to_owned())));
+    for (waiting, figures) in WAITING.iter().zip(figures) {
+        println!("| {waiting} | {} |", row(figures.each_ref().map(&show)));
+    }
 }
 
 /// A token that is somewhere else.
@@ -129,12 +140,20 @@ impl Stage {
 
     /// Nanoseconds and words for each message to the coordinator.
     fn play(&mut self) -> (f64, f64) {
-        let (start, before, mut messages) = (Instant::now(), self.words, 0);
+        let (start, before, mut messages) = (spent(), self.words, 0);
         while messages < MESSAGES {
             let slot = self.rng.below(self.tokens.len() as u64) as u32;
             messages += self.leave(slot);
         }
         let per = |total: f64| total / f64::from(messages);
-        (per(start.elapsed().as_nanos() as f64), per((self.words - before) as f64))
+        (per((spent() - start).as_nanos() as f64), per((self.words - before) as f64))
     }
+}
+
+/// The processor time of this thread, or else the time that has passed.
+fn spent() -> Duration {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = told.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    nanos.map_or_else(|| BEGAN.get_or_init(Instant::now).elapsed(), Duration::from_nanos)
 }

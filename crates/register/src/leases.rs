@@ -72,18 +72,21 @@ pub struct Leases {
     said: BTreeMap<SessionId, Time>,
     /// What is being ended. Once proposed that is not taken back, and there is no yes any more.
     ending: BTreeSet<SessionId>,
+    /// Nothing is due before this, if it is known: a yes only makes it later.
+    earliest: Option<Time>,
 }
 
 impl Leases {
     /// Elected, after which nothing was said yet. What the leaders before have said is not known, and only that it was to
     /// renewals from before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
-        Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new() }
+        Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }
 
     /// A session was opened: it has its time from now on.
     pub fn on_opened(&mut self, session: SessionId, now: Time) {
         self.said.insert(session, now);
+        self.earliest = None;
     }
 
     /// Asks whether the session may be told yes now, which it is to be if so. Called when the round that began after
@@ -100,17 +103,26 @@ impl Leases {
     pub fn on_ended(&mut self, session: SessionId) {
         self.said.remove(&session);
         self.ending.remove(&session);
+        self.earliest = None;
     }
 
     /// Which of these sessions have to be ended now: all of one moment in one entry.
     pub fn due(&mut self, now: Time, sessions: impl Iterator<Item = (SessionId, Span)>) -> Vec<SessionId> {
         let mut due = Vec::new();
+        if self.earliest.is_some_and(|earliest| now < earliest) {
+            return due;
+        }
+        let mut earliest = Time::END;
         for (session, ttl) in sessions {
             let since = self.said.get(&session).map_or(self.since, |&said| said.max(self.since));
-            if now >= since + patience(ttl, self.slack) && self.ending.insert(session) {
+            let ends = since + patience(ttl, self.slack);
+            if now < ends {
+                earliest = earliest.min(ends);
+            } else if self.ending.insert(session) {
                 due.push(session);
             }
         }
+        self.earliest = Some(earliest);
         due
     }
 }
@@ -186,6 +198,23 @@ mod tests {
             }
             assert_eq!(due(&mut leases, at(now)), is_due, "{said:?} {now}");
         }
+    }
+
+    #[test]
+    fn who_comes_later_may_be_due_first() {
+        let mut leases = Leases::new(Time::ZERO, Span::ZERO);
+        let (long, short) = (Span::from_secs(10), Span::from_secs(1));
+        leases.on_opened(S, at(0));
+        assert_eq!(leases.due(at(1_000), [(S, long)].into_iter()), []);
+        let later = SessionId::new(2);
+        leases.on_opened(later, at(1_500));
+        let all = || [(S, long), (later, short)].into_iter();
+        assert_eq!(leases.due(at(2_529), all()), []);
+        assert_eq!(leases.due(at(2_530), all()), [later]);
+        assert!(leases.may_say_yes(S, at(9_000)));
+        assert_eq!(leases.due(at(10_300), all()), [], "it was renewed");
+        assert_eq!(leases.due(at(19_299), all()), []);
+        assert_eq!(leases.due(at(19_300), all()), [S]);
     }
 
     #[test]

@@ -141,14 +141,18 @@ fn view(state: &State, index: u64, leader: Option<PeerId>, hosts: &BTreeSet<Peer
     // However many they are, it has to fit into one letter: of many some addresses of each do.
     let most = (LONG_PAGE / 64 / hosts.len().max(1)).clamp(1, MOST_ADDRESSES);
     let members = hosts.iter().filter_map(|host| state.members().get(host).map(|info| (*host, told(info, most))));
-    let sessions = state.sessions().iter().filter(|(_, session)| hosts.contains(&session.host));
+    let mut sessions: Vec<(SessionId, PeerId, Ttl)> = Vec::new();
+    for host in hosts {
+        sessions.extend(state.sessions_of(*host).map(|(id, session)| (id, *host, session.ttl)));
+    }
+    sessions.sort_unstable();
     View {
         index,
         version: state.version(),
         leader,
         members: members.collect(),
         more: false,
-        sessions: sessions.map(|(id, session)| (*id, session.host, session.ttl)).collect(),
+        sessions,
         voters: seats(&state.conf().voters),
         learners: seats(&state.conf().learners),
         chosen: state.chosen().map(|hosts| hosts.iter().copied().collect()),

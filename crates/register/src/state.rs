@@ -107,8 +107,10 @@ impl State {
     /// A cluster that was just founded: one member, who votes and has no session yet.
     pub fn found(cluster: ClusterId, host: PeerId, info: Info) -> Self {
         let (first, versions) = (VoterId::new(1), info.versions);
+        let members = BTreeMap::from([(host, info)]);
         Self {
-            members: BTreeMap::from([(host, info)]),
+            index: Index::of(&members, &BTreeMap::new(), &BTreeMap::new()),
+            members,
             version: versions.max,
             seats: BTreeMap::from([(first, VoterSeat { host, session: None })]),
             last_voter: first,
@@ -164,7 +166,17 @@ impl State {
 
     /// The newest session of a host.
     pub fn session_of(&self, host: PeerId) -> Option<(SessionId, &Session)> {
-        self.sessions.iter().rev().find(|(_, session)| session.host == host).map(|(&id, session)| (id, session))
+        self.sessions_of(host).next_back()
+    }
+
+    /// The sessions of a host, the oldest first.
+    pub fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = (SessionId, &Session)> {
+        self.index.sessions_of(host).filter_map(|id| self.sessions.get(&id).map(|session| (id, session)))
+    }
+
+    /// How many members have a data folder.
+    pub fn keepers(&self) -> usize {
+        self.index.keepers()
     }
 
     /// Every resource that was founded, by name.
@@ -326,15 +338,14 @@ impl State {
         info: Info,
         (replaces, takes): (Option<SessionId>, &[Label]),
     ) -> Outcome {
-        let same = |(_, it): &(&SessionId, &Session)| it.host == host && it.nonce == session.nonce;
-        if let Some((&session, _)) = self.sessions.iter().find(same) {
+        if let Some((session, _)) = self.sessions_of(host).find(|(_, it)| it.nonce == session.nonce) {
             return Outcome::Opened { session };
         }
         if !info.versions.has(self.version) {
             return Outcome::Refused(Refusal::Version(self.version));
         }
         let replaced = replaces.filter(|old| self.sessions.get(old).is_some_and(|it| it.host == host));
-        let of_host = self.sessions.values().filter(|it| it.host == host).count();
+        let of_host = self.sessions_of(host).count();
         let full = (self.sessions.len() >= MOST_SESSIONS || of_host >= MOST_SESSIONS_OF_HOST) && replaced.is_none()
             || self.members.len() >= MOST_MEMBERS && !self.members.contains_key(&host);
         if full {
@@ -343,6 +354,8 @@ impl State {
         // The member first: the end of a host's last session would forget one that keeps nothing.
         self.last_session = self.last_session.next();
         self.sessions.insert(self.last_session, session);
+        self.index.note_open(host, self.last_session);
+        self.index.note_member(self.members.get(&host), Some(&info));
         self.members.insert(host, info);
         // What is taken over before the rest ends: one generation each, in which the new session is asked.
         for name in takes {
@@ -362,10 +375,11 @@ impl State {
             if let Some(session) = self.sessions.remove(&id) {
                 ended.push(id);
                 let host = session.host;
-                let is_last = self.sessions.values().all(|it| it.host != host);
+                self.index.note_end(host, id);
+                let is_last = self.sessions_of(host).next().is_none();
                 let votes = self.seats.values().any(|seat| seat.host == host);
                 if is_last && !votes && self.members.get(&host).is_some_and(|info| !info.keeps) {
-                    self.members.remove(&host);
+                    self.index.note_member(self.members.remove(&host).as_ref(), None);
                 }
             }
         }
@@ -462,7 +476,7 @@ impl State {
         }
         match postcard::take_from_bytes::<Self>(rest) {
             Ok((mut state, [])) if state.version == version && state.is_possible() => {
-                state.index = Index::of(&state.resources);
+                state.index = Index::of(&state.members, &state.sessions, &state.resources);
                 Ok(state)
             }
             Ok(_) | Err(_) => Err(Undecodable::Format),

@@ -60,8 +60,7 @@ pub fn plan(
         return plan_chosen(leader, state, chosen, lost, caught_up);
     }
     let gone: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| lost.contains(voter)).collect();
-    let hosts = state.members().values().filter(|info| info.keeps).count();
-    let missing = target(hosts).saturating_sub(conf.voters.len());
+    let missing = target(state.keepers()).saturating_sub(conf.voters.len());
     let ready: Vec<VoterId> = conf.learners.iter().copied().filter(|learner| caught_up(*learner)).collect();
     let replaced = gone.len().min(ready.len());
     if replaced > 0 {

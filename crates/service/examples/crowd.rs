@@ -1,5 +1,6 @@
-//! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest, and
-//! what a hand-over takes among some of them. Numbers to be read by people; `docs/scale.md` has them.
+//! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest,
+//! what a hand-over takes among some of them, and what is kept of names that nobody uses any more. Numbers to be read
+//! by people; `docs/scale.md` has them.
 //!
 //! `cargo run -p peerlock-service --example crowd -- PEERS [PROCESSES [SECONDS]]`
 
@@ -21,6 +22,10 @@ const VOTERS: usize = 5;
 const AT_ONCE: usize = 16;
 /// So many of all hand one slot to each other.
 const HANDING: usize = 32;
+/// So many names are used once at one peer of each process.
+const NAMES: usize = 1000;
+/// As many as have links with everybody anyway.
+const FEW: usize = 8;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,40 +35,62 @@ fn main() -> Result<(), Failure> {
         return runtime.block_on(child(number(1, 1)?, arguments.get(2)));
     }
     let (peers, processes, seconds) = (number(0, 100)?, number(1, 4)?.max(1), number(2, 60)?);
-    let began = Instant::now();
-    let share = |at: usize| peers / processes + usize::from(at < peers % processes);
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut first = Process::start(share(0).max(1), None, &secret)?;
+    // What a hand-over takes where everybody is linked with everybody, on this machine at this hour.
+    let mut few = start(FEW, processes.min(FEW), &secret)?;
+    hand_on(&mut few, FEW, seconds)?;
+    few.into_iter().try_for_each(Process::end)?;
+    let began = Instant::now();
+    let mut all = start(peers, processes, &secret)?;
+    println!("{peers} peers in {processes} processes: joined within {:.1} s", began.elapsed().as_secs_f64());
+    // Until whatever nobody needs has ended.
+    std::thread::sleep(Duration::from_secs(150));
+    for (at, line) in ask_all(&mut all, &format!("rest {seconds}"))?.iter().enumerate() {
+        println!("process {at} with {} peers: {line}", share(peers, processes, at));
+    }
+    for handing in [FEW, HANDING] {
+        hand_on(&mut all, handing.min(peers), seconds)?;
+    }
+    for (at, line) in ask_all(&mut all, &format!("names {NAMES}"))?.iter().enumerate() {
+        println!("process {at}: {line}");
+    }
+    all.into_iter().try_for_each(Process::end)
+}
+
+/// How many of them are in the nth process.
+fn share(peers: usize, processes: usize, at: usize) -> usize {
+    peers / processes + usize::from(at < peers % processes)
+}
+
+/// A cluster in so many processes, in which everybody has joined.
+fn start(peers: usize, processes: usize, secret: &str) -> Result<Vec<Process>, Failure> {
+    let mut first = Process::start(share(peers, processes, 0).max(1), None, secret)?;
     let address = first.hear()?;
     let mut all = vec![first];
     for at in 1..processes {
-        all.push(Process::start(share(at), Some(&address), &secret)?);
+        all.push(Process::start(share(peers, processes, at), Some(&address), secret)?);
     }
     for process in &mut all {
         process.hear()?;
     }
-    println!("{peers} peers in {processes} processes: joined within {:.1} s", began.elapsed().as_secs_f64());
-    // Until whatever nobody needs has ended.
-    std::thread::sleep(Duration::from_secs(150));
-    let rest = ask_all(&mut all, &format!("rest {seconds}"))?;
-    for (at, line) in rest.iter().enumerate() {
-        println!("process {at} with {} peers: {line}", share(at));
-    }
+    Ok(all)
+}
+
+/// About so many of them hand a slot to each other for a while.
+fn hand_on(all: &mut [Process], peers: usize, seconds: usize) -> Result<(), Failure> {
+    let each = peers.div_ceil(all.len());
     let (mut entries, mut relayed) = (0, 0);
-    let each = HANDING.min(peers).div_ceil(processes);
-    for line in ask_all(&mut all, &format!("hand {each} {seconds}"))? {
+    for line in ask_all(all, &format!("hand {each} {seconds}"))? {
         let mut numbers = line.split(' ').map(str::parse::<u64>);
         entries += numbers.next().ok_or("no entries")??;
         relayed += numbers.next().ok_or("no frames")??;
     }
     let micros = seconds as f64 * 1e6 / entries.max(1) as f64;
-    let handing = each * processes;
-    println!(
-        "{handing} of them handed a slot on {entries} times, every {micros:.0} µs; {relayed} frames by the leader"
-    );
-    all.into_iter().try_for_each(Process::end)
+    let handing = each * all.len();
+    println!("{handing} peers handed a slot on {entries} times, every {micros:.0} µs; {relayed} frames by the leader");
+    Ok(())
 }
 
 /// Asks all of them at once, and waits for all.
@@ -150,6 +177,7 @@ async fn child(peers: usize, join: Option<&String>) -> Result<(), Failure> {
         match words[..] {
             ["rest", seconds] => rest(&services, seconds.parse()?).await?,
             ["hand", each, seconds] => hand(&services, each.parse()?, Duration::from_secs(seconds.parse()?)).await?,
+            ["names", count] => names(&services, count.parse()?).await?,
             _ => return Err(format!("what is {question}?").into()),
         }
     }
@@ -201,6 +229,21 @@ async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), F
         entries += client??;
     }
     println!("{entries} {}", relayed(services).await? - before);
+    Ok(())
+}
+
+/// Uses so many names once, and says what is kept of them. Those who vote are all in the first process.
+async fn names(services: &[Service], count: usize) -> Result<(), Failure> {
+    let service = services.last().ok_or("no peers")?;
+    let (before, began) = (resident()?, Instant::now());
+    for number in 0..count {
+        service.acquire(Request::new(format!("name-{}-{number}", std::process::id()))).await?.release().await?;
+    }
+    let took = began.elapsed().as_secs_f64();
+    // Until the others have done so, too, and what they have told is applied.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let bytes = resident()?.saturating_sub(before);
+    println!("{count} names were used once within {took:.1} s, after which {} KB are kept", bytes / 1000);
     Ok(())
 }
 

@@ -12,6 +12,8 @@ use peerlock_sim::{Faults, Nodes, Spells};
 
 /// So many have a data folder, and may vote.
 const KEEPERS: u64 = 100;
+/// At so many of them one more client asks for each resource in the end, and all are to be served.
+const LAST: u64 = 20;
 
 fn main() {
     let arguments: Vec<u64> = std::env::args().skip(1).map(|text| text.parse().expect("a number")).collect();
@@ -33,6 +35,8 @@ fn main() {
         forces: None,
         seats: None,
         careful: false,
+        most_waiting: resources as usize,
+        last_hosts: LAST,
         rift: false,
     };
     // One in a hundred a minute, and away for as long as a machine takes to start.
@@ -63,8 +67,14 @@ fn main() {
     let took = began.elapsed().as_secs_f64();
     println!("{peers} peers, {resources} resources, seed {seed}: {} entries, {} events", report.entries, report.events);
     println!("{took:.0} s, {:.0} events a second, {} MB at most", report.events as f64 / took, peak_megabytes());
-    for name in ["crashed", "lost", "told", "asked", "longest standstill, ms", "resource", "register", "link"] {
+    for name in ["asked", "crashed", "lost", "told", "served last", "longest standstill, ms"] {
         println!("{name}: {}", report.numbers.count(name));
+    }
+    // What keeps connections up is not among them.
+    let seconds = report.numbers.count("last came, ms") as f64 / 1000.0;
+    let each = |count: u64| count as f64 / peers as f64 / seconds;
+    for (kind, count) in &report.messages {
+        println!("messages about a {kind}: {count}, {:.2} a second of each peer", each(*count));
     }
 }
 

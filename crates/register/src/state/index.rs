@@ -1,10 +1,14 @@
-//! Which resources a leader has to look at in every tick, so that it need not look at all of them. Follows from the
-//! rest of the state, and is not kept with it.
+//! What is asked for so often that it must not cost more with every member, session and resource: which resources a
+//! leader has to look at in every tick, which sessions a host has, how many could vote. Follows from the rest of the state,
+//! and is not kept with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Resource;
-use crate::Label;
+use peerlock_base::PeerId;
+
+use super::{Resource, Session};
+use crate::command::Info;
+use crate::{Label, SessionId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Index {
@@ -14,13 +18,54 @@ pub(super) struct Index {
     pub(super) granted: BTreeMap<Label, usize>,
     /// How many that are.
     grants: usize,
+    /// The sessions of each host that has any.
+    sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,
+    /// How many members have a data folder.
+    keepers: usize,
 }
 
 impl Index {
-    pub(super) fn of(resources: &BTreeMap<Label, Resource>) -> Self {
+    pub(super) fn of(
+        members: &BTreeMap<PeerId, Info>,
+        sessions: &BTreeMap<SessionId, Session>,
+        resources: &BTreeMap<Label, Resource>,
+    ) -> Self {
         let mut index = Self::default();
+        members.values().for_each(|info| index.note_member(None, Some(info)));
+        sessions.iter().for_each(|(id, session)| index.note_open(session.host, *id));
         resources.iter().for_each(|(name, resource)| index.note(name, resource));
         index
+    }
+
+    /// What is known of a member has changed to this.
+    pub(super) fn note_member(&mut self, before: Option<&Info>, now: Option<&Info>) {
+        let keeps = |info: Option<&Info>| usize::from(info.is_some_and(|info| info.keeps));
+        self.keepers = self.keepers + keeps(now) - keeps(before);
+    }
+
+    /// A host has this session, too.
+    pub(super) fn note_open(&mut self, host: PeerId, session: SessionId) {
+        self.sessions.entry(host).or_default().insert(session);
+    }
+
+    /// A session of a host is over.
+    pub(super) fn note_end(&mut self, host: PeerId, session: SessionId) {
+        if let Some(sessions) = self.sessions.get_mut(&host) {
+            sessions.remove(&session);
+            if sessions.is_empty() {
+                self.sessions.remove(&host);
+            }
+        }
+    }
+
+    /// The sessions of a host, the oldest first.
+    pub(super) fn sessions_of(&self, host: PeerId) -> impl DoubleEndedIterator<Item = SessionId> {
+        self.sessions.get(&host).into_iter().flatten().copied()
+    }
+
+    /// How many members have a data folder.
+    pub(super) fn keepers(&self) -> usize {
+        self.keepers
     }
 
     /// A resource is like this now.

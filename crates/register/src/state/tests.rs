@@ -427,3 +427,36 @@ fn nothing_grows_without_a_bound() {
     }
     assert_eq!(state.apply(1, open(1 << 40, 1, None)), Outcome::Refused(Refusal::Full));
 }
+
+#[test]
+fn what_is_asked_for_often_follows_from_the_rest_whatever_comes_and_goes() {
+    let mut state = State::found(ClusterId::new(1), PeerId::new(1), info(1, true));
+    let opens = |host, nonce, keeps, replaces: Option<u64>| Command::Open {
+        host: PeerId::new(host),
+        nonce,
+        ttl: ttl(),
+        info: info(1, keeps),
+        voter: None,
+        replaces: replaces.map(SessionId::new),
+        takes: Vec::new(),
+    };
+    for (command, sessions_of_two, keepers) in [
+        (opens(1, 1, true, None), vec![], 1),
+        (opens(2, 1, false, None), vec![2], 1),
+        (opens(2, 2, false, None), vec![2, 3], 1),
+        (opens(2, 2, false, None), vec![2, 3], 1),
+        (join(SessionId::new(2)), vec![2, 3], 1),
+        (end(&[SessionId::new(2)]), vec![3], 1),
+        (opens(2, 3, true, Some(3)), vec![4], 2),
+        (opens(3, 1, true, None), vec![4], 3),
+        (end(&[SessionId::new(4), SessionId::new(5)]), vec![], 3),
+        (opens(2, 4, false, None), vec![6], 2),
+        (end(&[SessionId::new(6)]), vec![], 2),
+    ] {
+        state.apply(1, command.clone());
+        let sessions: Vec<u64> = state.sessions_of(PeerId::new(2)).map(|(id, _)| id.get()).collect();
+        assert_eq!((sessions, state.keepers()), (sessions_of_two, keepers), "after {command:?}");
+        assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "after {command:?}");
+    }
+    assert!(!state.members().contains_key(&PeerId::new(2)), "it kept nothing, and its last session is over");
+}

@@ -19,6 +19,10 @@ const NUMBERS: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Seen>,
+    /// Of which resources somebody is among [`Seen::fresh`].
+    fresh: BTreeSet<usize>,
+    /// Up to where the voter of each host was seen to have applied: nothing else changes what it knows.
+    applied: BTreeMap<PeerId, u64>,
     by_force: bool,
 }
 
@@ -91,22 +95,29 @@ impl Generations {
             inside: Vec::new(),
             fresh: Vec::new(),
         };
-        Self { resources: (0..resources).map(name).map(seen).collect(), by_force }
+        let resources = (0..resources).map(name).map(seen).collect();
+        Self { resources, fresh: BTreeSet::new(), applied: BTreeMap::new(), by_force }
     }
 }
 
 impl Watch<Whole> for Generations {
     /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the same
     /// step must keep to.
-    fn after_step(&mut self, _now: Time, _peer: PeerId, actor: &Whole) -> Result<(), Broken> {
-        for seen in &mut self.resources {
-            if let Some(register) = actor.register() {
-                seen.learn(register.state(), self.by_force);
-            }
+    fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
+        if let Some(register) = actor.register()
+            && self.applied.insert(peer, register.applied()) != Some(register.applied())
+        {
+            self.resources.iter_mut().for_each(|seen| seen.learn(register.state(), self.by_force));
+        }
+        for resource in take(&mut self.fresh) {
+            let seen = &mut self.resources[resource];
             let latest = seen.slots.last_key_value().map(|(latest, _)| *latest);
             let is_known = |(_, fencing): &(Client, u64)| latest.is_some_and(|latest| latest >= fencing / NUMBERS);
             let (known, unknown) = take(&mut seen.fresh).into_iter().partition(is_known);
             seen.fresh = unknown;
+            if !seen.fresh.is_empty() {
+                self.fresh.insert(resource);
+            }
             let known: Vec<(Client, u64)> = known;
             known.iter().try_for_each(|(client, fencing)| seen.check(client, *fencing))?;
         }
@@ -118,6 +129,7 @@ impl Watch<Whole> for Generations {
         let entered = (*client, grant.fencing);
         seen.inside.push(entered);
         seen.fresh.push(entered);
+        self.fresh.insert(client.resource);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::watch::{Broken, Mark, Watch};
 use crate::world::World;
 
 /// Clients of the product's own peers, which come and go for a while; then nothing goes wrong any more, everybody who
-/// asked is to be served, and at every peer one more client asks for each resource.
+/// asked is to be served, and at every peer, or at some of many, one more client asks for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
     /// How many resources there are.
@@ -44,6 +44,10 @@ pub struct Visits {
     /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is seated,
     /// and a smaller set would need it.
     pub careful: bool,
+    /// Nobody comes while so many wait, so that they can all be served in time.
+    pub most_waiting: usize,
+    /// In the end clients come to so many of the hosts, spread over all of them; to all if there are no more.
+    pub last_hosts: u64,
     /// In the end two hosts, neither of which leads the register, do not reach each other any more. Everybody is to be
     /// served all the same.
     pub rift: bool,
@@ -56,8 +60,6 @@ const SETTLE: Span = Span::from_secs(15);
 const APART: Span = Span::from_millis(1200);
 /// How long each of them stays: longer than that, so that a line forms.
 const STAY: Span = Span::from_millis(1500);
-/// Nobody comes while so many wait, so that they can all be served in time.
-const MOST_WAITING: usize = 20;
 /// How long after the last clients everybody is to have been served.
 const PATIENCE: Span = Span::from_secs(60);
 /// How long before the last clients two hosts lose each other.
@@ -203,10 +205,12 @@ fn calm<W: Watch<Whole>>(world: &mut On<'_, W>) -> Result<(), Broken> {
     if world.load.visits.rift {
         world.schedule(thawed + (SETTLE - RIFT), Event::Rift);
     }
-    for host in 0..world.residents() as u64 {
-        world.schedule(last + APART * host, Event::Last(host));
+    let residents = world.residents() as u64;
+    let hosts = world.load.visits.last_hosts.min(residents);
+    for place in 0..hosts {
+        world.schedule(last + APART * place, Event::Last(place * residents / hosts));
     }
-    world.load.last = last + APART * world.residents() as u64;
+    world.load.last = last + APART * hosts;
     Ok(())
 }
 
@@ -239,7 +243,7 @@ impl Workload<Whole> for InVisits {
     }
 
     fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, event: Event) -> Result<(), Broken> {
-        let Visits { gap, end, resources, .. } = world.load.visits;
+        let Visits { gap, end, resources, most_waiting, .. } = world.load.visits;
         match event {
             // It may have crashed before, and restarted.
             Event::Start(peer) if world.is_there(peer) && !world.load.started.contains(&peer) => start(world, peer),
@@ -253,7 +257,7 @@ impl Workload<Whole> for InVisits {
                 let peer = PeerId::new(world.load.rng.below(hosts));
                 let resource = world.load.rng.below(resources as u64) as usize;
                 // Clients of a frozen peer cannot ask.
-                let is_crowded = world.ledger().waiting() >= MOST_WAITING;
+                let is_crowded = world.ledger().waiting() >= most_waiting;
                 let asks = world.load.started.contains(&peer) && world.thaws(peer).is_none() && !is_crowded;
                 if asks { world.ask(peer, resource) } else { Ok(()) }
             }
@@ -397,6 +401,7 @@ impl Workload<Whole> for InVisits {
         sheet.numbers.sum("returned", returned);
         sheet.numbers.sum("resumed", resumed);
         sheet.numbers.sum("served last", served_last);
+        sheet.numbers.most("last came, ms", self.last.since(Time::ZERO).as_nanos() / 1_000_000);
         sheet.numbers.sum("resized", resizes);
         sheet.numbers.sum("forced", forces);
         sheet.numbers.sum("seated", seats);

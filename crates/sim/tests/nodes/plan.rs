@@ -37,6 +37,8 @@ pub fn plan(seed: u64) -> Nodes {
         forces: sometimes(rng, 0.15).then(|| Span::from_secs(one_of(rng, &[1, 4]))),
         seats: sometimes(rng, 0.25).then(|| Span::from_secs(one_of(rng, &[3, 8]))),
         careful: false,
+        most_waiting: 20,
+        last_hosts: u64::MAX,
         rift: sometimes(rng, 0.25),
     };
     // Everybody who starts at once must be told of a founder, or wait until all have met.
