@@ -99,11 +99,8 @@ fn is_crowded(case: &Case) -> bool {
 }
 
 fn of_order(case: &Case, targets: &mut Vec<Target>) {
-    // With several slots nobody promises an order: who waits is told to some holders, and another may leave first.
-    if case.slots == 1 {
-        let what = format!("{}: entries out of order by more than two messages", name(case));
-        targets.push(Target::at_most(what, case.out_of_order as f64, 0.0));
-    }
+    let what = format!("{}: entries out of order by more than two messages", name(case));
+    targets.push(Target::at_most(what, case.out_of_order as f64, 0.0));
     if case.hold_ms == 0.0 {
         let what = format!("{}: longest wait as a multiple of the mean", name(case));
         targets.push(Target::at_most(what, case.longest_wait_over_mean, LONGEST));
@@ -189,12 +186,6 @@ mod tests {
         let far = [case("peerlock", 8, 5.0, 1.1), case("etcd", 8, 5.0, 8.0)];
         let near = [case("peerlock", 2, 0.0, 2.0), case("redis", 2, 0.0, 7.0), case("etcd", 2, 0.0, 300.0)];
         assert_eq!(missed(&[&far[..], &near].concat()), Vec::<String>::new());
-    }
-
-    #[test]
-    fn several_slots_promise_no_order() {
-        let semaphore = Case { slots: 3, share_of_ideal: Some(1.0), out_of_order: 1, ..case("peerlock", 8, 0.0, 2.0) };
-        assert_eq!(missed(&[semaphore]), Vec::<String>::new());
     }
 
     #[test]
