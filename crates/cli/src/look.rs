@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use peerlock::{ClientView, Event, Happening, PeerId, PeerView, ResourceDetails, ResourceView, SlotView};
+use peerlock::{
+    ClientView, Event, Happening, Listing, Name, PeerId, PeerView, ResourceDetails, ResourceView, SlotView,
+};
 use peerlock_base::visible;
 use serde::Serialize;
 use serde_json::json;
@@ -25,10 +27,21 @@ struct Asked {
     agent: AgentArgs,
 }
 
-/// List the resources that the agent knows of
+/// List the resources of the cluster, by name
 #[derive(Args)]
-#[command(after_help = "Example:\n  peerlock ls\n  peerlock ls --json | jq -r '.[].name'")]
+#[command(
+    after_help = "Example:\n  peerlock ls\n  peerlock ls backup/\n  peerlock ls --limit 100 --after backup/db7\n  \
+                        peerlock ls --json | jq -r '.[].name'"
+)]
 pub struct Ls {
+    /// Only those whose names begin with this
+    prefix: Option<String>,
+    /// Only those that come after this name: the last one of the page before
+    #[arg(long, value_name = "NAME")]
+    after: Option<Name>,
+    /// At most so many [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     #[command(flatten)]
     asked: Asked,
 }
@@ -68,7 +81,9 @@ impl Asked {
 }
 
 pub async fn ls(options: &Ls) -> Result<ExitCode> {
-    options.asked.answer(&options.asked.agent.agent().await?.resources().await?, |all| resources(all))
+    let Ls { prefix, after, limit, asked } = options;
+    let listing = Listing { prefix: prefix.clone().unwrap_or_default(), after: after.clone(), limit: *limit };
+    asked.answer(&asked.agent.agent().await?.list(&listing).await?, |all| resources(all))
 }
 
 pub async fn show(options: &Show) -> Result<ExitCode> {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Response, header};
 use peerlock_service::{
-    ClusterView, Error, Granted, Happening, Name, PeerId, PeerView, Request, ResourceDetails, ResourceView,
+    ClusterView, Error, Granted, Happening, Listing, Name, PeerId, PeerView, Request, ResourceDetails, ResourceView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,12 +110,25 @@ impl Agent {
         Ok(())
     }
 
-    /// All resources that the agent knows of.
+    /// All resources of the agent's cluster, by name.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.get("/v1/resources").await
+        self.list(&Listing::default()).await
+    }
+
+    /// Some of the resources of the agent's cluster, by name.
+    ///
+    /// # Errors
+    /// [`Error::BadName`] if no name can begin so; see [`Error`].
+    pub async fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
+        let after = listing.after.as_ref().map_or("", |name| name.as_str());
+        let limit = listing.limit.map(|limit| limit.to_string()).unwrap_or_default();
+        let given = [("prefix", &listing.prefix[..]), ("after", after), ("limit", &limit)];
+        let given = given.into_iter().filter(|(_, value)| !value.is_empty());
+        let query: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+        self.get(&format!("/v1/resources?{}", query.join("&"))).await
     }
 
     /// Who waits for a resource and who is inside, in the whole cluster.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use peerlock_service::{Class, Error, Name};
+use peerlock_service::{Class, Error, Listing, Name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -94,12 +94,27 @@ impl<S: Send + Sync> FromRequestParts<S> for About {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
-        let query = Query::from_request_parts(parts, state).await;
-        let Query(about) = query.map_err(|error| {
-            let message =
-                format!("the query is not what this takes: {}. It takes `name`, a resource", error.body_text());
-            Failure::new(Class::BadRequest, message)
-        })?;
-        Ok(about)
+        query(parts, state, "`name`, a resource").await
     }
+}
+
+/// Which resources are meant, by the query.
+pub struct Names(pub Listing);
+
+impl<S: Send + Sync> FromRequestParts<S> for Names {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let takes = "`prefix`, what names begin with, `after`, a resource, and `limit`, a number";
+        query(parts, state, takes).await.map(Self)
+    }
+}
+
+async fn query<T: DeserializeOwned, S: Send + Sync>(parts: &mut Parts, state: &S, takes: &str) -> Result<T, Failure> {
+    let query = Query::from_request_parts(parts, state).await;
+    let Query(asked) = query.map_err(|error| {
+        let message = format!("the query is not what this takes: {}. It takes {takes}", error.body_text());
+        Failure::new(Class::BadRequest, message)
+    })?;
+    Ok(asked)
 }

@@ -5,13 +5,15 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use peerlock_service::{Class, Error, Grant, Granted, Moment, Name, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{
+    Class, Error, Grant, Granted, Listing, Moment, Name, PeerView, Request, ResourceDetails, ResourceView,
+};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::body::{Line, Released, Renewed, Which};
 use crate::hold::Hold;
-use crate::input::{Caller, Input, Named};
+use crate::input::{Caller, Input, Named, Names};
 use crate::{App, Failure};
 
 /// As many bytes as a number has that nobody guesses.
@@ -171,18 +173,19 @@ async fn release(
     Ok(Json(Released {}))
 }
 
-/// All resources that the agent knows of, by name.
+/// The resources of the cluster, by name: all of them, those with a prefix, or a page.
 #[utoipa::path(
     get,
     path = "/v1/resources",
     tag = "looking",
+    params(Listing),
     responses(
-        (status = 200, description = "All resources, by name", body = Vec<ResourceView>),
+        (status = 200, description = "Those that were asked for, by name", body = Vec<ResourceView>),
         (status = "default", body = Failure)
     )
 )]
-async fn list(State(app): State<App>) -> Result<Json<Vec<ResourceView>>, Failure> {
-    Ok(Json(app.service().resources().await?))
+async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<ResourceView>>, Failure> {
+    Ok(Json(app.service().list(listing).await?))
 }
 
 /// Who is inside, and who waits in which order, in the whole cluster.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::{LONG, Stand};
 use peerlock_http::Line;
 use peerlock_http::client::Hold;
-use peerlock_service::{Error, Event, PeerId, Request};
+use peerlock_service::{Error, Event, Listing, PeerId, Request};
 use tokio::time::timeout;
 
 const fn ms(millis: u64) -> Duration {
@@ -31,7 +31,7 @@ async fn a_slot_is_acquired_renewed_and_released() {
         let shown = agent.show("a/b ☂").await.unwrap();
         let client = shown.holders[0].client.clone().unwrap();
         assert_eq!((client.label.as_str(), client.fencing), ("me", Some(granted.fencing)));
-        let listed = agent.resources().await.unwrap();
+        let listed = agent.list(&Listing::of("a/")).await.unwrap();
         assert_eq!((listed[0].name.as_str(), listed[0].slots, listed[0].holding_here), ("a/b ☂", Some(1), 1));
 
         agent.release("a/b ☂", &granted.grant).await.unwrap();
@@ -44,6 +44,34 @@ async fn a_slot_is_acquired_renewed_and_released() {
     }
     let peers = stand.tcp().peers().await.unwrap();
     assert_eq!((peers.len(), peers[0].is_me, peers[0].peer), (1, true, PeerId::new(1)));
+}
+
+#[tokio::test]
+async fn names_are_listed_by_prefix_and_page() {
+    let stand = Stand::start().await;
+    for name in ["a", "b/1", "b/2", "b/3 &", "c"] {
+        drop(stand.service.acquire(Request::new(name)).await.unwrap());
+    }
+    let listing = |prefix: &str, after: Option<&str>, limit| Listing {
+        prefix: prefix.to_owned(),
+        after: after.map(|name| name.parse().unwrap()),
+        limit,
+    };
+    for (listing, found) in [
+        (Listing::default(), &["a", "b/1", "b/2", "b/3 &", "c"][..]),
+        (listing("b/", None, None), &["b/1", "b/2", "b/3 &"]),
+        (listing("b/", None, Some(2)), &["b/1", "b/2"]),
+        (listing("b/", Some("b/2"), Some(2)), &["b/3 &"]),
+        (listing("b/3 ", None, None), &["b/3 &"]),
+        (listing("", Some("b/3 &"), None), &["c"]),
+        (listing("x", None, None), &[]),
+        (listing("b", None, Some(0)), &[]),
+    ] {
+        let listed = stand.unix().list(&listing).await.unwrap();
+        assert_eq!(listed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), found, "{listing:?}");
+    }
+    let refused = stand.unix().list(&Listing::of("two\nlines")).await;
+    assert!(matches!(&refused, Err(Error::BadName { name, .. }) if name == "two\nlines"), "{refused:?}");
 }
 
 #[tokio::test]

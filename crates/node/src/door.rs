@@ -8,7 +8,7 @@ use peerlock_register::ClusterId;
 use peerlock_register::disk::Write;
 
 use crate::clients::{TicketId, Wanted};
-use crate::{ClusterView, Error, Event, Keep, Name, Notice, Progress, ResourceDetails, ResourceView};
+use crate::{ClusterView, Error, Event, Keep, Listing, Name, Notice, Progress, ResourceDetails, ResourceView};
 
 /// Everything that can happen to a node.
 #[derive(Clone, Debug)]
@@ -78,8 +78,8 @@ pub enum Input {
     List {
         /// Whom to answer with [`Answer::Listed`].
         call: u64,
-        /// Only names after this one.
-        after: Option<Name>,
+        /// Which of them.
+        listing: Listing,
     },
     /// A resource is to have this many slots from now on. Those that are too many go when they are left.
     Resize {

@@ -85,7 +85,7 @@ pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{
-    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Part, PartClient, PeerView, Progress,
-    ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
+    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, Part, PartClient, PeerView,
+    Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
 };
 pub use wire::Malformed;

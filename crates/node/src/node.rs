@@ -273,7 +273,7 @@ impl Node {
             Input::Resume { call, name, note } => self.resume(call, name, note),
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
-            Input::List { call, after } => self.list(call, after),
+            Input::List { call, listing } => self.list(call, &listing),
             Input::Resize { call, name, slots } => self.resize(call, name, slots),
             Input::Expel { call, name, peer } => self.expel(call, name, peer),
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),

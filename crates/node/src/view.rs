@@ -3,11 +3,41 @@
 use std::time::Duration;
 
 use peerlock_base::{Key, PeerId};
+use peerlock_register::Label;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use crate::{Missing, Name, json};
+use crate::{Error, Missing, Name, json};
+
+/// Which resources to list, in the order of their names. By default all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(IntoParams), into_params(parameter_in = Query))]
+#[serde(default, deny_unknown_fields)]
+pub struct Listing {
+    /// Only those whose names begin with this.
+    #[cfg_attr(feature = "schema", param(required = false))]
+    pub prefix: String,
+    /// Only those that come after this name: the last one of the page before.
+    #[cfg_attr(feature = "schema", param(value_type = Option<String>))]
+    pub after: Option<Name>,
+    /// At most so many; fewer are all that there are.
+    pub limit: Option<u32>,
+}
+
+impl Listing {
+    /// All whose names begin with this.
+    pub fn of(prefix: impl Into<String>) -> Self {
+        Self { prefix: prefix.into(), ..Self::default() }
+    }
+
+    /// The prefix as the register takes it; none if it is empty.
+    pub(crate) fn label(&self) -> Result<Option<Label>, Error> {
+        let prefix = Some(&self.prefix).filter(|prefix| !prefix.is_empty());
+        let bad = |why: &str| Error::BadName { name: self.prefix.clone(), why: why.to_owned() };
+        prefix.map(|prefix| Label::new(prefix.as_str()).map_err(bad)).transpose()
+    }
+}
 
 /// A resource that this peer knows of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

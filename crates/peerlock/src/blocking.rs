@@ -18,7 +18,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerlock_service::{Error, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{Error, Listing, PeerView, Request, ResourceDetails, ResourceView};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
@@ -106,6 +106,14 @@ impl Client {
     /// As [`crate::Client::resources`].
     pub fn resources(&self) -> Result<Vec<ResourceView>, Error> {
         self.shared.runtime.block_on(self.shared.client.resources())
+    }
+
+    /// As [`crate::Client::list`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::list`].
+    pub fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
+        self.shared.runtime.block_on(self.shared.client.list(listing))
     }
 
     /// As [`crate::Client::peers`].

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use peerlock_http::Line;
 use peerlock_http::client::Events as AgentEvents;
 use peerlock_service::{
-    Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Name, PeerId, PeerView, Progress,
-    Request, ResourceDetails, ResourceView,
+    Acquire, ClusterView, Error, Event, Grant as PeerGrant, Granted, Happening, Listing, Name, PeerId, PeerView,
+    Progress, Request, ResourceDetails, ResourceView,
 };
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
@@ -177,14 +177,35 @@ impl Client {
         }
     }
 
-    /// All resources that the peer or agent knows of, by name.
+    /// All resources of the cluster, by name.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
+        self.list(&Listing::default()).await
+    }
+
+    /// Some of the resources of the cluster, by name: those with a prefix, or a page of them.
+    ///
+    /// ```no_run
+    /// # async fn page(client: peerlock::Client) -> Result<(), peerlock::Error> {
+    /// use peerlock::Listing;
+    /// let mut listing = Listing { limit: Some(100), ..Listing::of("backup/") };
+    /// loop {
+    ///     let page = client.list(&listing).await?;
+    ///     let Some(last) = page.last() else { break };
+    ///     listing.after = Some(last.name.clone());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::BadName`] if no name can begin so; see [`Error`].
+    pub async fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
         match self {
-            Self::Peer(peer) => peer.service.resources().await,
-            Self::Agent(Agent(agent)) => agent.resources().await,
+            Self::Peer(peer) => peer.service.list(listing.clone()).await,
+            Self::Agent(Agent(agent)) => agent.list(listing).await,
         }
     }
 

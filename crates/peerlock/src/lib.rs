@@ -58,7 +58,7 @@ pub use peer::{PORT, Peer, PeerBuilder, StartError, runtime};
 pub use peerlock_http::{BadEndpoint, BadToken, Endpoint, Token};
 pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Secret};
 pub use peerlock_service::{
-    Class, ClientView, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, MOST_SLOTS, Missing,
-    Moment, Name, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall,
-    Voter, WaiterView, places, store,
+    Class, ClientView, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, Listing, MOST_SLOTS,
+    Missing, Moment, Name, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceHealth, ResourceView,
+    SlotView, Stall, Voter, WaiterView, places, store,
 };

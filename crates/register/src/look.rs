@@ -25,6 +25,8 @@ pub enum Look {
     Cluster,
     /// Resources in the order of their names. Answered by [`Seen::Resources`].
     Resources {
+        /// Those whose names begin with this; all if it is none.
+        prefix: Option<Label>,
         /// Those that come after this one; from the first one on if it is none.
         after: Option<Label>,
         /// At most so many, and never more than [`MOST_ON_PAGE`].
@@ -163,17 +165,17 @@ fn told(info: &Info, most: usize) -> Info {
     Info { addresses: info.addresses.iter().take(most).cloned().collect(), ..info.clone() }
 }
 
-/// The resources after `after`, at most `most`, perhaps only those with grants of a host.
+/// The resources that begin with `prefix` and come after `after`, at most `most`, perhaps only those with grants of a host.
 pub(crate) fn resources(
     state: &State,
     index: u64,
-    after: Option<&Label>,
+    (prefix, after): (Option<&Label>, Option<&Label>),
     most: u32,
     granted_by: Option<PeerId>,
 ) -> Page {
     let mut page = Page { index, resources: Vec::new(), more: false };
     let mut bytes = 0;
-    for (name, resource) in state.resources_after(after) {
+    for (name, resource) in state.resources_after(prefix, after) {
         if granted_by.is_some_and(|host| resource.detached().values().all(|grant| grant.host != host)) {
             continue;
         }

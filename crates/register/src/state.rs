@@ -184,9 +184,20 @@ impl State {
         &self.resources
     }
 
-    /// The resources whose names come after this one.
-    pub fn resources_after(&self, after: Option<&Label>) -> impl Iterator<Item = (&Label, &Resource)> {
-        self.resources.range::<Label, _>((after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded))
+    /// The resources whose names begin with the one and come after the other, in the order of their names.
+    pub fn resources_after(
+        &self,
+        prefix: Option<&Label>,
+        after: Option<&Label>,
+    ) -> impl Iterator<Item = (&Label, &Resource)> {
+        // What begins with a prefix comes together, the prefix itself first.
+        let from = match (prefix, after) {
+            (Some(prefix), after) if after.is_none_or(|after| after < prefix) => Bound::Included(prefix),
+            (_, Some(after)) => Bound::Excluded(after),
+            (_, None) => Bound::Unbounded,
+        };
+        let begins = move |name: &Label| prefix.is_none_or(|prefix| name.as_str().starts_with(prefix.as_str()));
+        self.resources.range::<Label, _>((from, Bound::Unbounded)).take_while(move |(name, _)| begins(name))
     }
 
     /// The resources of which somebody has to be told something ([`Resource::words`]), from this name on.

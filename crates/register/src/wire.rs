@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn look(most: u32) -> Letter {
-        let look = Look::Resources { after: None, most, granted_by: None };
+        let look = Look::Resources { prefix: None, after: None, most, granted_by: None };
         Letter::Ask { number: 1, question: Question::Look { look, since: 3 } }
     }
 

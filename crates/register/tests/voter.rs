@@ -361,30 +361,49 @@ fn what_is_there_is_seen_page_by_page() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
-    for name in ["a", "b", "c"] {
+    for name in ["a", "b", "c", "c/1", "c/2", "c/2/x", "c0", "d"] {
         voter.ask(join(session, name));
     }
     let (resource, ttl, note) =
         (Label::new("b").unwrap(), Ttl::from_millis(5000).unwrap(), Label::new("note").unwrap());
     voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 9, ttl, note }));
-    let mut page = |after: Option<&str>, most, granted_by| {
-        let after = after.map(|name| Label::new(name).unwrap());
-        voter.ask(Question::Look { look: Look::Resources { after, most, granted_by }, since: 0 });
+    let label = |name: Option<&str>| name.map(|name| Label::new(name).unwrap());
+    let mut look = |prefix, after, most, granted_by| {
+        let (prefix, after) = (label(prefix), label(after));
+        voter.ask(Question::Look { look: Look::Resources { prefix, after, most, granted_by }, since: 0 });
         match voter.answers.pop() {
             Some(Answer::Seen(Seen::Resources(page))) => page,
             other => panic!("{other:?}"),
         }
     };
     let names = |page: &Page| page.resources.iter().map(|it| it.name.to_string()).collect::<Vec<_>>();
-    let first = page(None, 2, None);
+    let first = look(None, None, 2, None);
     assert_eq!((names(&first), first.more), (vec!["a".to_owned(), "b".to_owned()], true));
     assert_eq!(first.resources[0].coordinator, Some((session, HOST)));
     assert_eq!(first.resources[1].detached[0].note.as_str(), "note");
-    let second = page(Some("b"), 2, None);
-    assert_eq!((names(&second), second.more), (vec!["c".to_owned()], false));
-    assert_eq!(names(&page(None, 9, Some(HOST))), ["b"]);
-    assert_eq!(names(&page(None, 9, Some(PeerId::new(8)))), [""; 0]);
-    for (name, found) in [("b", vec!["b".to_owned()]), ("bb", vec![]), ("d", vec![])] {
+    let last = look(None, Some("c/2/x"), 2, None);
+    assert_eq!((names(&last), last.more), (vec!["c0".to_owned(), "d".to_owned()], false));
+    assert_eq!(names(&look(None, None, 9, Some(HOST))), ["b"]);
+    assert_eq!(names(&look(None, None, 9, Some(PeerId::new(8)))), [""; 0]);
+    for (prefix, after, most, found, more) in [
+        ("c/", None, 9, &["c/1", "c/2", "c/2/x"][..], false),
+        ("c/", None, 2, &["c/1", "c/2"], true),
+        ("c/", Some("c/2"), 9, &["c/2/x"], false),
+        ("c/", Some("c/2/x"), 9, &[], false),
+        ("c/", Some("a"), 1, &["c/1"], true),
+        ("c/", Some("d"), 9, &[], false),
+        ("c", None, 9, &["c", "c/1", "c/2", "c/2/x", "c0"], false),
+        ("c", Some("c"), 1, &["c/1"], true),
+        ("x", None, 9, &[], false),
+    ] {
+        let page = look(Some(prefix), after, most, None);
+        assert_eq!(
+            (names(&page), page.more),
+            (found.iter().map(ToString::to_string).collect(), more),
+            "{prefix} {after:?}"
+        );
+    }
+    for (name, found) in [("b", vec!["b".to_owned()]), ("bb", vec![]), ("e", vec![])] {
         voter.ask(Question::Look { look: Look::Resource(Label::new(name).unwrap()), since: 0 });
         let Some(Answer::Seen(Seen::Resources(page))) = voter.answers.pop() else { panic!("{:?}", voter.answers) };
         assert_eq!((names(&page), page.more), (found, false), "{name}");

@@ -18,7 +18,7 @@ use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Counters, Error, Happening, Health, Inspection, Name, PeerView, Progress, ResourceDetails,
+    ClusterView, Counters, Error, Happening, Health, Inspection, Listing, Name, PeerView, Progress, ResourceDetails,
     ResourceView,
 };
 
@@ -100,7 +100,7 @@ pub enum Command {
         reply: Reply<()>,
     },
     Resources {
-        after: Option<Name>,
+        listing: Listing,
         reply: Reply<Vec<ResourceView>>,
     },
     Peers {
@@ -512,9 +512,9 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Show(reply));
                 self.step(Input::Show { call, name });
             }
-            Command::Resources { after, reply } => {
+            Command::Resources { listing, reply } => {
                 let call = self.call(Call::Resources(reply));
-                self.step(Input::List { call, after });
+                self.step(Input::List { call, listing });
             }
             Command::Peers { reply } => _ = reply.send(self.node.peers(self.now())),
             Command::Counters { reply } => {

@@ -22,8 +22,8 @@ pub use peerlock_clock::{Clock, Moment, slept};
 pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
     Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Estate, Event, Happening, Health, Inspection,
-    MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth, ResourceView,
-    SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
+    Listing, MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth,
+    ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
 };
 pub use request::Request;
 pub use service::{Acquire, Builder, Service};

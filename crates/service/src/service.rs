@@ -19,8 +19,8 @@ use crate::request::Keeping;
 use crate::store::{Known, Store};
 use crate::transport::Transport;
 use crate::{
-    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, PeerView, Progress, Request,
-    ResourceDetails, ResourceView, SlotView,
+    ClusterView, Config, Counters, Error, Grant, GrantId, Happening, Health, Inspection, Listing, PeerView, Progress,
+    Request, ResourceDetails, ResourceView, SlotView,
 };
 
 /// At most this many events are kept for a watcher that is slow.
@@ -346,17 +346,26 @@ impl Service {
     /// All resources of the cluster, by name.
     ///
     /// # Errors
-    /// [`Error::NoMajority`] if nobody who knows them can be reached.
+    /// As [`Service::list`].
     pub async fn resources(&self) -> Result<Vec<ResourceView>, Error> {
+        self.list(Listing::default()).await
+    }
+
+    /// Some of the resources of the cluster, by name.
+    ///
+    /// # Errors
+    /// [`Error::NoMajority`] if nobody who knows them can be reached; [`Error::BadName`] if no name can begin so.
+    pub async fn list(&self, mut listing: Listing) -> Result<Vec<ResourceView>, Error> {
         let mut all: Vec<ResourceView> = Vec::new();
-        loop {
-            let after = all.last().map(|last| last.name.clone());
-            let page = self.call(|reply| Command::Resources { after, reply }).await??;
-            if page.is_empty() {
-                return Ok(all);
-            }
+        while listing.limit != Some(0) {
+            let asked = listing.clone();
+            let page = self.call(|reply| Command::Resources { listing: asked, reply }).await??;
+            let Some(last) = page.last() else { break };
+            listing.after = Some(last.name.clone());
+            listing.limit = listing.limit.map(|limit| limit.saturating_sub(page.len() as u32));
             all.extend(page);
         }
+        Ok(all)
     }
 
     /// Who waits for a resource and who is inside, in the whole cluster.

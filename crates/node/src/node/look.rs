@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_register::{Command, Info, Label, Look, MOST_HOSTS, MOST_ON_PAGE, Page, Seen, View, VoterId};
+use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_register::{
+    self as register, Command, Info, Label, Look, MOST_HOSTS, MOST_ON_PAGE, Page, Seen, View, VoterId,
+};
 
 use super::session::label;
 use super::{Alarm, Answer, Effect, Node, Phase};
 use crate::contacts::Contact;
 use crate::standing::Ask;
-use crate::{Class, ClusterView, Error, Name, PeerView, ResourceView, Voter, check_slots};
+use crate::{Class, ClusterView, Error, Listing, Name, PeerView, ResourceView, Voter, check_slots};
 
 /// How often we look who the members are …
 const LOOK: Span = Span::from_secs(30);
@@ -118,12 +120,18 @@ impl Node {
     }
 
     pub(super) fn look_at_grants(&mut self, after: Option<Label>) {
-        let look = Look::Resources { after, most: MOST_ON_PAGE, granted_by: Some(self.host()) };
+        let (prefix, granted_by) = (None, Some(self.host()));
+        let look = Look::Resources { prefix, after, most: MOST_ON_PAGE, granted_by };
         self.standing.look(look, Ask::Returned, self.now);
     }
 
-    pub(super) fn list(&mut self, call: u64, after: Option<Name>) {
-        let look = Look::Resources { after: after.as_ref().map(label), most: MOST_ON_PAGE, granted_by: None };
+    pub(super) fn list(&mut self, call: u64, listing: &Listing) {
+        let prefix = match listing.label() {
+            Ok(prefix) => prefix,
+            Err(error) => return self.answer(call, Err(error)),
+        };
+        let (after, most) = (listing.after.as_ref().map(label), listing.limit.unwrap_or(MOST_ON_PAGE));
+        let look = Look::Resources { prefix, after, most: most.clamp(1, MOST_ON_PAGE), granted_by: None };
         if let Some(error) = self.trouble() {
             return self.answer(call, Err(error));
         }
@@ -218,7 +226,9 @@ impl Node {
             (Ask::Names(number), Seen::Cluster(view)) => self.on_query_names(number, view),
             (Ask::Returned, Seen::Resources(page)) => self.on_grants(page),
             (Ask::List(call), Seen::Resources(page)) => {
-                let listed = page.resources.iter().filter_map(|resource| self.listed(resource)).collect();
+                let here = self.clients.resources().map(|(key, _, holding, waiting)| (key, (holding, waiting)));
+                let here: BTreeMap<Key, (usize, usize)> = here.collect();
+                let listed = page.resources.iter().filter_map(|resource| listed(resource, &here)).collect();
                 self.answer_caller(call, Ok(Answer::Listed(listed)));
             }
             (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
@@ -226,14 +236,6 @@ impl Node {
             (Ask::ExpelWhom(call, name, peer), Seen::Resources(page)) => self.on_expel(call, name, peer, page),
             _ => self.strange("something else was seen than was looked at"),
         }
-    }
-
-    fn listed(&self, resource: &peerlock_register::ResourceView) -> Option<ResourceView> {
-        let name: Name = resource.name.as_str().parse().ok()?;
-        let here = self.clients.resources().find(|(key, ..)| *key == name.key());
-        let (holding_here, waiting_here) = here.map_or((0, 0), |(_, _, holding, waiting)| (holding, waiting));
-        let recovering = !resource.closed && resource.coordinator.is_some();
-        Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
     }
 
     fn on_view(&mut self, view: View) {
@@ -367,6 +369,14 @@ impl<'a> Known<'a> {
         let sessions = sessions.collect();
         Self { view, members, sessions }
     }
+}
+
+/// A resource as it is listed, where so many hold and wait here.
+fn listed(resource: &register::ResourceView, here: &BTreeMap<Key, (usize, usize)>) -> Option<ResourceView> {
+    let name: Name = resource.name.as_str().parse().ok()?;
+    let (holding_here, waiting_here) = here.get(&name.key()).copied().unwrap_or_default();
+    let recovering = !resource.closed && resource.coordinator.is_some();
+    Some(ResourceView { name, slots: Some(resource.slots), holding_here, waiting_here, recovering })
 }
 
 fn has(seats: &[(VoterId, PeerId)], peer: PeerId) -> bool {

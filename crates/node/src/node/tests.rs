@@ -18,7 +18,7 @@ use peerlock_base::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
-use crate::{Class, Event, NetEvent, Origin, Wait, Wanted};
+use crate::{Class, Event, Listing, NetEvent, Origin, Wait, Wanted};
 
 #[test]
 fn who_founds_alone_grants_when_its_file_is_written() {
@@ -381,12 +381,20 @@ fn what_people_see() {
     assert_eq!(details.queue[0].client.as_ref().unwrap().label, "waits");
     world.input(1, Input::Show { call: 5, name: "s".parse().unwrap() });
     assert!(matches!(world.answer(1), Some(Err(Error::NoSuchResource { .. }))));
-    world.input(3, Input::List { call: 6, after: None });
+    world.input(3, Input::List { call: 6, listing: Listing::default() });
     let Some(Ok(Answer::Listed(all))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert_eq!(
         all.iter().map(|it| (it.name.as_str(), it.slots, it.waiting_here)).collect::<Vec<_>>(),
         [("r", Some(1), 1)]
     );
+    for (prefix, found) in [("r", 1), ("r0", 0), ("q", 0)] {
+        world.input(3, Input::List { call: 6, listing: Listing::of(prefix) });
+        assert!(matches!(world.answer(3), Some(Ok(Answer::Listed(all))) if all.len() == found), "{prefix}");
+    }
+    for prefix in ["a\nb".to_owned(), "x".repeat(256)] {
+        world.input(3, Input::List { call: 6, listing: Listing::of(prefix) });
+        assert!(matches!(world.answer(3), Some(Err(Error::BadName { .. }))));
+    }
     world.input(3, Input::Look { call: 7 });
     let Some(Ok(Answer::Seen(seen))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
     assert_eq!(seen.cluster, CLUSTER.to_string());
@@ -401,7 +409,7 @@ fn what_people_see() {
 fn who_asks_the_register_in_vain_is_told_so_before_the_session_ends() {
     let name = || "r".parse().unwrap();
     for input in [
-        Input::List { call: 9, after: None },
+        Input::List { call: 9, listing: Listing::default() },
         Input::Resize { call: 9, name: name(), slots: 2 },
         Input::Expel { call: 9, name: name(), peer: PeerId::new(1) },
         Input::Seats { call: 9, hosts: None },

@@ -258,8 +258,9 @@ impl Register {
             Look::Cluster => Seen::Cluster(look::cluster(&self.state, index, self.leader(), None)),
             Look::Further(host) => Seen::Cluster(look::cluster(&self.state, index, self.leader(), Some(*host))),
             Look::Hosts(hosts) => Seen::Cluster(look::hosts(&self.state, index, self.leader(), hosts)),
-            Look::Resources { after, most, granted_by } => {
-                Seen::Resources(look::resources(&self.state, index, after.as_ref(), *most, *granted_by))
+            Look::Resources { prefix, after, most, granted_by } => {
+                let names = (prefix.as_ref(), after.as_ref());
+                Seen::Resources(look::resources(&self.state, index, names, *most, *granted_by))
             }
             Look::Resource(name) => Seen::Resources(look::resource(&self.state, index, name)),
         }

@@ -99,7 +99,10 @@ impl World {
             return Ok(());
         }
         self.hosts[host].looked_as = session;
-        self.look_at(host, Look::Resources { after: None, most: MOST_ON_PAGE, granted_by: Some(peer(host)) })
+        self.look_at(
+            host,
+            Look::Resources { prefix: None, after: None, most: MOST_ON_PAGE, granted_by: Some(peer(host)) },
+        )
     }
 
     pub(super) fn on_seen(&mut self, host: usize, number: u64, seen: Seen) -> Result<(), Violation> {
