@@ -3,13 +3,11 @@
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use libp2p::futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
 use libp2p::identity::Keypair;
+use libp2p::swarm::dial_opts::DialOpts;
 use libp2p::{Stream, StreamProtocol, SwarmBuilder, noise, yamux};
 use sha2::{Digest as _, Sha256};
 
 use super::*;
-
-/// How soon a dial is tried again that came to nothing.
-const AGAIN: Duration = Duration::from_secs(5);
 
 pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
 
@@ -88,7 +86,12 @@ impl Rogue {
                             let _ = found.send(peer_id);
                         }
                     }
-                    Some(address) = dials.recv() => swarm.dial(address).unwrap(),
+                    Some(address) = dials.recv() => {
+                        // Not from the port that it listens on, which may be taken on that way by a connection that is
+                        // just over: the system then refuses for as long as that is remembered.
+                        let dial = DialOpts::unknown_peer_id().address(address).allocate_new_port().build();
+                        swarm.dial(dial).unwrap();
+                    }
                 }
             }
         });
@@ -102,16 +105,8 @@ impl Rogue {
             Transport::Tcp => format!("/ip4/{ip}/tcp/{port}"),
             Transport::Quic => format!("/ip4/{ip}/udp/{port}/quic-v1"),
         };
-        let dial = async {
-            // Where many tests share a machine a datagram may be lost for so long that the dial is given up.
-            loop {
-                self.dial.send(address.parse().unwrap()).unwrap();
-                if let Ok(name) = timeout(AGAIN, self.connected.recv()).await {
-                    return name.unwrap();
-                }
-            }
-        };
-        let name = timeout(DEADLINE, dial).await.unwrap();
+        self.dial.send(address.parse().unwrap()).unwrap();
+        let name = timeout(DEADLINE, self.connected.recv()).await.unwrap().unwrap();
         (name, self.control.open_stream(name, PROTOCOL).await.unwrap())
     }
 
