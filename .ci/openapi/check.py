@@ -68,7 +68,7 @@ def story(address: str, token: str) -> None:
     """What a program does with the made client."""
     from made import AuthenticatedClient, models
     from made.api.agent import agent, healthz
-    from made.api.by_hand import resize
+    from made.api.by_hand import remove, resize
     from made.api.looking import cluster, list_, peers, show
     from made.api.slots import acquire, release, renew
 
@@ -87,6 +87,8 @@ def story(address: str, token: str) -> None:
         assert isinstance(resize.sync(name, client=client, body=models.Slots(slots=3)), models.Done)
         assert [one.name for one in list_.sync(client=client)] == [name]
         assert isinstance(release.sync(name, client=client, body=which), models.Released)
+        assert isinstance(remove.sync(name, client=client), models.Done)
+        assert list_.sync(client=client) == []
         gone = release.sync(name, client=client, body=which)
         assert isinstance(gone, models.Failure) and gone.error == "lost", gone
         assert isinstance(healthz.sync(client=client), models.Healthy)

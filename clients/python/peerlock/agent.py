@@ -302,6 +302,14 @@ class Agent:
         """A semaphore with one slot."""
         return self.semaphore(name, 1, wait=wait, ttl=ttl, label=label, on_lost=on_lost)
 
+    def remove(self, name: str) -> None:
+        """Removes a name that nobody uses.
+
+        Raises ``Failed`` with the kind ``"in_use"`` while somebody holds a slot of it or waits, and with
+        ``"no_such_resource"`` if there is none.
+        """
+        self._transport.call("POST", f"/v1/resources/{quote(name, safe='')}/remove")
+
     def show(self, name: str) -> dict[str, Any]:
         """Who holds a resource and who waits, in the whole cluster: docs/http.md has the fields."""
         shown = self._transport.call("GET", f"/v1/resources/{quote(name, safe='')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -75,7 +76,9 @@ class Transport:
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            # Who refuses may do so before it has read all of it, and hang up: its answer is there all the same.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             if answer.status < 300:
                 return answer

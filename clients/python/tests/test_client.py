@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,6 +92,29 @@ class WithAgent(unittest.TestCase):
         self.aio = peerlock.aio.Agent(self.running.socket)
 
 
+class HangsUp(unittest.TestCase):
+    def test_who_refuses_before_it_has_heard_all_is_heard(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="peerlock-python-") as folder:
+            path = os.path.join(folder, "agent.sock")
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+                listener.listen()
+
+                def refuse() -> None:
+                    body = json.dumps({"error": "refused", "class": "busy", "message": "too many"}).encode()
+                    with listener.accept()[0] as stream:
+                        stream.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+                thread = threading.Thread(target=refuse)
+                thread.start()
+                connection = transport.Transport(path, None).connect(PATIENCE)
+                self.addCleanup(connection.close)
+                thread.join(PATIENCE)
+                with self.assertRaises(peerlock.Failed) as refused:
+                    transport.Transport(path, None).ask(connection, "POST", "/v1/resources/a/acquire", {"label": "a"})
+                self.assertIn("too many", str(refused.exception))
+
+
 class Plain(WithAgent):
     def test_at_a_port_there_is_a_token(self) -> None:
         port = self.running.port()
@@ -129,6 +154,16 @@ class Plain(WithAgent):
             self.assertIn("'a'", str(holders))
         with self.agent.semaphore("pool", 2, wait=0):
             pass
+
+    def test_a_name_is_removed_when_nobody_uses_it(self) -> None:
+        with self.agent.lock("short lived/1"):
+            with self.assertRaises(peerlock.Failed) as refused:
+                self.agent.remove("short lived/1")
+            self.assertEqual(refused.exception.kind, "in_use")
+        self.agent.remove("short lived/1")
+        with self.assertRaises(peerlock.Failed) as refused:
+            self.agent.remove("short lived/1")
+        self.assertEqual(refused.exception.kind, "no_such_resource")
 
     def test_another_number_of_slots_is_refused_with_the_agents_words(self) -> None:
         with self.agent.lock("it"):

@@ -6,7 +6,7 @@
 //! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after PAUSE nanoseconds of rest each |
 //! | `found NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
-//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, entered, left; of each entry |
+//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, sent, entered, left; of each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
 //! | `take NAME LEASE` | when it got in, as the holder of a lease of so many milliseconds, which it keeps |
@@ -18,6 +18,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use nix::sys::signal::Signal;
 use peerlock::store::Store;
 use peerlock::{Endpoint, Peer, PeerBuilder, Secret};
 use peerlock_http::{App, Listener, serve};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::door::{Door, Failure, Pass, Place};
@@ -266,14 +267,15 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
             let mut entries = String::new();
             loop {
                 let asked = clock::now();
-                let (slot, fencing) = door.enter().await?;
+                let ((slot, fencing), sent) = enter(&mut door).await?;
                 let entered = clock::now();
                 if crowd.hold > Duration::ZERO {
                     stay(crowd.hold).await?;
                 }
                 let left = clock::now();
                 door.leave().await?;
-                writeln!(entries, "{slot} {fencing} {asked} {entered} {left}")?;
+                let sent = sent.unwrap_or(asked);
+                writeln!(entries, "{slot} {fencing} {asked} {sent} {entered} {left}")?;
                 if left > crowd.end {
                     return Ok::<String, Failure>(entries);
                 }
@@ -287,6 +289,25 @@ async fn contend(place: &Place, name: &str, slots: u32, crowd: Crowd) -> Result<
     Ok(answer)
 }
 
+/// Waits until the client is inside; and, if that takes a while, when its request had left this process: everybody else
+/// on this thread has had a turn by then, and the sockets were looked at. Until then nobody can know of it, however
+/// long the process has to wait for a core.
+async fn enter(door: &mut Door) -> Result<(Pass, Option<u64>), Failure> {
+    let mut entering = pin!(door.enter());
+    let on_its_way = async {
+        yield_now().await;
+        yield_now().await;
+    };
+    tokio::select! {
+        biased;
+        pass = &mut entering => Ok((pass?, None)),
+        () = on_its_way => {
+            let sent = clock::now();
+            Ok((entering.await?, Some(sent)))
+        }
+    }
+}
+
 /// Stays for this long, to the microsecond: a thread sleeps for most of it, for tokio's timers are a millisecond
 /// coarse, and the rest is waited for awake, without keeping anybody from working.
 async fn stay(hold: Duration) -> Result<(), Failure> {
@@ -294,7 +315,7 @@ async fn stay(hold: Duration) -> Result<(), Failure> {
     let asleep = end - clock::nanos(hold.min(AWAKE));
     tokio::task::spawn_blocking(move || std::thread::sleep(clock::until(asleep))).await?;
     while clock::now() < end {
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     Ok(())
 }

@@ -10,9 +10,10 @@
 //!     └── relay                              between all of them, where messages are to take a while
 //! ```
 //!
-//! Every client notes when it asked, entered and left on `CLOCK_MONOTONIC`, which is one clock for the whole machine;
-//! the *gap* of a hand-over is the time from one client's leaving to the next one's entering the same slot. What the
-//! clients noted is also checked: two of them in one slot, or a fencing number that went back, fail the run.
+//! Every client notes when it asked, when its request had left its process, and when it entered and left, on
+//! `CLOCK_MONOTONIC`, which is one clock for the whole machine; the *gap* of a hand-over is the time from one client's
+//! leaving to the next one's entering the same slot. What the clients noted is also checked: two of them in one slot,
+//! or a fencing number that went back, fail the run.
 //!
 //! All cases take turns within each round, so that a moment of load does not hit only one of them. `docs/bench.md` says
 //! how to read the numbers.

@@ -6,8 +6,8 @@
 //!                                         ├──────── measured ────────┤
 //! ```
 //!
-//! Of peerlock the holder's whole peer is killed, as if its machine were: a holder that dies under an agent that lives is
-//! noticed at once. The peers that stay keep the register on three disks, as etcd's nodes do.
+//! Of peerlock the holder's whole peer is killed, as if its machine were: a holder that dies under an agent that lives
+//! is noticed at once. The peers that stay keep the register on three disks, as etcd's nodes do.
 
 use std::cell::RefCell;
 use std::fmt;

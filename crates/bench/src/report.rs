@@ -94,10 +94,10 @@ pub struct Case {
     pub spread_ms: f64,
     /// The longest wait, as a multiple of the mean.
     pub longest_wait_over_mean: f64,
-    /// How often somebody got in before one who had asked more than two messages earlier, as long as messages took at
-    /// that time.
+    /// How often somebody got in before one whose request had left its process more than two messages earlier, as long
+    /// as messages took at that time.
     pub out_of_order: usize,
-    /// How much later than somebody who got in after it a client had asked, at most.
+    /// How long after the request of somebody who got in later a client had asked, at most.
     pub most_ahead_ms: f64,
 }
 

@@ -82,8 +82,8 @@ impl Setting {
         let mut entries = Vec::new();
         for (process, worker) in workers[..processes].iter_mut().enumerate() {
             let answer = worker.answer().await?;
-            for [slot, fencing, asked, entered, left] in worker.numbers(&answer)? {
-                entries.push(Entry { process, slot: slot as u32, fencing, asked, entered, left });
+            for [slot, fencing, asked, sent, entered, left] in worker.numbers(&answer)? {
+                entries.push(Entry { process, slot: slot as u32, fencing, asked, sent, entered, left });
             }
         }
         let turn = turn(entries, start, end);

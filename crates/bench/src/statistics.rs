@@ -15,6 +15,8 @@ pub struct Entry {
     pub fencing: u64,
     /// When it asked …
     pub asked: u64,
+    /// … its request had left its process, as soon as that can be said …
+    pub sent: u64,
     /// … got in …
     pub entered: u64,
     /// … and left.
@@ -70,7 +72,8 @@ pub struct Turn {
 /// An entry that was before somebody who had asked earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// How much earlier the one who had waited longest had asked, of those who got in after it.
+    /// How much earlier the request of the one who had waited longest had left its process, of those who got in after
+    /// it.
     pub nanos: u64,
     /// How long the longest hand-over between processes took of those that were under way from then on until this
     /// entry; 0 if none was. What a client asks goes the same way as a token: through two engines and a link.
@@ -130,7 +133,7 @@ fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<
         if entry.asked > earliest && start <= entry.entered && entry.entered < end {
             ahead.push(Ahead { nanos: entry.asked - earliest, message: longest(handed, earliest, entry.entered) });
         }
-        earliest = earliest.min(entry.asked);
+        earliest = earliest.min(entry.sent);
     }
     ahead
 }
@@ -154,7 +157,8 @@ mod tests {
     use super::*;
 
     fn entry(process: usize, slot: u32, fencing: u64, entered: u64, left: u64) -> Entry {
-        Entry { process, slot, fencing, asked: entered.saturating_sub(10), entered, left }
+        let asked = entered.saturating_sub(10);
+        Entry { process, slot, fencing, asked, sent: asked, entered, left }
     }
 
     #[test]
@@ -192,7 +196,8 @@ mod tests {
 
     #[test]
     fn who_passed_somebody_by_and_by_how_much() {
-        let entry = |slot, asked, entered| Entry { process: 0, slot, fencing: 0, asked, entered, left: entered + 1 };
+        let entry =
+            |slot, asked, entered| Entry { slot, asked, sent: asked, ..entry(0, slot, 0, entered, entered + 1) };
         let in_order = vec![entry(0, 10, 100), entry(0, 20, 110), entry(1, 30, 120), entry(0, 31, 130)];
         assert!(turn(in_order, 0, 200).unwrap().ahead.is_empty());
         // The third asked first and got in last: both others passed it by, on whichever slot.
@@ -206,11 +211,16 @@ mod tests {
         assert_eq!(nanos(0, 200), [2, 10]);
         // Only the second of them while it is counted; who was passed by may get in after the end.
         assert_eq!(nanos(105, 115), [2]);
+        // Nobody can know of a request that is still where it was made.
+        let passed = [passed[0], passed[1], Entry { sent: 45, ..passed[2] }];
+        let ahead = turn(passed.to_vec(), 0, 200).unwrap().ahead;
+        assert_eq!(ahead.iter().map(|ahead| ahead.nanos).collect::<Vec<_>>(), [8], "only the second was passed");
     }
 
     #[test]
     fn out_of_order_is_by_more_than_two_messages_as_they_were_then() {
-        let entry = |process, asked, entered| Entry { process, slot: 0, fencing: 0, asked, entered, left: entered + 1 };
+        let entry =
+            |process, asked, entered| Entry { asked, sent: asked, ..entry(process, 0, 0, entered, entered + 1) };
         // The hand-overs take 999, 14, 29 and 4; somebody asked at 1040 and got in last.
         let passed_by = |asked| {
             let entries = [(0, 0, 1), (1, 2, 1001), (0, 3, 1016), (1, asked, 1046), (0, 1040, 1051)];

@@ -56,8 +56,8 @@ pub struct Flags {
     /// fair-k-late and bv95: 0 to 64 [default: no backups, and nobody acts for anybody else]
     #[arg(long, help_heading = CLOSED)]
     pub backups: Option<u32>,
-    /// With --backups: whether what is lost with all its backups stays lost (never), or everybody is asked and all begin
-    /// anew (broadcast) [default: broadcast]
+    /// With --backups: whether what is lost with all its backups stays lost (never), or everybody is asked and all
+    /// begin anew (broadcast) [default: broadcast]
     #[arg(long, help_heading = CLOSED)]
     #[serde(with = "by_name")]
     pub recovery: Option<Recovery>,
@@ -154,8 +154,8 @@ pub struct Flags {
     #[serde(with = "by_name")]
     pub freeze: Option<Pair<Span, Span>>,
     /// Half of the peers and the other half do not hear of each other: how often, and for how long, on average:
-    /// 60s/10s; or only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s; or
-    /// one pair of peers in four, pairs:60s/10s
+    /// 60s/10s; or only one way, one-way:60s/10s; or but for a third that hears and is heard by both, partial:60s/10s;
+    /// or one pair of peers in four, pairs:60s/10s
     #[arg(long, value_name = "EVERY/TIME", help_heading = FAULTS)]
     #[serde(with = "by_name")]
     pub partition: Option<Partition>,

@@ -142,7 +142,7 @@ impl FromStr for Protocol {
 /// What is done about what is lost with all its backups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// Nothing.
+    /// It stays lost.
     Never,
     /// Everybody is asked, and all begin anew.
     Broadcast,

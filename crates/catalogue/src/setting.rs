@@ -61,8 +61,8 @@ pub struct Closed {
     pub peers: u32,
     /// How many may be inside at a time; one, where replicas vote on who is.
     pub slots: u32,
-    /// Who votes, beside the peers that ask; of protocols with replicas. Of custody some of those peers, and the lease is
-    /// the time of their sessions.
+    /// Who votes, beside the peers that ask; of protocols with replicas. Of custody some of those peers, and the lease
+    /// is the time of their sessions.
     pub voters: Option<Voters>,
     /// Who keeps copies of peers' states, if anybody does; of protocols among peers.
     pub backups: Option<Backups>,

@@ -6,7 +6,9 @@ mod notify;
 use std::fs;
 use std::future::pending;
 use std::io::{ErrorKind, IsTerminal as _, stderr};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use clap::Args;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Group, close, setsid};
+use nix::unistd::{Group, Pid, close, setsid};
 use peerlock::store::Store;
 use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
 use peerlock_http::{App, Files as _, Listener, Program, serve};
@@ -45,15 +47,15 @@ const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
 /// How often an agent that is to end by itself looks whether somebody needs it.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long an agent that a command has started waits for the one before it to go.
+/// How long an agent that takes the place of another waits for that to go.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
 /// Stay in the cluster as a peer, for all commands on this machine
 ///
 /// `peerlock run` and the other commands find it by its socket; other programs use its HTTP API, and people its live
-/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or Ctrl-C it
-/// ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start. `peerlock
-/// drain` lets them finish first. On SIGHUP it reads the secret and the token again.
+/// page. A command that finds none starts one, which ends by itself when it is not needed any more. On SIGTERM or
+/// Ctrl-C it ends; those who hold slots or wait go on at the next agent of this machine, which they wait for, or start.
+/// `peerlock drain` lets them finish first. On SIGHUP it reads the secret and the token again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -91,8 +93,8 @@ pub struct Options {
     /// End when there has been no client for this long, and nobody holds anything here [default: stay]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     idle: Option<Duration>,
-    /// Take over from the agent that has this data folder: it ends, and those who hold slots or wait there go on here. An
-    /// upgrade is this one command
+    /// Take over from the agent that has this data folder: it ends, and those who hold slots or wait there go on here.
+    /// An upgrade is this one command
     #[arg(long)]
     replace: bool,
     /// Started by a command: leave its terminal, and let go of whatever it had open
@@ -125,10 +127,13 @@ async fn go(options: &Options) -> Result<ExitCode> {
     Signals::outlive_file_limit().map_err(Error::Start)?;
     let mut signals = Signals::ending_a_server().map_err(Error::Start)?;
     let mut hangups = Signals::hangup().map_err(Error::Start)?;
+    let mut start = pin!(Agent::start(options, files));
     let agent = tokio::select! {
         biased;
-        signal = signals.number() => return Ok(ExitCode::from(128 + signal)),
-        agent = Agent::start(options, files) => agent?,
+        // At once, and with the lock of its folder to the very end: its files are written by another thread, and
+        // whoever takes the folder next must not find that one at work.
+        signal = signals.number() => std::process::exit(i32::from(128 + signal)),
+        agent = &mut start => agent?,
     };
     notify(READY);
 
@@ -176,13 +181,13 @@ struct Agent {
 }
 
 impl Agent {
-    /// Takes the data folder, becomes a peer and serves clients. It may be dropped halfway: then nothing has begun that
-    /// others would miss.
+    /// Takes the data folder, becomes a peer and serves clients. The process may end halfway: then nothing has begun
+    /// that others would miss.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
         let (only_one, prepared) = options.prepare(&data_dir).await?;
-        // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail for
-        // by itself, because whoever has started it takes it for running when it answers there.
+        // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
+        // for by itself, because whoever has started it takes it for running when it answers there.
         let token = options.token(&data_dir)?;
         let listeners = options.listeners(token.as_ref(), files).await?;
         let here = prepared.start().await?;
@@ -222,7 +227,9 @@ impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
     async fn prepare(&self, data_dir: &Path) -> Result<(DataFolder, Prepared)> {
         let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: self.socket()? };
-        let only_one = DataFolder::take(data_dir, self.succeed(data_dir), &me).await?;
+        let mut told = None;
+        let waits = || self.waits(data_dir, &me.socket, &mut told);
+        let only_one = DataFolder::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
         let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
         if let Some(cluster) = known.cluster {
@@ -246,21 +253,21 @@ impl Options {
         Ok((only_one, prepared))
     }
 
-    /// How long the agent that has the folder has to go, if it is to. One that a command has started makes way for one
-    /// that was started by hand or by systemd.
-    fn succeed(&self, data_dir: &Path) -> Duration {
+    /// Whether to wait until the agent that has the folder has gone. Who replaces it tells it to go, and whoever has
+    /// come in its place meanwhile, too: several may have waited for that. One that a command has started makes way for
+    /// one that was started by hand or by systemd; and it is not needed any more when another one answers.
+    fn waits(&self, data_dir: &Path, socket: &Path, told: &mut Option<Pid>) -> bool {
         let by_itself = || folder::last(data_dir).is_some_and(|last| last.ends_by_itself);
-        let replaces = self.replace || self.idle.is_none() && by_itself();
-        match folder::holder(data_dir).filter(|_| replaces) {
-            Some(process) => {
+        if self.replace || self.idle.is_none() && by_itself() {
+            if let Some(process) = folder::holder(data_dir).filter(|process| *told != Some(*process)) {
                 tracing::info!(%process, "takes over from the agent that runs");
                 // It may have ended just now.
                 _ = kill(process, Signal::SIGTERM);
-                SUCCESSION
+                *told = Some(process);
             }
-            None if self.detached || replaces => SUCCESSION,
-            None => Duration::ZERO,
+            return true;
         }
+        self.detached && UnixStream::connect(socket).is_err()
     }
 
     /// Where this user's commands find it.
@@ -273,8 +280,8 @@ impl Options {
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
-    /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if there
-    /// is none.
+    /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if
+    /// there is none.
     fn token(&self, data_dir: &Path) -> Result<Option<Token>> {
         if let Some(named) = &self.token_file {
             return token(named).map(Some);

@@ -3,16 +3,13 @@
 mod page;
 
 use std::fmt::Display;
-use std::fs;
 use std::io::{Write, stdout};
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nix::unistd::{AccessFlags, access};
 use peerlock_bench::Progress;
-use peerlock_figures::Error::Output;
 use serde::Serialize;
 
 use crate::progress::progress_bar;
@@ -86,8 +83,7 @@ pub struct Child {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
-    // Before anything is measured: that takes minutes.
-    options.out.as_deref().map(prepare).transpose()?;
+    options.out.as_deref().map(crate::html::prepare).transpose()?;
     if options.recovery { recover(options) } else { hand_over(options) }
 }
 
@@ -138,7 +134,8 @@ fn with_bar<T>(
 
 /// Tells what was measured: as text or JSON, and as a page in a folder.
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
-    let page = options.out.as_deref().map(|folder| write_page(folder, report, page)).transpose()?;
+    let html = page(report, &crate::html::command());
+    let page = options.out.as_deref().map(|folder| crate::html::write(folder, "bench", &html, report)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
@@ -165,26 +162,6 @@ fn lease(text: &str) -> std::result::Result<Duration, String> {
     let is_sound = LEASES.contains(&lease) && lease.subsec_nanos() == 0;
     let bad = || format!("a lease is whole seconds, from {:?} to {:?}", LEASES.start(), LEASES.end());
     is_sound.then_some(lease).ok_or_else(bad)
-}
-
-/// Makes sure that the page can be written.
-fn prepare(folder: &Path) -> Result<()> {
-    let output = |source| Output { path: folder.into(), source };
-    fs::create_dir_all(folder).map_err(output)?;
-    access(folder, AccessFlags::W_OK).map_err(|error| output(error.into()))?;
-    Ok(())
-}
-
-/// Writes the page and the numbers. Returns where the page is.
-fn write_page<R: Serialize>(folder: &Path, report: &R, page: impl Fn(&R, &str) -> String) -> Result<PathBuf> {
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    let html = page(report, &command);
-    let (page, numbers) = (folder.join("bench.html"), folder.join("bench.json"));
-    let json = serde_json::to_string_pretty(report).map_err(std::io::Error::from)? + "\n";
-    for (path, text) in [(&page, html), (&numbers, json)] {
-        fs::write(path, text).map_err(|source| Output { path: path.clone(), source })?;
-    }
-    Ok(page)
 }
 
 /// Plays its part.

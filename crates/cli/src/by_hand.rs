@@ -1,4 +1,4 @@
-//! `peerlock voters`, `resize`, `recover`, and `release` of what others hold: what an operator decides.
+//! `peerlock voters`, `resize`, `remove`, `recover`, and `release` of what others hold: what an operator decides.
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdin};
 use std::path::PathBuf;
@@ -6,7 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use peerlock::{Class, Client, PeerId, PeerView, SlotView, StartError, Voter, places, store};
+use clap::builder::NonEmptyStringValueParser;
+use futures_util::future::ready;
+use futures_util::{StreamExt as _, stream};
+use peerlock::{Class, Client, Listing, PeerId, PeerView, SlotView, StartError, Voter, places, store};
 use peerlock_http::Done;
 use peerlock_register::{Versions, recover as recovered};
 use serde_json::json;
@@ -21,6 +24,8 @@ use crate::{Error, Result, duration};
 
 /// How often we look whether an agent has gone.
 const LOOK: Duration = Duration::from_millis(50);
+/// At most so many names are removed at a time.
+const AT_ONCE: usize = 64;
 
 /// See which hosts vote on the cluster's register, or say which
 ///
@@ -59,15 +64,35 @@ pub struct Resize {
     agent: AgentArgs,
 }
 
+/// Remove names that nobody uses
+///
+/// The cluster forgets them, with their numbers of slots. Who asks for one later founds it again, with higher fencing
+/// numbers. A name that somebody holds or waits for stays as it is, and so does whoever holds it (75).
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  peerlock remove build-4711
+  peerlock remove --prefix build-                        all that nobody uses; `peerlock ls build-` lists them")]
+pub struct Remove {
+    /// The resources
+    #[arg(value_name = "NAME", required_unless_present = "prefix")]
+    names: Vec<String>,
+    /// All whose names begin with this
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), conflicts_with = "names")]
+    prefix: Option<String>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
 /// Let the jobs of this machine finish, take no new ones, and end the agent
 ///
-/// Those who wait are sent away (their `run` ends with 69). The agent ends when the last slot is given back, and so does
-/// this command; slots of `acquire` are not waited for. Who only wants another agent, after an upgrade, has no need of
-/// it: `peerlock agent --replace`, or `systemctl restart`, stop no job.
+/// Those who wait are sent away (their `run` ends with 69). The agent ends when the last slot is given back, and so
+/// does this command; slots of `acquire` are not waited for. Who only wants another agent, after an upgrade, has no
+/// need of it: `peerlock agent --replace`, or `systemctl restart`, stop no job.
 #[derive(Args)]
 pub struct Drain {
-    /// How long to wait for the agent's end; it goes on draining after that, and this ends with 75 [default: as long as it
-    /// takes]
+    /// How long to wait for the agent's end; it goes on draining after that, and this ends with 75 [default: as long as
+    /// it takes]
     #[arg(short, long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
     #[command(flatten)]
@@ -159,6 +184,36 @@ pub async fn resize(options: &Resize) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+pub async fn remove(options: &Remove) -> Result<ExitCode> {
+    let client = options.agent.agent().await?;
+    let names = match &options.prefix {
+        Some(prefix) => {
+            let listing = Listing { prefix: prefix.clone(), ..Listing::default() };
+            client.list(&listing).await?.into_iter().map(|resource| resource.name.to_string()).collect()
+        }
+        None => options.names.clone(),
+    };
+    let (all, is_one) = (names.len(), options.prefix.is_none() && names.len() == 1);
+    let removed = stream::iter(names).map(|name| {
+        let client = &client;
+        async move { client.remove(&name).await }
+    });
+    let mut refused: Vec<peerlock::Error> =
+        removed.buffer_unordered(AT_ONCE).filter_map(|removed| ready(removed.err())).collect().await;
+    if options.prefix.is_some() {
+        // Somebody else has removed it since it was listed.
+        refused.retain(|error| error.class() != Class::NoSuchResource);
+    }
+    if is_one && let Some(error) = refused.pop() {
+        return Err(error.into());
+    }
+    refused.iter().for_each(say);
+    if options.prefix.is_some() {
+        say(format_args!("{} of {all} names removed", all - refused.len()));
+    }
+    Ok(refused.first().map_or(ExitCode::SUCCESS, |error| ExitCode::from(error.class().exit_code())))
+}
+
 /// Gets a slot back from whoever holds it: asks it to stop and waits for that, or takes it away by force.
 pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bool) -> Result<()> {
     let details = client.show(name).await?;
@@ -222,9 +277,12 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     };
     let path = folder.join("register");
     let file = |source| Error::File { path: path.clone(), source };
-    let bytes = std::fs::read(&path).map_err(file)?;
+    // Before a folder is made for a lock that nobody needs.
+    std::fs::metadata(&path).map_err(file)?;
     let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket: PathBuf::new() };
-    let _only_one = DataFolder::take(&folder, Duration::ZERO, &me).await?;
+    let _only_one = DataFolder::take(&folder, Duration::ZERO, &me, || false).await?;
+    // Only now: an agent that is just ending still writes.
+    let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_register::file::Damage| file(std::io::Error::other(why.to_string()));
     let recovered = recovered(&bytes, Versions::OURS).map_err(damaged)?;
     let (term, index) = recovered.last;
@@ -234,7 +292,9 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
          - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
          - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others now.\n\
          - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
-         they had kept.\n",
+         they had kept.\n\
+         - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to it \
+         that it does not.\n",
         folder.display(),
         recovered.cluster
     );

@@ -5,6 +5,7 @@ mod browser;
 mod crowd;
 mod cut;
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::future::pending;
 use std::io::{Write as _, stdout};
@@ -18,10 +19,10 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::future::{join_all, try_join_all};
 use peerlock::{Endpoint, Request, Secret, Token};
-use peerlock_base::Span;
+use peerlock_base::{PeerId, Span};
 use peerlock_http::{Act, Demo, Fate, Listener, Wish, serve};
 use peerlock_register::voters_among;
-use peerlock_service::{Class, Service, Voter};
+use peerlock_service::{Class, PeerView, Service, Voter};
 use peerlock_supervise::Signals;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -74,7 +75,9 @@ pub struct Options {
     #[arg(long, value_name = "DUR", default_value = "500ms")]
     think: Span,
     /// How long a session stands: so long after a peer has died its slots come back
-    #[arg(long, value_name = "DUR", default_value = "5s", value_parser = duration)]
+    ///
+    /// Below 8s, clients of other peers lose theirs, too, when the one that leads the register dies.
+    #[arg(long, value_name = "DUR", default_value = "8s", value_parser = duration)]
     session: Duration,
     /// Where the page is served: a port of this machine, 0 for any that is free
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
@@ -287,17 +290,29 @@ impl Stage {
     }
 }
 
-/// Resolves when as many peers vote as should: nobody is to be killed before, since the first one votes alone at first,
-/// and nothing would come back without it.
+/// Resolves when as many peers vote as should, and everybody knows where those are. Nobody is to be killed before: the
+/// first one votes alone at first, and who has heard of nobody else is only found when another one leads.
 async fn vote(services: &[Service]) -> std::result::Result<(), peerlock::Error> {
     loop {
-        let peers = services[0].cluster().await?.peers;
-        let voters = peers.iter().filter(|peer| matches!(peer.voter, Voter::Votes | Voter::Leads)).count();
-        if voters >= voters_among(services.len()) {
+        let peers = services[0].cluster().await?.peers.into_iter();
+        let votes = |peer: &PeerView| matches!(peer.voter, Voter::Votes | Voter::Leads);
+        let voters: BTreeSet<PeerId> = peers.filter(votes).map(|peer| peer.peer).collect();
+        if voters.len() >= voters_among(services.len()) && know(services, &voters).await? {
             return Ok(());
         }
         sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Whether each of the peers has an address of all of these.
+async fn know(services: &[Service], hosts: &BTreeSet<PeerId>) -> std::result::Result<bool, peerlock::Error> {
+    for service in services {
+        let known = service.peers().await?.into_iter().filter(|peer| !peer.address.is_empty());
+        if !hosts.is_subset(&known.map(|peer| peer.peer).collect()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What the clients want, in the order of the names.

@@ -22,6 +22,8 @@ use crate::{Error, Result};
 
 /// How often we look whether the agent before us has gone.
 const LOOK: Duration = Duration::from_millis(20);
+/// Whoever only looks whether the folder is taken has its lock for a moment, which is shorter than this.
+const GLANCE: Duration = Duration::from_millis(200);
 /// A log that is longer than this begins anew.
 const LONGEST_LOG: u64 = 1 << 20;
 
@@ -42,9 +44,9 @@ pub struct Occupant {
 }
 
 impl DataFolder {
-    /// Takes the folder, and makes it if there is none. An agent that is in it has so long to go: two with one identity
-    /// would push each other out.
-    pub async fn take(path: &Path, patience: Duration, me: &Occupant) -> Result<Self> {
+    /// Takes the folder, and makes it if there is none. An agent that is in it has so long to go, as long as `waits`
+    /// says that it is worth waiting for: two with one identity would push each other out.
+    pub async fn take(path: &Path, patience: Duration, me: &Occupant, mut waits: impl FnMut() -> bool) -> Result<Self> {
         let unusable = |source| Error::Folder { path: path.to_owned(), source };
         private(path)?;
         let mut file = open(&path.join("agent.lock")).map_err(unusable)?;
@@ -52,7 +54,8 @@ impl DataFolder {
         let mut lock = loop {
             file = match lock(file) {
                 Ok(lock) => break lock,
-                Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < patience => file,
+                Err((file, Errno::EWOULDBLOCK)) if waits() && since.elapsed() < patience => file,
+                Err((file, Errno::EWOULDBLOCK)) if since.elapsed() < GLANCE => file,
                 Err((_, Errno::EWOULDBLOCK)) => {
                     let pid = last(path).map(|other| other.pid);
                     return Err(Error::SecondAgent { path: path.to_owned(), pid });
@@ -61,8 +64,10 @@ impl DataFolder {
             };
             sleep(LOOK).await;
         };
-        lock.set_len(0).and_then(|()| lock.rewind()).map_err(unusable)?;
-        lock.write_all(me.to_text().as_bytes()).map_err(unusable)?;
+        // Cut off only then: whoever reads it meanwhile finds this one or the one before, and not nobody.
+        let text = me.to_text();
+        lock.rewind().and_then(|()| lock.write_all(text.as_bytes())).map_err(unusable)?;
+        lock.set_len(text.len() as u64).map_err(unusable)?;
         Ok(Self { _lock: lock })
     }
 }
@@ -130,7 +135,8 @@ fn check_private(path: &Path, owner: u32, mode: u32) -> Result<()> {
     }
 }
 
-/// Opens a file that is locked, which only this user can: also one that a program of before has made for others to read.
+/// Opens a file that is locked, which only this user can: also one that a program of before has made for others to
+/// read.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
@@ -171,14 +177,17 @@ mod tests {
         let path = folder.path().join("data");
         let first = Occupant { pid: 7, ends_by_itself: true, socket: "/run/a b/agent.sock".into() };
         assert!(last(&path).is_none() && !is_taken(&path));
-        let taken = DataFolder::take(&path, Duration::ZERO, &first).await.unwrap();
+        let taken = DataFolder::take(&path, Duration::ZERO, &first, || true).await.unwrap();
         assert!(last(&path) == Some(first.clone()) && is_taken(&path));
         let second = Occupant { pid: 8, ends_by_itself: false, socket: "x".into() };
-        let error = DataFolder::take(&path, Duration::ZERO, &second).await.err().unwrap().to_string();
+        let error = DataFolder::take(&path, Duration::ZERO, &second, || true).await.err().unwrap().to_string();
         assert!(error.contains("(process 7)"), "{error}");
         assert_eq!(last(&path), Some(first), "who was refused has changed nothing");
+        // So has who need not wait any more, however long it could.
+        let in_vain = DataFolder::take(&path, Duration::from_secs(3600), &second, || false).await;
+        assert!(in_vain.is_err());
         // Who has time waits for the first to go.
-        let waits = DataFolder::take(&path, Duration::from_secs(60), &second);
+        let waits = DataFolder::take(&path, Duration::from_secs(60), &second, || true);
         let (second_has_it, ()) = tokio::join!(waits, async { drop(taken) });
         assert!(second_has_it.is_ok() && last(&path) == Some(second));
     }

@@ -1,33 +1,44 @@
 //! `peerlock live`: a setting of `simulate` by real peers, and the tables of all of them.
 
+mod page;
+
 use std::io::{Write, stdout};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use peerlock_base::Span;
 use peerlock_catalogue::{Flags, Setting};
-use peerlock_live::{Comparison, Costs, Death, Kill, Live};
+use peerlock_live::{Comparison, Costs, Death, Kill, Live, Place, Row};
 use serde_json::json;
 
+use crate::html;
 use crate::progress::progress_bar;
 use crate::simulate::print::{self, Json};
 use crate::{Error, Result};
 
-/// The same settings as simulate takes, and the same report; where nothing else is said 32 peers, 10 entries each, once.
+/// The same settings as simulate takes, and the same report; where nothing else is said 32 peers, 10 entries each,
+/// once.
 #[derive(Args)]
+#[command(group = clap::ArgGroup::new("page").args(["compare", "table"]).multiple(true))]
 pub struct Options {
     #[command(flatten)]
     flags: Flags,
     /// How many processes the peers live in
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     processes: u16,
+    /// Have other machines take part: the address by which they reach each other, and the command that runs peerlock
+    /// there, such as 10.0.0.7='ssh 10.0.0.7 peerlock'; repeatable. Processes live in these places in turns, and only
+    /// there. What they send each other is not encrypted
+    #[arg(long, value_name = "ADDRESS=COMMAND")]
+    on: Vec<Place>,
     /// How much faster than real the setting's time passes: at 100 a second of it takes 10 ms. What the machine itself
     /// needs for a message weighs as much more
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     speed: u32,
     /// Kill a process with SIGKILL so long after the beginning: that of a peer by its number, or of whoever is the
-    /// holder, the waiter or the busiest by then. With +TIME another takes its place after that, with nothing in memory:
-    /// 3@100s, holder@100s+20s; repeatable. Who may be killed has a process of its own
+    /// holder, the waiter or the busiest by then. With +TIME another takes its place after that, with nothing in
+    /// memory: 3@100s, holder@100s+20s; repeatable. Who may be killed has a process of its own
     #[arg(long, value_name = "WHO@TIME")]
     kill: Vec<Kill>,
     /// Cut the first half of the processes off from the second, from when to when: 100s/130s
@@ -42,6 +53,10 @@ pub struct Options {
     /// Every protocol in every form instead, with the simulator beside it; or each with somebody killed
     #[arg(long, conflicts_with_all = ["kill", "cut", "compare"])]
     table: Option<Table>,
+    /// Write a page into this folder, live.html: both worlds side by side, as figures and a table, or what kills did;
+    /// and the numbers beside it, live.json. With --compare or --table
+    #[arg(long, value_name = "DIR", requires = "page")]
+    out: Option<PathBuf>,
     /// One JSON object on standard output: that of simulate, and what is only here under `live`
     #[arg(long)]
     json: bool,
@@ -67,12 +82,14 @@ pub fn run(options: &Options) -> Result<()> {
     let wanted = peerlock_live::Options {
         // Not the path that we were called by: that may be another program by now.
         program: "/proc/self/exe".into(),
+        places: options.on.clone(),
         processes: options.processes.into(),
         speed: options.speed,
         kills: options.kill.clone(),
         cut: options.cut,
         patience: options.patience,
     };
+    options.out.as_deref().map(html::prepare).transpose()?;
     if let Some(table) = options.table {
         return all(options, &wanted, table);
     }
@@ -90,7 +107,24 @@ pub fn run(options: &Options) -> Result<()> {
         let simulated = peerlock_live::simulated(&setting).map_err(|error| explained(error, &setting))?;
         Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
     });
-    show(options, &setting, &live, compared.transpose()?.as_ref(), took)
+    let compared = compared.transpose()?;
+    let page = match (&options.out, &compared) {
+        (Some(folder), Some(both)) => {
+            let row = Row {
+                name: setting.name(),
+                kind: "as asked for",
+                command: setting.command(),
+                speed: options.speed,
+                both: both.clone(),
+            };
+            let rows = [row];
+            let html = page::comparison(&rows, options.processes, &html::command());
+            Some(html::write(folder, "live", &html, &rows)?)
+        }
+        _ => None,
+    };
+    show(options, &setting, &live, compared.as_ref(), took)?;
+    tell(options, page)
 }
 
 /// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
@@ -115,7 +149,7 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let deaths: Vec<_> = live.deaths.iter().map(as_json).collect();
         whole["live"] = json!({
             "processes": options.processes, "speed": options.speed, "seconds": seconds, "deaths": deaths,
-            "comparison": both,
+            "clocks_apart": live.clocks_apart.as_secs_f64(), "comparison": both,
         });
         serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
         writeln!(out)?;
@@ -127,6 +161,16 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         out,
         "real peers in {processes} processes over TCP, {speed} times as fast as the setting: {seconds:.1} s"
     )?;
+    if !options.on.is_empty() {
+        let apart = 1e3 * live.clocks_apart.as_secs_f64();
+        let places = options.on.len();
+        writeln!(
+            out,
+            "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is nearer \
+             together may be judged in the wrong order",
+            apart * f64::from(speed)
+        )?;
+    }
     for Death { peers, at, before, after, goes_on, .. } in &live.deaths {
         let whom: Vec<String> = peers.iter().map(ToString::to_string).collect();
         let goes_on = goes_on.map_or("never".into(), |span| format!("{:.3} s", span.as_secs_f64()));
@@ -147,6 +191,14 @@ fn as_json(death: &Death) -> serde_json::Value {
     })
 }
 
+/// Where the page is, if there is one, for people.
+fn tell(options: &Options, page: Option<PathBuf>) -> Result<()> {
+    match page {
+        Some(page) if !options.json => Ok(writeln!(stdout(), "\n{}", page.display())?),
+        _ => Ok(()),
+    }
+}
+
 /// A table of all protocols.
 fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Result<()> {
     let seed = options.flags.seed.unwrap_or(1);
@@ -160,23 +212,29 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
         bar.inc(1);
     };
     let start = Instant::now();
+    let command = html::command();
     let told = match table {
-        Table::Protocols => peerlock_live::protocols(wanted, seed, &steps)
-            .map(|table| (serde_json::to_value(&table), table.to_string())),
-        Table::Kills => {
-            peerlock_live::kills(wanted, seed, &steps).map(|table| (serde_json::to_value(&table), table.to_string()))
-        }
+        Table::Protocols => peerlock_live::protocols(wanted, seed, &steps).map(|table| {
+            let html = page::comparison(&table.0, options.processes, &command);
+            (serde_json::to_value(&table), table.to_string(), html)
+        }),
+        Table::Kills => peerlock_live::kills(wanted, seed, &steps)
+            .map(|table| (serde_json::to_value(&table), table.to_string(), page::kills(&table.0, &command))),
     };
     bar.finish_and_clear();
-    let (json, text) = told?;
+    let (json, text, html) = told?;
+    let json = json.map_err(std::io::Error::from)?;
+    let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
-        serde_json::to_writer(&mut out, &json.map_err(std::io::Error::from)?).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut out, &json).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         writeln!(out, "{text}\n{:.0} s", start.elapsed().as_secs_f64())?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    drop(out);
+    tell(options, page)
 }
 
 /// A process of a run; for nobody else to call.

@@ -15,6 +15,7 @@ mod doctor;
 mod error;
 mod folder;
 mod here;
+mod html;
 mod live;
 mod look;
 mod pages;
@@ -51,6 +52,7 @@ enum Command {
     Renew(client::Renew),
     Release(client::Release),
     Resize(by_hand::Resize),
+    Remove(by_hand::Remove),
     Voters(by_hand::Voters),
     Drain(by_hand::Drain),
     Secret(secret::Options),
@@ -93,6 +95,7 @@ fn main() -> ExitCode {
         Command::Renew(options) => wait_for(client::renew(&options)),
         Command::Release(options) => wait_for(client::release(&options)),
         Command::Resize(options) => wait_for(by_hand::resize(&options)),
+        Command::Remove(options) => wait_for(by_hand::remove(&options)),
         Command::Voters(options) => wait_for(by_hand::voters(&options)),
         Command::Drain(options) => wait_for(by_hand::drain(&options)),
         Command::Secret(options) => wait_for(secret::run(&options)),
@@ -125,8 +128,8 @@ fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A pool of as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken a
-/// rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that.
+/// A pool of as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken
+/// a rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that.
 fn threads(asked: Option<u16>) -> Result<rayon::ThreadPool> {
     const TRIAL: &str = "trial";
     let loud = std::panic::take_hook();

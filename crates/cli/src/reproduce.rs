@@ -74,8 +74,13 @@ pub fn run(options: &Options) -> Result<()> {
         writeln!(out, "resumed: {} of {} points were there", results.resumed, plan.points())?;
     }
     let Outcome { page, claimed, moved } = outcome;
-    let kept = claimed - moved.len();
-    writeln!(out, "{}: {kept} of {claimed} published numbers are where we say", page.display())?;
+    match claimed {
+        0 => writeln!(out, "{}: no number or promise to compare with", page.display())?,
+        _ => {
+            let kept = claimed - moved.len();
+            writeln!(out, "{}: {kept} of {claimed} published numbers are where we say", page.display())?;
+        }
+    }
     out.flush()?;
     if moved.is_empty() { Ok(()) } else { Err(Error::Moved(moved)) }
 }

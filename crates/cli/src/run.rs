@@ -212,8 +212,8 @@ struct News {
     opened: Option<watch::Sender<Arc<OwnedFd>>>,
 }
 
-/// Renews the lease for as long as that is possible, also if the agent ends and another goes on. When the slot is lost the
-/// command has its time to stop, unless it has less already.
+/// Renews the lease for as long as that is possible, also if the agent ends and another goes on. When the slot is lost
+/// the command has its time to stop, unless it has less already.
 async fn keep(
     hold: &mut Hold,
     absent: impl AsyncFnMut(),
@@ -294,7 +294,8 @@ impl Options {
         }
     }
 
-    /// The agent that we ask has gone: waits for the next one, or starts it. One that was named is somebody else's to start.
+    /// The agent that we ask has gone: waits for the next one, or starts it. One that was named is somebody else's to
+    /// start.
     async fn again(&self, client: &Client, left: Duration) {
         match client {
             Client::Agent(_) if self.agent.is_named() => sleep(NAMED).await,

@@ -24,8 +24,9 @@ use crate::{Error, Result, start};
 
 /// Show and replace what the members of the cluster have in common
 ///
-/// The secret is replaced without a restart, and nobody is left out: for a while every machine accepts both, the new one
-/// and the one before it. Nothing of it goes over the network: whoever has the old one must not learn the new one by it.
+/// The secret is replaced without a restart, and nobody is left out: for a while every machine accepts both, the new
+/// one and the one before it. Nothing of it goes over the network: whoever has the old one must not learn the new one
+/// by it.
 #[derive(Args)]
 #[command(after_help = "\
 To replace it on all machines:

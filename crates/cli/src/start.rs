@@ -175,7 +175,8 @@ async fn start(
             }
             return Ok(agent);
         }
-        if let Some(status) = process.try_wait().map_err(Error::Start)? {
+        // It ends also if another one answers, and we need not have seen that before.
+        if let Some(status) = process.try_wait().map_err(Error::Start)?.filter(|_| running().is_none()) {
             let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit::SOFTWARE);
             return Err(Error::AgentFailed { said: last_words(&log_path, said_before), log: log_path, code });
         }

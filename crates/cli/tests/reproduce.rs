@@ -68,3 +68,20 @@ fn a_figure_is_reproduced_and_taken_up_again() {
     );
     assert!(out.path().join("fair-k/fig4.svg").exists());
 }
+
+/// A file of one's own that claims nothing: nobody is told that 0 of 0 numbers are right.
+#[test]
+fn a_figure_without_claims_is_only_made() {
+    let folder = tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    let mine = "title = \"Waits\"\norigin = \"Our own\"\nshows = \"Waits.\"\n\
+                [x]\nparameter = \"slots\"\nvalues = [1, 2]\nlabel = \"slots\"\nscale = \"linear\"\n\
+                [base]\npeers = 5\nentries = 5\nwarm-up = 1\ntrials = 2\n\
+                [[panel]]\ntitle = \"LAN\"\nlabel = \"mean wait, s\"\nscale = \"linear\"\nmetric = \"whole-mean\"\n\
+                [[curve]]\nlabel = \"Fair-K\"\nprotocol = \"fair-k\"\n";
+    std::fs::write(&file, mine).unwrap();
+    let run = reproduce(&["--out"]).arg(folder.path()).arg(&file).assert().success();
+    let page = folder.path().join("report.html");
+    let said = format!("{}: no number or promise to compare with\n", page.display());
+    assert_eq!(text(&run.get_output().stdout), said);
+}

@@ -297,7 +297,8 @@ fn a_matrix_that_fits_is_used() {
     assert_eq!(object["violations"], 0);
 }
 
-/// Fair-K promises nothing where messages come twice, and finds itself in a state that cannot be: a rule like any other.
+/// Fair-K promises nothing where messages come twice, and finds itself in a state that cannot be: a rule like any
+/// other.
 #[test]
 fn a_peer_that_panics_is_told_in_words_and_nothing_else() {
     let run = "simulate --protocol fair-k --peers 20 --entries 50 --duplication 0.02";

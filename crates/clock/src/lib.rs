@@ -17,9 +17,9 @@ use tokio::time::{Instant, sleep};
 
 /// The longest that anybody sleeps without a look at the clock.
 ///
-/// tokio's timers are wake-up calls on `CLOCK_MONOTONIC`: after the machine has slept, what was left of them is still to
-/// come. So they are set for a second at most, and a machine that wakes up notices within that second that its leases
-/// are over. (It does nothing wrong before: whatever else comes in is handled by the clock, too.) A `timerfd` on
+/// tokio's timers are wake-up calls on `CLOCK_MONOTONIC`: after the machine has slept, what was left of them is still
+/// to come. So they are set for a second at most, and a machine that wakes up notices within that second that its
+/// leases are over. (It does nothing wrong before: whatever else comes in is handled by the clock, too.) A `timerfd` on
 /// `CLOCK_BOOTTIME` would ring at once, but for a system call every time the next alarm changes, which is several times
 /// per hand-over; tokio's timers are set without one. A wake-up per second costs an idle peer nothing that can be
 /// measured. Who must act at once, such as the guard of a command, has such a timer (`peerlock-supervise`).

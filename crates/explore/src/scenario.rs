@@ -28,8 +28,8 @@
 //!
 //! The checks of the exploration run after every event. Where one fails, the scenario fails *before* its trace is
 //! compared, or written: with `UPDATE_GOLDENFILES=1`, which takes the new traces over, a wrong one cannot become the
-//! expected one. For the same reason no command can be marked as expected to fail. What is wrong with a protocol is shown
-//! by scenarios of another kind ([`Scenario::of_defects`]), which fail if nothing is broken at their end.
+//! expected one. For the same reason no command can be marked as expected to fail. What is wrong with a protocol is
+//! shown by scenarios of another kind ([`Scenario::of_defects`]), which fail if nothing is broken at their end.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -273,9 +273,10 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) 
         Fate::Begin(of, _) => name == "begin" && of == at,
         Fate::TakeOver(of, _) => name == "takeover" && of == at,
         Fate::Expel(of, _) => name == "force" && of == at,
+        Fate::Forget(of) => name == "forget" && of == at,
         Fate::Detach(of, _) => name == "detach" && of == at,
         Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
-        Fate::Resize(_) | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
+        Fate::Resize(_) | Fate::Remove | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
     }
 }
 

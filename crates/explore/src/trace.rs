@@ -81,6 +81,8 @@ impl Trace {
             Fate::TakeOver(..) => self.line(format_args!("{peer}: another process takes over")),
             Fate::Resize(_) => self.line(format_args!("register: {} slots", world.next_slots())),
             Fate::Expel(..) => self.line(format_args!("register: {peer} is forced out")),
+            Fate::Forget(_) => self.line(format_args!("{peer}: nobody has used it for a while")),
+            Fate::Remove => self.line("somebody sees that nobody takes part, and wants it removed"),
             Fate::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
             Fate::LeaveAlone(_) => self.line("a detached client leaves"),
             Fate::Expire(_) => self.line("register: a detached grant is over"),

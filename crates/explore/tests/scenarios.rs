@@ -69,8 +69,8 @@ fn fair_k_late(words: &[&str]) -> Result<World<FairKLate>, String> {
     Ok(World::new(limits, peers.into_iter().map(|peer| (peer, FairKLate::new(peer, &layout, config)))))
 }
 
-/// `peers 1..4 tokens 1 root 1 backups 2`: Fair-K with backups on a ring in the order of the numbers. After that `never` if
-/// what is lost stays lost.
+/// `peers 1..4 tokens 1 root 1 backups 2`: Fair-K with backups on a ring in the order of the numbers. After that
+/// `never` if what is lost stays lost.
 fn backed(words: &[&str]) -> Result<World<Backed<FairK>>, String> {
     let usage = || format!("peers FIRST..LAST tokens PEER… root PEER backups NUMBER [never], not {words:?}");
     let (peers, layout, rest) = start(words, &usage)?;
@@ -102,10 +102,10 @@ fn custody(words: &[&str]) -> Result<World<Custody>, String> {
         _ => return Err(usage()),
     };
     let (last, slots) = (number(range.strip_prefix("0..").ok_or_else(usage)?)?, number(slots)?);
-    let (stops, sessions, takeovers, forces, detached) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX, u32::MAX);
-    let (parties, repeats, any_coordinator, slip) = (last as usize + 1, 0, false, None);
-    let fates =
-        Fates { parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, slip };
+    let any = u32::MAX;
+    let (stops, sessions, takeovers, forces, forgets, detached) = (any, any, any, any, any, any);
+    let parties = last as usize + 1;
+    let fates = Fates { parties, stops, sessions, takeovers, forces, forgets, detached, resizes, ..Fates::default() };
     let limits = Limits { fates: Some(fates), tidy: true, ..limits(slots as usize, false) };
     let config = custody::Config { numbers: 100, batch: None, ..custody::Config::default() };
     let session = |peer| Session { peer, number: 0 };

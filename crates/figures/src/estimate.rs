@@ -1,9 +1,9 @@
 //! How certain a measured number is.
 //!
-//! Trials of one setting are independent: each has random numbers of its own. So a number that is a mean over trials has
-//! a confidence interval, Student's for 95 %, and a share of the trials has Wilson's. A number over all entries of all
-//! trials, such as a percentile, gets the interval of what each trial has by itself. The longest wait of all trials has
-//! none: it only grows with their number.
+//! Trials of one setting are independent: each has random numbers of its own. So a number that is a mean over trials
+//! has a confidence interval, Student's for 95 %, and a share of the trials has Wilson's. A number over all entries of
+//! all trials, such as a percentile, gets the interval of what each trial has by itself. The longest wait of all trials
+//! has none: it only grows with their number.
 
 use crate::figure::Range;
 use crate::metric::{Measured, Metric};

@@ -43,6 +43,7 @@ const FILES: &[(&str, &str)] = files! {
     "beyond/hold-times"
     "beyond/run-length"
     "beyond/slots"
+    "beyond/slots-exponential"
     "beyond/idle"
     "beyond/short-stays"
     "beyond/short-stays-three"
@@ -79,16 +80,24 @@ fn built_in(names: &[&String]) -> Result<Vec<Figure>, Error> {
     let named = |id: &str, name: &str| id == name || id.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     for name in names {
         if !FILES.iter().any(|(id, _)| named(id, name)) {
-            return Err(Error::Unknown {
-                name: (*name).clone(),
-                near: near(name, FILES.iter().map(|(id, _)| *id)).into_iter().map(String::from).collect(),
-            });
+            return Err(Error::Unknown { name: (*name).clone(), near: meant(name) });
         }
     }
     let chosen = FILES.iter().filter(|(id, _)| names.is_empty() || names.iter().any(|name| named(id, name)));
     chosen
         .map(|(id, source)| Figure::parse(id, source).map_err(|what| Error::Experiment { id: (*id).to_string(), what }))
         .collect()
+}
+
+/// Figures that may have been meant, or whole groups of them.
+fn meant(name: &str) -> Vec<String> {
+    let mut known: Vec<&str> = FILES.iter().filter_map(|(id, _)| Some(id.split_once('/')?.0)).collect();
+    known.dedup();
+    known.extend(FILES.iter().map(|(id, _)| *id));
+    let near = near(name, known.into_iter());
+    // Who is shown a group need not see all that is in it.
+    let is_in = |id: &str, group: &str| id.strip_prefix(group).is_some_and(|rest| rest.starts_with('/'));
+    near.iter().filter(|id| !near.iter().any(|group| is_in(id, group))).map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
@@ -124,12 +133,14 @@ mod tests {
                 "there is no figure \"fig2\"; did you mean one of fair-k/fig2, sigma/fig2, coordinator/fig2, coordinator/fig2-per-peer?",
             ),
             ("fairk/fig3", "there is no figure \"fairk/fig3\"; did you mean fair-k/fig3?"),
-            ("beyond/slot", "there is no figure \"beyond/slot\"; did you mean beyond/slots?"),
-            ("gamma", "there is no figure \"gamma\"; peerlock reproduce --list shows them all"),
+            ("beyond/peer", "there is no figure \"beyond/peer\"; did you mean beyond/peers?"),
+            ("faluts", "there is no figure \"faluts\"; did you mean faults?"),
+            ("coordinater", "there is no figure \"coordinater\"; did you mean coordinator?"),
+            ("fair", "there is no figure \"fair\"; did you mean fair-k?"),
+            ("lambda", "there is no figure \"lambda\"; peerlock reproduce --list shows them all"),
             ("", "there is no figure \"\"; peerlock reproduce --list shows them all"),
         ] {
-            let error = ids(&[name]).unwrap_err();
-            assert!(error.starts_with(sentence), "{error}");
+            assert_eq!(ids(&[name]).unwrap_err(), sentence);
         }
     }
 

@@ -32,6 +32,9 @@ pub struct Measured {
     pub whole: Option<Wait>,
     /// Waits in steady state.
     pub steady: Option<Wait>,
+    /// The spread of waits by theory, where nothing was run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
     /// Entries per second while an open run was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<f64>,
@@ -116,17 +119,19 @@ pub struct OfRounds {
 }
 
 /// What is computed where nothing is run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Theory {
     /// Entries per second.
-    pub throughput: f64,
+    pub throughput: Option<f64>,
     /// The probability that a second can be let in while a client is inside.
     pub violations: Option<f64>,
+    /// How much longer than the mean wait the longest one is, in seconds.
+    pub spread: Option<f64>,
 }
 
 impl From<Theory> for Measured {
-    fn from(theory: Theory) -> Self {
-        Self { throughput: Some(theory.throughput), violations: theory.violations, ..Self::default() }
+    fn from(Theory { throughput, violations, spread }: Theory) -> Self {
+        Self { throughput, violations, spread, ..Self::default() }
     }
 }
 
@@ -277,7 +282,7 @@ impl Metric {
             "trial-spread",
             "s",
             "longest wait of each trial, mean over the trials, less the mean wait; steady state",
-            |run| Some(run.steady?.mean_of_trial_max - run.steady?.mean),
+            |run| run.spread.or_else(|| Some(run.steady?.mean_of_trial_max - run.steady?.mean)),
         ),
         Self::new("whole-mean", "s", "mean wait of all entries of the whole runs", |run| Some(run.whole?.mean)),
         Self::new("whole-max", "s", "longest wait of all trials, whole runs", |run| Some(run.whole?.max))
@@ -485,6 +490,7 @@ mod tests {
             messages: [("request".into(), 400), ("token".into(), 200)].into(),
             whole: Some(wait(100.0)),
             steady: Some(wait(300.0)),
+            spread: None,
             throughput: Some(2.5),
             violations: Some(0.125),
             worst_client: Some(0.75),

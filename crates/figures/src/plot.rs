@@ -49,11 +49,13 @@ pub struct Line {
 }
 
 /// A line that can be told from the others by colour, by dashes and by markers, each alone: on paper, in grey, and by
-/// those who see colours differently (the colours are Okabe and Ito's).
+/// those who see colours differently (the colours are Okabe and Ito's). Beyond six, the markers are full.
+#[derive(Clone, Copy)]
 struct Style {
     colour: &'static str,
     dashes: &'static str,
     marker: Marker,
+    is_full: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -67,14 +69,17 @@ enum Marker {
 }
 
 const STYLES: [Style; 6] = [
-    Style { colour: "#0072b2", dashes: "", marker: Marker::Disc },
-    Style { colour: "#d55e00", dashes: "8 4", marker: Marker::Square },
-    Style { colour: "#000000", dashes: "2 3", marker: Marker::Plus },
-    Style { colour: "#009e73", dashes: "10 3 2 3", marker: Marker::Diamond },
-    Style { colour: "#cc79a7", dashes: "5 2", marker: Marker::Up },
-    Style { colour: "#e69f00", dashes: "14 4", marker: Marker::Down },
+    Style { colour: "#0072b2", dashes: "", marker: Marker::Disc, is_full: false },
+    Style { colour: "#d55e00", dashes: "8 4", marker: Marker::Square, is_full: false },
+    Style { colour: "#000000", dashes: "2 3", marker: Marker::Plus, is_full: false },
+    Style { colour: "#009e73", dashes: "10 3 2 3", marker: Marker::Diamond, is_full: false },
+    Style { colour: "#cc79a7", dashes: "5 2", marker: Marker::Up, is_full: false },
+    Style { colour: "#e69f00", dashes: "14 4", marker: Marker::Down, is_full: false },
 ];
 
+/// With more categories than this a panel has a row to itself.
+const CATEGORIES: usize = 5;
+const NAME_ROW: f64 = 14.0;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_SAMPLE: f64 = 40.0;
 const RING: f64 = 9.0;
@@ -91,8 +96,14 @@ struct Frame {
 impl Plot {
     /// The whole plot as an SVG document.
     pub fn svg(&self) -> String {
-        let columns = self.panels.len().min(2);
-        let (width, height) = if columns == 1 { (720.0, 400.0) } else { (450.0, 330.0) };
+        let is_long = self.panels.iter().any(|panel| panel.x.categories() > CATEGORIES);
+        let (columns, width, height) = match self.panels.len() {
+            _ if is_long => (1, 900.0, 330.0),
+            0 | 1 => (1, 720.0, 400.0),
+            _ => (2, 450.0, 330.0),
+        };
+        let names = self.panels.iter().map(|panel| panel.names(width - 18.0 - panel.margin()));
+        let height = height + NAME_ROW * (names.max().unwrap_or(1) - 1) as f64;
         let legend = self.legend_places(width * columns as f64);
         let legend_height = legend.last().map_or(0.0, |(_, y)| y + LEGEND_ROW);
         let rows = self.panels.len().div_ceil(columns);
@@ -114,7 +125,9 @@ impl Plot {
             let left = width * (number % columns) as f64;
             let top = legend_height + height * (number / columns) as f64;
             let right = left + width - 18.0;
-            let frame = Frame { left: left + panel.margin(), right, top: top + 34.0, bottom: top + height - 56.0 };
+            let left = left + panel.margin();
+            let names = NAME_ROW * (panel.names(right - left) - 1) as f64;
+            let frame = Frame { left, right, top: top + 34.0, bottom: top + height - 56.0 - names };
             panel.draw(&mut svg, frame);
         }
         svg.end()
@@ -157,6 +170,19 @@ impl Panel {
         (self.numbers() + 32.0).max(66.0)
     }
 
+    /// The names of a category, in as many rows as it takes if the axis is so long; numbers have room in one.
+    fn in_rows<'a>(&self, label: &'a str, long: f64) -> Vec<&'a str> {
+        match self.x.categories() {
+            0 => vec![label],
+            number => svg::wrapped(label, 12.0, long / number as f64 - 6.0),
+        }
+    }
+
+    /// How many rows the names below the horizontal axis take.
+    fn names(&self, long: f64) -> usize {
+        self.x.ticks().iter().map(|(_, label)| self.in_rows(label, long).len()).max().unwrap_or(1)
+    }
+
     fn draw(&self, svg: &mut Svg, frame: Frame) {
         let Frame { left, right, top, bottom } = frame;
         let at =
@@ -170,14 +196,17 @@ impl Panel {
         for (place, label) in self.x.ticks() {
             let x = left + place * (right - left);
             svg.line(&[(x, bottom), (x, bottom + 5.0)], "#444444", 1.0, "");
-            svg.text((x, bottom + 19.0), &label, 12.0, Anchor::Middle, false);
+            for (row, words) in self.in_rows(&label, right - left).iter().enumerate() {
+                svg.text((x, bottom + 19.0 + NAME_ROW * row as f64), words, 12.0, Anchor::Middle, false);
+            }
         }
         for place in self.x.borders() {
             let x = left + place * (right - left);
             svg.line(&[(x, top), (x, bottom)], "#dddddd", 1.0, "");
         }
         svg.line(&[(left, top), (left, bottom), (right, bottom)], "#444444", 1.0, "");
-        svg.text(((left + right) / 2.0, bottom + 42.0), self.x.label(), 13.0, Anchor::Middle, false);
+        let below = bottom + 42.0 + NAME_ROW * (self.names(right - left) - 1) as f64;
+        svg.text(((left + right) / 2.0, below), self.x.label(), 13.0, Anchor::Middle, false);
         svg.upright((left - (self.numbers() + 16.0).max(48.0), (top + bottom) / 2.0), self.y.label(), 13.0);
 
         for (number, line) in self.lines.iter().enumerate() {
@@ -213,24 +242,77 @@ impl Panel {
     }
 }
 
-fn style(number: usize) -> &'static Style {
-    &STYLES[(number.max(1) - 1) % STYLES.len()]
+fn style(number: usize) -> Style {
+    let number = number.max(1) - 1;
+    Style { is_full: number / STYLES.len() % 2 == 1, ..STYLES[number % STYLES.len()] }
 }
 
-/// Markers are hollow: where curves meet, all of them can be seen.
-fn marker(svg: &mut Svg, style: &Style, (x, y): (f64, f64)) {
+/// Markers are hollow: where curves meet, all of them can be seen. Only where there are too many curves some are full.
+fn marker(svg: &mut Svg, style: Style, (x, y): (f64, f64)) {
     let colour = style.colour;
+    let mut shape = |corners: &[(f64, f64)]| svg.outline(corners, colour, style.is_full);
     match style.marker {
+        Marker::Disc if style.is_full => svg.disc((x, y), 4.5, colour),
         Marker::Disc => svg.circle((x, y), 4.5, colour),
-        Marker::Square => {
-            svg.outline(&[(x - 4.0, y - 4.0), (x + 4.0, y - 4.0), (x + 4.0, y + 4.0), (x - 4.0, y + 4.0)], colour)
+        Marker::Square => shape(&[(x - 4.0, y - 4.0), (x + 4.0, y - 4.0), (x + 4.0, y + 4.0), (x - 4.0, y + 4.0)]),
+        Marker::Plus if style.is_full => {
+            svg.line(&[(x - 4.0, y - 4.0), (x + 4.0, y + 4.0)], colour, 2.5, "");
+            svg.line(&[(x - 4.0, y + 4.0), (x + 4.0, y - 4.0)], colour, 2.5, "");
         }
         Marker::Plus => {
             svg.line(&[(x - 5.0, y), (x + 5.0, y)], colour, 2.0, "");
             svg.line(&[(x, y - 5.0), (x, y + 5.0)], colour, 2.0, "");
         }
-        Marker::Diamond => svg.outline(&[(x, y - 7.0), (x + 7.0, y), (x, y + 7.0), (x - 7.0, y)], colour),
-        Marker::Up => svg.outline(&[(x, y - 5.5), (x + 5.5, y + 4.0), (x - 5.5, y + 4.0)], colour),
-        Marker::Down => svg.outline(&[(x, y + 5.5), (x + 5.5, y - 4.0), (x - 5.5, y - 4.0)], colour),
+        Marker::Diamond => shape(&[(x, y - 7.0), (x + 7.0, y), (x, y + 7.0), (x - 7.0, y)]),
+        Marker::Up => shape(&[(x, y - 5.5), (x + 5.5, y + 4.0), (x - 5.5, y + 4.0)]),
+        Marker::Down => shape(&[(x, y + 5.5), (x + 5.5, y - 4.0), (x - 5.5, y - 4.0)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Scale;
+
+    fn plot(names: &[&str]) -> String {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
+        let panel = || Panel {
+            title: "one of two".into(),
+            x: Axis::horizontal("what goes wrong", Scale::Category, &names, [].into_iter()),
+            y: Axis::vertical("share", Scale::Linear, [1.0].into_iter()),
+            lines: Vec::new(),
+            rings: Vec::new(),
+        };
+        let legend = (1..=12).map(|style| (format!("curve {style}"), style)).collect();
+        Plot { title: String::new(), panels: vec![panel(), panel()], legend }.svg()
+    }
+
+    #[test]
+    fn many_long_names_have_room_and_a_few_short_ones_stand_in_one_row() {
+        let few = plot(&["halves", "one way"]);
+        assert!(few.contains("viewBox=\"0 0 900 ") && few.contains(">one way</text>"), "two panels beside each other");
+        let many = plot(&["loss 1 %", "a node crashes and restarts after 5 s", "c", "d", "e", "f", "g", "h"]);
+        // 96 units for each, in which 14 letters have room.
+        for row in ["loss 1 %", "a node crashes", "and restarts", "after 5 s"] {
+            assert!(many.contains(&format!(">{row}</text>")), "{row}: {many}");
+        }
+    }
+
+    #[test]
+    fn twelve_curves_look_different() {
+        let plot = plot(&["a"]);
+        let sample = |number: usize| {
+            let legend = plot.split(&format!(">curve {number}</text>")).next().unwrap_or_default();
+            let own = legend.rsplit("</text>").next().unwrap_or_default();
+            // Where it stands does not tell it from the others.
+            own.lines()
+                .map(|line| line.split(' ').filter(|word| !word.contains(['.', ','])))
+                .fold(String::new(), |all, words| all + &words.collect::<Vec<_>>().join(" "))
+        };
+        for one in 1..=12 {
+            for other in 1..one {
+                assert_ne!(sample(one), sample(other), "{one} and {other}");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What stands behind one dot of a figure: a run, or what theory says of it.
 
-use peerlock_catalogue::{self as catalogue, Load, Setting};
+use peerlock_catalogue::{self as catalogue, Closed, Load, Open, Setting};
+use peerlock_sim::Hold;
 use peerlock_sim::latency::Model;
 
 use crate::metric::{Measured, Theory};
@@ -13,7 +14,8 @@ const THEORY: &str = "theory";
 pub enum Point {
     /// It is simulated.
     Simulated(Setting),
-    /// It is computed: quorum arithmetic for these replicas, clients and latencies.
+    /// It is computed: quorum arithmetic for these replicas, clients and latencies, or how near one message can come to
+    /// the order of arrival.
     Computed(Setting),
 }
 
@@ -25,7 +27,8 @@ impl Point {
     pub fn from_table(mut table: toml::Table, seed: u64) -> Result<Self, String> {
         let is_computed = table.get("protocol").and_then(toml::Value::as_str) == Some(THEORY);
         if is_computed {
-            table.insert("protocol".into(), "sigma".into());
+            let stands_for = if table.contains_key("think-rate") { "fair-k-late" } else { "sigma" };
+            table.insert("protocol".into(), stands_for.into());
         }
         let has_seed = table.contains_key("seed");
         let mut setting: Setting = table.try_into().map_err(|error: toml::de::Error| error.message().to_string())?;
@@ -101,10 +104,16 @@ impl Point {
     }
 }
 
-/// What theory says: as many are served as come or as the latencies allow; and how likely a quorum breaks while a
-/// client stays inside.
 fn theory(setting: &Setting) -> Result<Theory, String> {
-    let Load::Open(open) = &setting.load else { return Err("there is a theory of open workloads only".into()) };
+    match &setting.load {
+        Load::Open(open) => of_quorums(setting, open),
+        Load::Closed(closed) => of_one_message(setting, closed),
+        Load::Rounds(_) => Err("there is no theory of rounds on an overlay".into()),
+    }
+}
+
+/// As many are served as come or as the latencies allow; and how likely a quorum breaks while a client stays inside.
+fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
     let (low, high) = match setting.latency {
         Model::Constant(delay) => (delay, delay),
         Model::Uniform { low, high } | Model::Jitter { low, high } => (low, high),
@@ -117,10 +126,24 @@ fn theory(setting: &Setting) -> Result<Theory, String> {
         Some(hold) => 1.0 / (1.0 / open.voters.quorum.saturation(low, high) + hold.mean()),
         None => open.voters.quorum.saturation(low, high),
     };
-    Ok(Theory {
-        throughput: open.arrival_rate.min(served),
-        violations: forgets.map(|forgets| open.voters.quorum.broken(forgets)),
-    })
+    let violations = forgets.map(|forgets| open.voters.quorum.broken(forgets));
+    Ok(Theory { throughput: Some(open.arrival_rate.min(served)), violations, spread: None })
+}
+
+/// How much longer than the ideal's the mean wait may become for the sake of order. Our choice, as everywhere.
+const DEARER: f64 = 0.01;
+
+/// How near the spread of waits can come to the ideal's, if a token goes to its next client in one message and the mean
+/// wait is to stay near the ideal's: so many holders at most can know the oldest who waits, and it goes in when the first
+/// of them leaves. docs/papers/fair-k-late.md derives it; an estimate of means, not a bound.
+fn of_one_message(setting: &Setting, closed: &Closed) -> Result<Theory, String> {
+    let (Hold::Exponential(hold), Model::Constant(message)) = (closed.hold, &setting.latency) else {
+        return Err("there is a theory of exponential stays and constant latencies only".into());
+    };
+    let (hold, message) = (hold.as_secs_f64(), message.as_secs_f64());
+    let know = (1.0 + DEARER * (hold / message).powi(2)).min(f64::from(closed.slots));
+    let entries = f64::from(closed.peers) * f64::from(closed.entries);
+    Ok(Theory { spread: Some(hold / know * (entries.ln() - 1.0)), ..Theory::default() })
 }
 
 #[cfg(test)]
@@ -153,6 +176,27 @@ mod tests {
         assert_eq!(of("", "violations"), None);
         let broken = of("hold = '10s'\nreplica-life = '10000s'", "violations").unwrap();
         assert!((broken / 7.2995e-43 - 1.0).abs() < 1e-3, "{broken:e}");
+    }
+
+    /// By hand: with ten times as long inside as a message takes two holders may know the oldest, with a hundred times as
+    /// long 101; and one is all that there are with one slot.
+    #[test]
+    fn theory_is_also_what_one_message_can_do_for_order() {
+        let spread = |slots, latency| {
+            let text = format!(
+                "protocol = 'theory'\npeers = 100\nslots = {slots}\nthink-rate = 0.5\nhold = 'exp:10s'\n\
+                 latency = 'constant:{latency}'\nentries = 2000"
+            );
+            let point = Point::from_table(toml::from_str(&text).unwrap(), 1).unwrap();
+            Metric::named("trial-spread").unwrap().of(&point.run(&|_| {}).unwrap()).unwrap()
+        };
+        let longest = 200_000_f64.ln() - 1.0;
+        for (slots, latency, expected) in [(1, "1s", 10.0), (10, "1s", 5.0), (50, "1s", 5.0), (50, "100ms", 0.2)] {
+            assert!((spread(slots, latency) - expected * longest).abs() < 1e-9, "{slots} slots, {latency}");
+        }
+        let constant = "protocol = 'theory'\nthink-rate = 0.5\nhold = '10s'\nlatency = 'constant:1s'";
+        let refused = Point::from_table(toml::from_str(constant).unwrap(), 1).unwrap_err();
+        assert!(refused.starts_with("there is a theory of exponential stays"), "{refused}");
     }
 
     #[test]

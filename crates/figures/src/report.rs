@@ -117,11 +117,26 @@ fn with_error(Estimate { value, interval }: Estimate) -> String {
 
 /// A range in words.
 fn range(range: Range, unit: &str) -> String {
-    // A bound is written as it stands in the file, not rounded.
-    match (range.from, range.to) {
+    // A bound is written as it stands in the file, not rounded; but nobody counts forty zeros.
+    let bound = |value: f64| if value.abs() < 1e-4 { tidy(value) } else { value.to_string() };
+    match (range.from.map(bound), range.to.map(bound)) {
         (Some(from), Some(to)) => format!("from {from} to {to} {unit}"),
         (Some(from), None) => format!("{from} {unit} or more"),
         (None, Some(to)) => format!("{to} {unit} or less"),
         (None, None) => "anything".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_written_as_in_its_file_and_can_be_read() {
+        let words = |from, to| range(Range { from, to }, "s");
+        assert_eq!(words(Some(0.05), Some(0.4071)), "from 0.05 to 0.4071 s");
+        assert_eq!(words(Some(5e-43), Some(1e-42)), "from 5·10⁻⁴³ to 10⁻⁴² s");
+        assert_eq!(words(Some(0.0), Some(1250.0)), "from 0 to 1250 s");
+        assert_eq!((words(Some(3.0), None), words(None, None)), ("3 s or more".into(), "anything".into()));
     }
 }

@@ -168,8 +168,8 @@ impl App {
         OpenApiRouter::with_openapi(Document::openapi()).merge(routes)
     }
 
-    /// The grant of such a name, which is good only for this resource, and which nobody else has: a client that has slept
-    /// while the agent restarted must not renew what is another's by now.
+    /// The grant of such a name, which is good only for this resource, and which nobody else has: a client that has
+    /// slept while the agent restarted must not renew what is another's by now.
     pub(crate) fn grant(name: &Name, text: &str) -> Result<GrantId, Failure> {
         let is_ours = |grant: &GrantId| matches!(grant, GrantId::Named(_)) && grant.fits(name);
         let grant = text.parse().ok().filter(is_ours);

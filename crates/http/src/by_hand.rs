@@ -1,4 +1,4 @@
-//! What an operator looks at and decides: the cluster, who votes, how many slots, and what is taken away.
+//! What an operator looks at and decides: the cluster, who votes, how many slots, which names go, and what is taken away.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,6 +18,7 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(drain))
         .routes(routes!(reload))
         .routes(routes!(resize))
+        .routes(routes!(remove))
         .routes(routes!(revoke))
         .routes(routes!(expel))
 }
@@ -95,6 +96,20 @@ async fn resize(
     Input(Slots { slots }): Input<Slots>,
 ) -> Result<Json<Done>, Failure> {
     app.service().resize(name.as_str(), slots).await?;
+    Ok(Json(Done {}))
+}
+
+/// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
+/// again, with higher fencing numbers. While somebody holds a slot of it or waits it is refused, and nothing changes.
+#[utoipa::path(
+    post,
+    path = "/v1/resources/{name}/remove",
+    tag = "by hand",
+    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    responses((status = 200, description = "There is no such name any more", body = Done), (status = "default", body = Failure))
+)]
+async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>, Failure> {
+    app.service().remove(name.as_str()).await?;
     Ok(Json(Done {}))
 }
 

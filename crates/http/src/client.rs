@@ -76,8 +76,8 @@ impl Agent {
         Ok(Hold { lines: Lines::new(response, connection, self.endpoint().clone()) })
     }
 
-    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended. `opened` gets the connection that it
-    /// will belong to, before it does.
+    /// Takes up a slot again that was [held](Agent::hold) at an agent which has ended. `opened` gets the connection
+    /// that it will belong to, before it does.
     ///
     /// # Errors
     /// See [`Error`]; most come with the hold's [lines](Hold::next). [`Error::Lost`] if its lease has ended.
@@ -169,6 +169,14 @@ impl Agent {
     /// [`Error::NoSuchResource`], and see [`Error`].
     pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
         self.call(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
+    }
+
+    /// Removes a name that nobody uses.
+    ///
+    /// # Errors
+    /// [`Error::InUse`], [`Error::NoSuchResource`], and see [`Error`].
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        self.call(Method::POST, &resource(name, "/remove")?, None::<&()>).await.map(|Done {}| ())
     }
 
     /// Asks whoever is inside with this fencing number to stop, and returns when it has, or its lease has ended.
@@ -347,8 +355,8 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The connection that the slot belongs to. A process that has a copy of it keeps the slot, for as long as the lease
-    /// stands.
+    /// The connection that the slot belongs to. A process that has a copy of it keeps the slot, for as long as the
+    /// lease stands.
     pub fn socket(&self) -> Arc<OwnedFd> {
         Arc::clone(self.lines.connection().socket())
     }

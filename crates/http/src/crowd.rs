@@ -1,8 +1,8 @@
 //! How many connections there are at a listener, and whose.
 //!
 //! Every connection is a file descriptor of the agent, and without one it can neither hear its other clients nor write
-//! what it has promised. So each listener has its share of them, and at a Unix socket, where the kernel tells who comes,
-//! each user has a share of that.
+//! what it has promised. So each listener has its share of them, and at a Unix socket, where the kernel tells who
+//! comes, each user has a share of that.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -85,8 +85,8 @@ impl Log {
         self.last.send_modify(|_| self.lock().over = true);
     }
 
-    /// After which event a reader goes on that has seen this one last: after the newest if it says nothing, and from the
-    /// oldest that is kept if it was another process's.
+    /// After which event a reader goes on that has seen this one last: after the newest if it says nothing, and from
+    /// the oldest that is kept if it was another process's.
     fn after(&self, seen: Option<&str>) -> u64 {
         let newest = *self.last.borrow();
         let Some(seen) = seen else { return newest };

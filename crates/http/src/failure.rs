@@ -102,8 +102,10 @@ mod schema {
         has: Option<u32>,
         /// … and how many were asked for. Also for `bad_slots`.
         asked: Option<u32>,
-        /// `revoked`: whether without waiting for its holder.
+        /// `revoked`: whether without waiting for its holder. `in_use`: whether somebody may not know that it was.
         forced: Option<bool>,
+        /// `in_use`: the host where it is, as far as known.
+        host: Option<String>,
         /// `not_acquired`: how many are ahead, if that is known.
         place: Option<u32>,
         /// `no_majority`, `recovering`: whom is waited for.
@@ -156,6 +158,8 @@ mod tests {
             (refused(Class::TooLarge), 413, 64),
             (Error::NotAcquired { name: name.clone(), place: Some(2) }, 423, 75),
             (Error::NotAcquired { name: name.clone(), place: None }, 423, 75),
+            (Error::InUse { name: name.clone(), host: "db1".into(), forced: false }, 423, 75),
+            (Error::InUse { name: name.clone(), host: String::new(), forced: true }, 423, 75),
             (Error::SessionLost { since, why: "it could not be renewed".into() }, 410, 76),
             (Error::Revoked { name: name.clone(), forced: false }, 410, 76),
             (Error::Revoked { name: name.clone(), forced: true }, 410, 76),

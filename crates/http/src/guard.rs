@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use peerlock_service::Class;
 
 use crate::crowd::Place;
+use crate::input::finish;
 use crate::{Failure, Token};
 
 /// What keeps strangers out of a listener.
@@ -44,6 +45,7 @@ impl TokenInForce {
 pub async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     let is_open = is_open(request.uri().path());
     if let Err(failure) = door.check(request.headers(), is_open) {
+        finish(request.into_body()).await;
         return failure.into_response();
     }
     if let (false, Some(place)) = (is_open, request.extensions().get::<Arc<Place>>()) {

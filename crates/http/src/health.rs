@@ -13,8 +13,8 @@ pub fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(agent))
 }
 
-/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. Nobody else is
-/// asked, so it answers at once.
+/// Whether slots can be had here: 200 while the session of the agent stands, otherwise 503 and a sentence. Nobody else
+/// is asked, so it answers at once.
 #[utoipa::path(
     get,
     path = "/healthz",

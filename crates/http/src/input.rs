@@ -1,12 +1,16 @@
 //! What comes in, or why it cannot.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use peerlock_service::{Class, Error, Listing, Name};
+use peerlock_service::{Class, Listing, Name};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
@@ -19,6 +23,51 @@ const MOST_BYTES: usize = 16 * 1024;
 /// A body has to come within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Lets a request pass when all of it is there, also one that needs no body: who is answered in the midst of its own words
+/// finds the connection closed, and may not hear the answer. So who refuses lets it [`finish`] first.
+pub async fn whole(request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match collect(body).await {
+        Ok(body) => next.run(Request::from_parts(head, body.into())).await,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Lets somebody who is refused say all of it. Nothing of that is kept: it may be a stranger, and in tiny pieces.
+pub async fn finish(body: Body) {
+    // If it does not come to an end, the answer cuts it short.
+    _ = read(body, |_| {}).await;
+}
+
+async fn collect(body: Body) -> Result<Bytes, Failure> {
+    let mut bytes = Vec::new();
+    read(body, |piece| bytes.extend_from_slice(piece)).await?;
+    Ok(bytes.into())
+}
+
+/// Reads a body to its end, piece by piece.
+async fn read(body: Body, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
+    let mut body = Limited::new(body, MOST_BYTES);
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            if let Ok(piece) = frame?.into_data() {
+                take(&piece);
+            }
+        }
+        Ok::<_, Box<dyn Error + Send + Sync>>(())
+    };
+    let (class, why) = match timeout(PATIENCE, all).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let why = format!("the request is longer than {MOST_BYTES} bytes: send only the fields that it has");
+            (Class::TooLarge, why)
+        }
+        Ok(Err(error)) => (Class::BadRequest, format!("the request broke off: {error}. Send it again")),
+        Err(_) => (Class::BadRequest, format!("the request did not come within {PATIENCE:?}. Send it again")),
+    };
+    Err(Failure::new(class, why))
+}
+
 /// A body of JSON; an empty one is `{}`. Its content type does not matter: that curl says something else by itself is
 /// nobody's mistake.
 pub struct Input<T>(pub T);
@@ -28,17 +77,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Input<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         let bad = |why: String| Failure::new(Class::BadRequest, why);
-        let read = timeout(PATIENCE, Limited::new(request.into_body(), MOST_BYTES).collect()).await;
-        let body = match read {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let message =
-                    format!("the request is longer than {MOST_BYTES} bytes: send only the fields that it has");
-                return Err(Failure::new(Class::TooLarge, message));
-            }
-            Ok(Err(error)) => return Err(bad(format!("the request broke off: {error}. Send it again"))),
-            Err(_) => return Err(bad(format!("the request did not come within {PATIENCE:?}. Send it again"))),
-        };
+        let body = collect(request.into_body()).await?;
         let json = if body.is_empty() { b"{}" } else { &body[..] };
         // serde would take a list for the fields in their order.
         if !json.trim_ascii_start().starts_with(b"{") {
@@ -74,7 +113,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
         let path = Path::<String>::from_request_parts(parts, state).await;
         let Path(name) = path.map_err(|error| {
             let why = format!("{error}; write it in UTF-8 and percent-encode it");
-            Error::BadName { name: parts.uri.path().to_owned(), why }
+            peerlock_service::Error::BadName { name: parts.uri.path().to_owned(), why }
         })?;
         Ok(Self(name.parse::<Name>()?))
     }

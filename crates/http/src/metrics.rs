@@ -79,8 +79,8 @@ impl Labelled {
     }
 }
 
-/// Counters, gauges and histograms of this agent, in the text format of OpenMetrics, which Prometheus reads. Nobody else
-/// is asked, so that there is an answer without a majority, too.
+/// Counters, gauges and histograms of this agent, in the text format of OpenMetrics, which Prometheus reads. Nobody
+/// else is asked, so that there is an answer without a majority, too.
 #[utoipa::path(
     get,
     path = "/metrics",

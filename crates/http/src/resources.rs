@@ -217,7 +217,8 @@ async fn peers(State(app): State<App>) -> Result<Json<Vec<PeerView>>, Failure> {
     Ok(Json(app.service().cluster().await?.peers))
 }
 
-/// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have it.
+/// A client's request for the resource in the path, unless it wants it for longer than the operator lets anybody have
+/// it.
 fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Result<Request, Failure> {
     let longest = app.longest_lease();
     if let Some(ttl) = request.ttl.filter(|ttl| *ttl > longest) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::IntoResponse as _;
 use futures_util::future::join_all;
 use hyper::Request;
@@ -25,7 +25,7 @@ use crate::Failure;
 use crate::connections::{Connections, Site};
 use crate::crowd::Place;
 use crate::guard::guard;
-use crate::input::Caller;
+use crate::input::{Caller, whole};
 use crate::listen::{Listener, Socket};
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
@@ -44,8 +44,8 @@ const NOBODY: u32 = 65_534;
 pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: impl Future<Output = ()>) {
     let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
-        let guarded = router.clone().layer(from_fn_with_state(Arc::new(listener.door.clone()), guard));
-        accept(listener, guarded, &connections)
+        let door = from_fn_with_state(Arc::new(listener.door.clone()), guard);
+        accept(listener, router.clone().layer(from_fn(whole)).layer(door), &connections)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -132,7 +132,8 @@ async fn connection(
     }
 }
 
-/// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked at.
+/// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked
+/// at.
 fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: usize, refusals: &Arc<Semaphore>) {
     let Ok(turn) = Arc::clone(refusals).try_acquire_owned() else { return };
     tokio::spawn(async move {

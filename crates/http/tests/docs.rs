@@ -32,5 +32,5 @@ async fn the_examples_work() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 15);
+    assert_eq!(tried, 16);
 }

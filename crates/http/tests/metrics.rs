@@ -17,8 +17,8 @@ struct Family {
     samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
 
-/// Reads an exposition of OpenMetrics 1.0, and is strict about it: families in one piece, with type and help before their
-/// samples, names that fit the type and unit, no sample twice, `# EOF` at the end.
+/// Reads an exposition of OpenMetrics 1.0, and is strict about it: families in one piece, with type and help before
+/// their samples, names that fit the type and unit, no sample twice, `# EOF` at the end.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let (mut current, mut helped, mut ended) = (String::new(), BTreeSet::new(), false);

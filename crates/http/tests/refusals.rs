@@ -68,6 +68,31 @@ async fn every_refusal_is_json_and_says_what_to_do() {
     assert!(stand.service.resources().await.unwrap().is_empty(), "nothing was asked for");
 }
 
+/// Head and body may come apart, as many clients send them. Who is answered before its body has come would find the
+/// connection closed under its hands.
+#[tokio::test]
+async fn nobody_is_answered_before_all_is_said() {
+    let stand = Stand::start().await;
+    for (path, token, status) in [
+        ("/v1/resources/a/remove", "0123456789abcdef0123", " 404 "),
+        ("/v1/resources/a/remove", "another", " 401 "),
+        ("/v1/nowhere", "0123456789abcdef0123", " 404 "),
+    ] {
+        let mut stream = TcpStream::connect(stand.address()).await.unwrap();
+        for _ in 0..2 {
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n");
+            stream.write_all(format!("{head}Content-Length: 2\r\n\r\n").as_bytes()).await.unwrap();
+            let mut answer = [0; 1024];
+            let early = timeout(Duration::from_millis(100), stream.read(&mut answer)).await;
+            assert!(early.is_err(), "{path}: an answer to half a request");
+            stream.write_all(b"{}").await.unwrap();
+            let length = timeout(LONG, stream.read(&mut answer)).await.expect("an answer").unwrap();
+            let answer = String::from_utf8_lossy(&answer[..length]);
+            assert!(answer.lines().next().is_some_and(|line| line.contains(status)), "{path}: {answer}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_name_is_one_however_it_is_written() {
     let stand = Stand::start().await;

@@ -9,12 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use peerlock_base::{PeerId, Time};
 use peerlock_catalogue::Setting;
 use peerlock_sim::{Actor, Came, Drive, Outside, Record, RecordOf, Recorder, Share, Trial, Wire, seed_of};
 use serde::Serialize;
 
-use crate::clock::Pace;
+use crate::clock::{self, Pace};
 use crate::links::{self, Heard, Links};
 use crate::wire::{News, Order, Prepare, Told};
 use crate::{Error, frame, population};
@@ -43,6 +45,9 @@ pub fn child() -> Result<(), Error> {
     thread::spawn(move || {
         let mut stdin: Stdin = stdin();
         while let Ok(Some(order)) = frame::read_thing(&mut stdin) {
+            if let Order::Die = order {
+                let _ = kill(Pid::this(), Signal::SIGKILL);
+            }
             let _ = orders.send(Input::Order(order));
         }
         let _ = orders.send(Input::Alone);
@@ -50,8 +55,14 @@ pub fn child() -> Result<(), Error> {
     let Ok(Input::Order(Order::Prepare(prepare))) = input.recv() else {
         return Err(Error::Refused("this command is for peerlock live to call, and for nobody else".into()));
     };
-    let heard = links::listen(prepare.key, inputs, Input::Heard);
-    tell(&Told::Ready(heard.map_err(Error::io("listen on loopback"))?));
+    let heard = links::listen(prepare.address, prepare.key, inputs, Input::Heard);
+    match heard {
+        Ok(port) => tell(&Told::Ready(port)),
+        Err(error) => {
+            tell(&Told::Failed(format!("it cannot listen at {}: {error}", prepare.address)));
+            return Ok(());
+        }
+    }
     let played = meet(&prepare, input);
     if let Err(error) = &played {
         tell(&Told::Failed(error.to_string()));
@@ -73,10 +84,11 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
     let (mut links, mut came) = (None, 0);
     let pace = loop {
         match input.recv() {
-            Ok(Input::Order(Order::Meet(ports))) => {
-                let met = Links::to(&ports, prepare.key, prepare.share.me);
+            Ok(Input::Order(Order::Meet(addresses))) => {
+                let met = Links::to(&addresses, prepare.key, prepare.share.me);
                 links = Some(met.map_err(Error::io("connect to another process of the run"))?);
             }
+            Ok(Input::Order(Order::Clock)) => tell(&Told::Clock(clock::now())),
             Ok(Input::Heard(Heard::Came)) => came += 1,
             Ok(Input::Order(Order::Begin(pace))) => break pace,
             Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
@@ -198,8 +210,12 @@ impl<A: Actor<Message: Wire>> Outside<A> for Rest<'_> {
                 let peers = (0..self.population).map(PeerId::new);
                 Came::Gone(peers.filter(|peer| self.share.home(*peer) == process).collect())
             }
-            Ok(Input::Order(Order::Moved(process, port))) => {
-                self.links.moved(process, port);
+            Ok(Input::Order(Order::Clock)) => {
+                tell(&Told::Clock(clock::now()));
+                Came::Nothing
+            }
+            Ok(Input::Order(Order::Moved(process, address))) => {
+                self.links.moved(process, address);
                 Came::Nothing
             }
             Ok(Input::Order(Order::Cut(processes))) => {

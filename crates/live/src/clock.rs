@@ -37,6 +37,34 @@ impl Pace {
     }
 }
 
+/// What was learnt of another machine's clock, by asking what it shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// How far it is ahead of ours, in nanoseconds.
+    pub ahead: i64,
+    /// How wrong that is at most: the answer was given at some moment between question and answer.
+    pub error: u64,
+}
+
+impl Reading {
+    /// It showed so much, some time between these two moments of our clock.
+    pub fn of(asked: u64, showed: u64, answered: u64) -> Self {
+        let error = answered.saturating_sub(asked).div_ceil(2);
+        let ahead = i128::from(showed) - i128::from(asked) - i128::from(error);
+        Self { ahead: i64::try_from(ahead).expect("clocks show less than 292 years"), error }
+    }
+
+    /// A moment of ours by that clock.
+    pub fn there(self, moment: u64) -> u64 {
+        moment.saturating_add_signed(self.ahead)
+    }
+
+    /// How wrong moments may be that were told by this reading, if a `later` one is known.
+    pub fn astray(self, later: Self) -> u64 {
+        self.error + later.error + self.ahead.abs_diff(later.ahead)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,5 +78,16 @@ mod tests {
         assert_eq!(pace.until(Time::ZERO), Duration::ZERO, "it has passed long ago");
         let later = Pace { began: now() + 60_000_000_000, speed: 2 };
         assert!(later.until(Time::from_nanos(20)) > Duration::from_secs(59));
+    }
+
+    #[test]
+    fn a_clock_is_known_to_within_half_of_a_round_trip() {
+        let reading = Reading::of(1_000, 5_100, 1_200);
+        assert_eq!(reading, Reading { ahead: 4_000, error: 100 });
+        assert_eq!(reading.there(2_000), 6_000);
+        let behind = Reading::of(9_000, 500, 9_400);
+        assert_eq!(behind, Reading { ahead: -8_700, error: 200 });
+        assert_eq!(behind.there(10_000), 1_300);
+        assert_eq!(reading.astray(Reading { ahead: 3_950, error: 20 }), 170);
     }
 }

@@ -23,6 +23,10 @@ pub struct Costs {
     pub mean_wait: Option<f64>,
     /// The 99th percentile of the waits, in seconds.
     pub p99_wait: Option<f64>,
+    /// Entries in a second of the run's time, until the last one; of an open workload while it was measured.
+    pub throughput: Option<f64>,
+    /// Messages that the busiest peer gets for each entry anywhere.
+    pub busiest: Option<f64>,
     /// Messages that a peer gets in a round, on average and the most; only of rounds.
     pub received: Option<(f64, u32)>,
 }
@@ -36,6 +40,9 @@ impl Costs {
         };
         let per_entry = |count: u64| count as f64 / entries.max(1) as f64;
         let harm = report.harm();
+        let number = |name: &str| report.numbers.get(name).filter(|_| report.entries > 0);
+        let per_trial = report.entries as f64 / f64::from(report.trials.max(1));
+        let until_the_last = number("seconds to the last entry").map(|seconds| per_trial / seconds);
         Self {
             entries: report.entries,
             violations: harm.violations,
@@ -44,6 +51,8 @@ impl Costs {
             by_type: report.messages.iter().map(|&(kind, count)| (kind.into(), per_entry(count))).collect(),
             mean_wait: report.wait.map(|wait| wait.all.mean),
             p99_wait: report.wait.map(|wait| wait.all.p99),
+            throughput: report.throughput().or(until_the_last),
+            busiest: number("messages to the busiest").map(|most| most / per_trial),
             received: report.received.mean().zip(report.received.quantile(100)),
         }
     }
@@ -62,8 +71,8 @@ pub struct Comparison {
 type Number = fn(&Costs) -> Option<f64>;
 
 impl Comparison {
-    /// Every number by name, simulated and real.
-    fn lines(&self) -> Vec<(String, f64, f64)> {
+    /// Every number by name, simulated and real; what begins with blanks is a part of what stands before it.
+    pub fn lines(&self) -> Vec<(String, f64, f64)> {
         let both = |of: Number| of(&self.simulated).zip(of(&self.real));
         let mut lines =
             vec![("messages per entry".to_string(), self.simulated.messages_per_entry, self.real.messages_per_entry)];
@@ -71,13 +80,15 @@ impl Comparison {
         let is_sent = |line: &(String, f64, f64)| line.1 > 0.0 || line.2 > 0.0;
         let by_type = by_type.map(|((kind, simulated), (_, real))| (format!("  {kind}"), *simulated, *real));
         lines.extend(by_type.filter(is_sent));
-        let waits: [(&str, Number); 4] = [
+        let others: [(&str, Number); 6] = [
             ("mean wait, s", |costs| costs.mean_wait),
             ("p99 wait, s", |costs| costs.p99_wait),
+            ("entries per second", |costs| costs.throughput),
+            ("the busiest gets, per entry", |costs| costs.busiest),
             ("a peer gets in a round, mean", |costs| costs.received.map(|(mean, _)| mean)),
             ("a peer gets in a round, most", |costs| costs.received.map(|(_, most)| most.into())),
         ];
-        for (name, of) in waits {
+        for (name, of) in others {
             lines.extend(both(of).map(|(simulated, real)| (name.to_string(), simulated, real)));
         }
         lines
@@ -85,7 +96,7 @@ impl Comparison {
 }
 
 /// By how much the second is more, in percent.
-pub(crate) fn difference(simulated: f64, real: f64) -> String {
+pub fn difference(simulated: f64, real: f64) -> String {
     if simulated == 0.0 { "-".into() } else { format!("{:+.1} %", 100.0 * (real / simulated - 1.0)) }
 }
 

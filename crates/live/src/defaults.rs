@@ -3,8 +3,9 @@
 use peerlock_base::Span;
 use peerlock_catalogue::{Flags, Load, Protocol, Refused, Setting};
 
-/// A setting of these flags for real peers. What the papers have by default would take hours in real time: here it is 32
-/// peers (of protocols with replicas 8 replicas and 24 clients), 10 entries each, or 8 resources and 10 rounds, once.
+/// A setting of these flags for real peers. What the papers have by default would take hours in real time: here it is
+/// 32 peers (of protocols with replicas 8 replicas and 24 clients), 10 entries each, or 8 resources and 10 rounds,
+/// once.
 ///
 /// # Errors
 /// As of [`Setting::try_from`].

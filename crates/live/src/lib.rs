@@ -6,19 +6,22 @@
 //!      └───stdout: Told────────┘   records, stamped by CLOCK_MONOTONIC
 //! ```
 //!
-//! Each child plays its share of the peers with the simulator's own loop (`World::play_part` in `peerlock-sim`): the same
-//! state machines, loads, timers, delays and faults. All messages go over sockets, also those between two peers of one
-//! process. What happens is written down and sent to the parent *before* any message that follows from it goes out, so
-//! that what a process did is known even if it is killed right after. The parent puts all records in the order of time
-//! and shows them to the simulator's watchers, which put together the same report.
+//! Each child plays its share of the peers with the simulator's own loop (`World::play_part` in `peerlock-sim`): the
+//! same state machines, loads, timers, delays and faults. All messages go over sockets, also those between two peers of
+//! one process. What happens is written down and sent to the parent *before* any message that follows from it goes out,
+//! so that what a process did is known even if it is killed right after. The parent puts all records in the order of
+//! time and shows them to the simulator's watchers, which put together the same report.
 //!
-//! Links are plain TCP on loopback, and not those of `peerlock-net`: what is asked here is what a state machine does outside
-//! of virtual time, and for that bytes in order are enough. Handshakes, keep-alives and back-off of the product's links
-//! would be measured with every protocol, and its links are a matter of hosts, of which there is one here. A process
-//! shows the key of the run before it is heard, which the parent has made and handed over by pipe.
+//! Links are plain TCP, and not those of `peerlock-net`: what is asked here is what a state machine does outside of
+//! virtual time, and for that bytes in order are enough. Handshakes, keep-alives and back-off of the product's links
+//! would be measured with every protocol. A process shows the key of the run before it is heard, which the parent has
+//! made and handed over by pipe.
 //!
-//! **Time is scaled**: a run at speed 100 has a second of the setting in ten milliseconds, latencies, leases and stays alike.
-//! What the machine itself needs is not, so that it weighs a hundred times as much.
+//! **One clock** puts all records in order, that of the machine. Processes on other machines ([`Place`]) go by their
+//! own, moved by as much as it is ahead; how well that is known is part of the result.
+//!
+//! **Time is scaled**: a run at speed 100 has a second of the setting in ten milliseconds, latencies, leases and stays
+//! alike. What the machine itself needs is not, so that it weighs a hundred times as much.
 
 mod child;
 mod clock;
@@ -29,6 +32,7 @@ mod judge;
 mod kill;
 mod links;
 mod parent;
+mod place;
 mod tables;
 mod wire;
 
@@ -36,10 +40,11 @@ use peerlock_catalogue::{Load, Protocol, Setting};
 use thiserror::Error;
 
 pub use child::child;
-pub use compare::{Comparison, Costs};
+pub use compare::{Comparison, Costs, difference};
 pub use defaults::setting;
 pub use kill::{Kill, KillError, Who};
 pub use parent::{Death, Live, Options, run};
+pub use place::{Place, PlaceError};
 pub use tables::{KillRow, Kills, Protocols, Row, Steps, kills, protocols, simulated};
 
 /// Why there is no result.
@@ -56,7 +61,7 @@ pub enum Error {
     /// A process of the run did not do its part. All others were ended.
     #[error("process {process} of the run has failed: {why}")]
     Child {
-        /// Which.
+        /// Its number, from 0.
         process: usize,
         /// What it said, or what was seen of it.
         why: String,

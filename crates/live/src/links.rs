@@ -1,7 +1,7 @@
 //! Connections between the processes of a run: one each way between any two, and one of each with itself.
 
 use std::io::{self, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub enum Heard {
     Gone(usize),
 }
 
-/// How long a process has to show the key.
+/// How long a process may take to be reached, and to show the key.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ways out.
@@ -30,13 +30,14 @@ pub struct Links {
     cut: Vec<usize>,
 }
 
-/// Listens on loopback; the port. All that comes from processes that know the key goes into `heard`.
+/// Listens at this address; the port. All that comes from processes that know the key goes into `heard`.
 pub fn listen<T: Send + 'static>(
+    address: IpAddr,
     key: [u8; 16],
     heard: Sender<T>,
     as_heard: impl Fn(Heard) -> T + Clone + Send + 'static,
 ) -> io::Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = TcpListener::bind((address, 0))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -72,17 +73,17 @@ fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)
 
 impl Links {
     /// Connects to every process, this one included.
-    pub fn to(ports: &[u16], key: [u8; 16], me: usize) -> io::Result<Self> {
+    pub fn to(addresses: &[SocketAddr], key: [u8; 16], me: usize) -> io::Result<Self> {
         let mut links = Self { key, me, out: Vec::new(), cut: Vec::new() };
-        for &port in ports {
-            let link = links.connect(port)?;
+        for &address in addresses {
+            let link = links.connect(address)?;
             links.out.push(Some(link));
         }
         Ok(links)
     }
 
-    fn connect(&self, port: u16) -> io::Result<TcpStream> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.write_all(&self.key)?;
         stream.write_all(&(self.me as u64).to_le_bytes())?;
@@ -102,8 +103,8 @@ impl Links {
     }
 
     /// A process has come back, and is heard there.
-    pub fn moved(&mut self, process: usize, port: u16) {
-        let link = self.connect(port).ok();
+    pub fn moved(&mut self, process: usize, address: SocketAddr) {
+        let link = self.connect(address).ok();
         if let Some(Some(old)) = self.out.get_mut(process).map(|place| std::mem::replace(place, link)) {
             let _ = old.shutdown(Shutdown::Both);
         }

@@ -1,8 +1,9 @@
 //! The parent: starts the processes, kills those that are to die, ends all of them, and has everything judged.
 
 use std::collections::BTreeMap;
-use std::io::BufReader;
-use std::path::PathBuf;
+use std::io::{self, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -12,9 +13,10 @@ use peerlock_base::{PeerId, Span, Time};
 use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::{Report, Share};
 
-use crate::clock::{self, Pace};
+use crate::clock::{self, Pace, Reading};
 use crate::judge::{Judge, Left};
 use crate::kill::{Kill, Who};
+use crate::place::Place;
 use crate::wire::{News, Order, Prepare, Told};
 use crate::{Error, check, frame, population};
 
@@ -23,6 +25,8 @@ use crate::{Error, check, frame, population};
 pub struct Options {
     /// The program whose hidden command `live-child` calls [`child`](crate::child()).
     pub program: PathBuf,
+    /// Where the processes live, in turns; here on loopback if there is no place.
+    pub places: Vec<Place>,
     /// How many processes.
     pub processes: usize,
     /// How much faster than real the run's time passes.
@@ -42,6 +46,9 @@ pub struct Live {
     pub report: Report,
     /// Who was killed, in the order of time.
     pub deaths: Vec<Death>,
+    /// How far what two processes wrote down at one moment may be apart, in real time: nothing by the one clock of a
+    /// machine, and on several as far as their clocks could be compared.
+    pub clocks_apart: Duration,
 }
 
 /// What was seen of a kill. All times are the run's.
@@ -51,7 +58,7 @@ pub struct Death {
     pub trial: u32,
     /// Who was killed; those of one process die together.
     pub peers: Vec<PeerId>,
-    /// When.
+    /// When the signal was sent.
     pub at: Time,
     /// How often somebody had come inside before …
     pub before: u64,
@@ -66,6 +73,11 @@ const STARTS: Duration = Duration::from_secs(60);
 
 /// From when everybody has met until it begins: longer than it takes to tell everybody.
 const BREATH: u64 = 50_000_000;
+
+/// How often a clock on another machine is read before the quickest answer is believed.
+const READINGS: u32 = 20;
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// How many processes there may be at most.
 const MOST_PROCESSES: usize = 256;
@@ -90,17 +102,18 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
         setting.faults.detection.get_or_insert(DETECTION);
     }
     let apart = apart(&setting, options)?;
-    let (mut left, mut deaths) = (Vec::new(), Vec::new());
+    let (mut left, mut deaths, mut clocks_apart) = (Vec::new(), Vec::new(), Duration::ZERO);
     for trial in 0..setting.trials {
         let mut crew = Crew::start(&setting, trial, options, &apart)?;
         crew.play(progress)?;
+        clocks_apart = clocks_apart.max(crew.clocks_apart()?);
         let (remains, died) = crew.end()?;
         left.push(remains);
         deaths.extend(died);
     }
     let judged = setting.drive(Judge(left)).map_err(peerlock_catalogue::Error::from)?;
     let report = judged.map_err(Error::Refused)?.map_err(peerlock_catalogue::Error::from)?;
-    Ok(Live { report, deaths })
+    Ok(Live { report, deaths, clocks_apart })
 }
 
 /// After how long peers are told that others are gone, where nothing else is said: as `simulate` has it with backups.
@@ -154,7 +167,11 @@ struct Worker {
     orders: Option<ChildStdin>,
     /// Which process it is in this place.
     life: u32,
-    port: Option<u16>,
+    address: Option<SocketAddr>,
+    /// What its clock showed when it was asked last; `None` until it answers.
+    showed: Option<u64>,
+    /// How its clock went when it began.
+    clock: Reading,
     is_linked: bool,
     is_served: bool,
     has_counted: bool,
@@ -199,20 +216,32 @@ impl<'a> Crew<'a> {
             let worker = crew.spawn(process, 0)?;
             crew.workers.push(worker);
         }
-        crew.until("start", |worker| worker.port.is_some())?;
-        let ports = crew.ports();
-        (0..crew.workers.len()).try_for_each(|process| crew.order(process, &Order::Meet(ports.clone())))?;
+        crew.until("start", |worker| worker.address.is_some())?;
+        let addresses = crew.addresses();
+        (0..crew.workers.len()).try_for_each(|process| crew.order(process, &Order::Meet(addresses.clone())))?;
         crew.until("meet the others", |worker| worker.is_linked)?;
         Ok(crew)
     }
 
-    fn ports(&self) -> Vec<u16> {
-        self.workers.iter().map(|worker| worker.port.unwrap_or(0)).collect()
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let nowhere = SocketAddr::new(LOOPBACK, 0);
+        self.workers.iter().map(|worker| worker.address.unwrap_or(nowhere)).collect()
+    }
+
+    /// Where a process lives, if not just here.
+    fn place(&self, process: usize) -> Option<&'a Place> {
+        let places = &self.options.places;
+        places.get(process % places.len().max(1))
+    }
+
+    /// The address by which the others reach a process.
+    fn home(&self, process: usize) -> IpAddr {
+        self.place(process).map_or(LOOPBACK, |place| place.address)
     }
 
     fn spawn(&self, process: usize, life: u32) -> Result<Worker, Error> {
-        let mut command = Command::new(&self.options.program);
-        command.arg("live-child").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut command = self.place(process).map_or_else(|| here(&self.options.program), Place::child);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(Error::io("start a process of the run"))?;
         let (orders, out) = (child.stdin.take(), child.stdout.take());
         let told = self.told.clone();
@@ -223,21 +252,23 @@ impl<'a> Crew<'a> {
             }
             let _ = told.send((process, life, None));
         });
-        let (port, records) = (None, Vec::new());
         let mut worker = Worker {
             child: Some(child),
             orders,
             life,
-            port,
+            address: None,
+            showed: Some(0),
+            clock: Reading::default(),
             is_linked: false,
             is_served: false,
             has_counted: false,
-            records,
+            records: Vec::new(),
         };
         let prepare = Prepare {
             setting: serde_json::to_string(self.setting).expect("a setting is names, words and numbers"),
             trial: self.trial,
             share: Share { me: process, ..self.share.clone() },
+            address: self.home(process),
             key: self.key,
             resumes: life > 0,
         };
@@ -269,7 +300,7 @@ impl<'a> Crew<'a> {
     }
 
     fn on_heard(&mut self, (process, life, told): Heard, progress: &dyn Fn(u64)) -> Result<(), Error> {
-        let now = self.pace.now();
+        let (now, home) = (self.pace.now(), self.home(process));
         let worker = &mut self.workers[process];
         if let Some(Told::Records(bytes, news)) = told {
             worker.records.extend(bytes);
@@ -280,7 +311,8 @@ impl<'a> Crew<'a> {
             return Ok(()); // Of one that was killed.
         }
         match told {
-            Some(Told::Ready(port)) => worker.port = Some(port),
+            Some(Told::Ready(port)) => worker.address = Some(SocketAddr::new(home, port)),
+            Some(Told::Clock(showed)) => worker.showed = Some(showed),
             Some(Told::Linked) => worker.is_linked = true,
             Some(Told::Served(is_served)) => worker.is_served = is_served,
             Some(Told::Counted(counted)) => {
@@ -295,11 +327,51 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
+    /// Has a process begin: the run's time by its own clock.
+    fn begin(&mut self, process: usize) -> Result<(), Error> {
+        let began = self.workers[process].clock.there(self.pace.began);
+        self.order(process, &Order::Begin(Pace { began, ..self.pace }))
+    }
+
+    /// Asks a process several times what its clock shows; the quickest answer tells most. Here all have one clock.
+    fn read_clock(&mut self, process: usize) -> Result<Reading, Error> {
+        let mut best: Option<Reading> = None;
+        let times = if self.place(process).is_some() { READINGS } else { 0 };
+        for _ in 0..times {
+            let asked = clock::now();
+            self.workers[process].showed = None;
+            self.order(process, &Order::Clock)?;
+            self.until("say what its clock shows", |worker| worker.showed.is_some())?;
+            let answered = clock::now();
+            if let Some(showed) = self.workers[process].showed {
+                let reading = Reading::of(asked, showed, answered);
+                best = Some(best.filter(|best| best.error <= reading.error).unwrap_or(reading));
+            }
+        }
+        Ok(best.unwrap_or_default())
+    }
+
+    /// How far what two processes wrote down at one moment may be apart: as far as the clocks of both were not known
+    /// when they began, and have gone astray since.
+    fn clocks_apart(&mut self) -> Result<Duration, Error> {
+        let mut worst = 0;
+        for process in 0..self.workers.len() {
+            if self.workers[process].child.is_some() {
+                let now = self.read_clock(process)?;
+                worst = worst.max(self.workers[process].clock.astray(now));
+            }
+        }
+        Ok(Duration::from_nanos(2 * worst))
+    }
+
     /// Until everybody was served, or nobody is any more.
     fn play(&mut self, progress: &dyn Fn(u64)) -> Result<(), Error> {
+        for process in 0..self.workers.len() {
+            self.workers[process].clock = self.read_clock(process)?;
+        }
         self.pace.began = clock::now() + BREATH;
         for process in 0..self.workers.len() {
-            self.order(process, &Order::Begin(self.pace))?;
+            self.begin(process)?;
         }
         let mut to_come: Vec<(Time, Deed)> = self.deeds();
         loop {
@@ -359,9 +431,14 @@ impl<'a> Crew<'a> {
 
     fn kill(&mut self, process: usize) -> Result<(), Error> {
         let Some(mut child) = self.workers[process].child.take() else { return Ok(()) };
-        self.workers[process].orders = None;
-        child.kill().map_err(Error::io("kill a process of the run"))?;
+        if self.place(process).is_some() {
+            // What we could kill from here is only the way to it.
+            tell(&mut self.workers[process], process, &Order::Die)?;
+        } else {
+            child.kill().map_err(Error::io("kill a process of the run"))?;
+        }
         child.wait().map_err(Error::io("wait for a process of the run"))?;
+        self.workers[process].orders = None;
         let at = self.pace.now();
         let peers = (0..population(self.setting)).map(PeerId::new);
         let peers: Vec<PeerId> = peers.filter(|peer| self.share.home(*peer) == process).collect();
@@ -375,15 +452,16 @@ impl<'a> Crew<'a> {
         let mut worker = self.spawn(process, life)?;
         worker.records = std::mem::take(&mut self.workers[process].records);
         self.workers[process] = worker;
-        self.until("start again", |worker| worker.port.is_some())?;
-        let port = self.workers[process].port.unwrap_or(0);
-        let ports = self.ports();
-        self.order(process, &Order::Meet(ports))?;
+        self.until("start again", |worker| worker.address.is_some())?;
+        let addresses = self.addresses();
+        let address = addresses[process];
+        self.order(process, &Order::Meet(addresses))?;
         self.until("meet the others again", |worker| worker.is_linked)?;
         for other in (0..self.workers.len()).filter(|other| *other != process) {
-            self.order(other, &Order::Moved(process, port))?;
+            self.order(other, &Order::Moved(process, address))?;
         }
-        self.order(process, &Order::Begin(self.pace))
+        self.workers[process].clock = self.read_clock(process)?;
+        self.begin(process)
     }
 
     /// Ends all processes; what they leave behind.
@@ -404,10 +482,20 @@ impl<'a> Crew<'a> {
     }
 }
 
+/// A process of a run on this machine.
+fn here(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("live-child");
+    command
+}
+
 fn tell(worker: &mut Worker, process: usize, order: &Order) -> Result<(), Error> {
     let Some(orders) = &mut worker.orders else { return Ok(()) };
-    frame::write_thing(orders, order)
-        .map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") })
+    match frame::write_thing(orders, order) {
+        // It has ended, which is heard of by its output; and that may say why.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        told => told.map_err(|error| Error::Child { process, why: format!("it takes no orders: {error}") }),
+    }
 }
 
 /// What is done to the processes.

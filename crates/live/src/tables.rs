@@ -15,12 +15,23 @@ use crate::{Error, defaults};
 /// How many trials a closed loop beside a real one has.
 const TRIALS: u32 = 10;
 
-/// A line of either table: a setting, and how fast it is played.
+/// A line of either table: a setting, and of what kind it is.
 struct Plan {
     name: String,
     flags: Flags,
+    kind: Kind,
+}
+
+/// Settings that are played equally fast.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
     speed: u32,
 }
+
+const PEERS: Kind = Kind { name: "among peers", speed: 200 };
+const REPLICAS: Kind = Kind { name: "by replicas", speed: 50 };
+const OVERLAYS: Kind = Kind { name: "on overlays", speed: 20 };
 
 /// All that `simulate` knows, but for the bound and for the product itself.
 fn plans() -> Vec<Plan> {
@@ -30,9 +41,9 @@ fn plans() -> Vec<Plan> {
         match protocol {
             Protocol::Ideal | Protocol::Custody => {}
             Protocol::FairK | Protocol::FairKLate | Protocol::Bv95(_) => {
-                add(&mut plans, name, flags.clone(), 200);
+                add(&mut plans, name, flags.clone(), PEERS);
                 if ["fair-k", "fair-k-late", "bv95"].contains(&name) {
-                    add(&mut plans, &format!("{name}, 2 backups"), Flags { backups: Some(2), ..flags }, 200);
+                    add(&mut plans, &format!("{name}, 2 backups"), Flags { backups: Some(2), ..flags }, PEERS);
                 }
             }
             Protocol::E2e | Protocol::NonE2e => on_overlays(&mut plans, name, &flags),
@@ -41,7 +52,7 @@ fn plans() -> Vec<Plan> {
                 // Who tries again at random needs thousands of messages for an entry: a few entries will do.
                 let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
                 let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
-                add(&mut plans, name, loaded, 50);
+                add(&mut plans, name, loaded, REPLICAS);
                 if [Protocol::Sigma, Protocol::Coordinator].contains(&protocol) {
                     on_overlays(&mut plans, name, &flags);
                 }
@@ -53,17 +64,17 @@ fn plans() -> Vec<Plan> {
 
 fn on_overlays(plans: &mut Vec<Plan>, name: &str, flags: &Flags) {
     for overlay in [OverlayKind::Chord, OverlayKind::Pastry] {
-        add(plans, &format!("{name} on {overlay}"), Flags { overlay: Some(overlay), ..flags.clone() }, 20);
+        add(plans, &format!("{name} on {overlay}"), Flags { overlay: Some(overlay), ..flags.clone() }, OVERLAYS);
     }
 }
 
 /// In every form that it has.
-fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, speed: u32) {
+fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, kind: Kind) {
     let printed = Flags { form: Some(Form::Printed), ..flags.clone() };
     if defaults::setting(printed.clone()).is_ok() && printed.backups.is_none() {
-        plans.push(Plan { name: format!("{name} as printed"), flags: printed, speed });
+        plans.push(Plan { name: format!("{name} as printed"), flags: printed, kind });
     }
-    plans.push(Plan { name: name.into(), flags, speed });
+    plans.push(Plan { name: name.into(), flags, kind });
 }
 
 /// One protocol in both worlds.
@@ -71,11 +82,13 @@ fn add(plans: &mut Vec<Plan>, name: &str, flags: Flags, speed: u32) {
 pub struct Row {
     /// Which, in which form, and on what.
     pub name: String,
+    /// Of which kind: among peers, by replicas, or on overlays.
+    pub kind: &'static str,
     /// How to do the same again, in virtual time.
     pub command: String,
     /// How fast it was played.
     pub speed: u32,
-    /// Both.
+    /// What came out, simulated and real.
     #[serde(flatten)]
     pub both: Comparison,
 }
@@ -94,12 +107,13 @@ pub type Steps<'a> = &'a dyn Fn(&str, usize);
 pub fn protocols(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Protocols, Error> {
     let plans = plans();
     let mut rows = Vec::new();
-    for Plan { name, flags, speed } in &plans {
+    for Plan { name, flags, kind } in &plans {
         steps(name, plans.len());
         let setting = made(Flags { seed: Some(seed), ..flags.clone() })?;
-        let live = run(&setting, &Options { speed: *speed, ..options.clone() }, &|_| ())?;
+        let live = run(&setting, &Options { speed: kind.speed, ..options.clone() }, &|_| ())?;
         let both = Comparison { simulated: simulated(&setting)?, real: Costs::of(&setting, &live.report) };
-        rows.push(Row { name: name.clone(), command: setting.command(), speed: *speed, both });
+        let command = setting.command();
+        rows.push(Row { name: name.clone(), kind: kind.name, command, speed: kind.speed, both });
     }
     Ok(Protocols(rows))
 }
@@ -113,7 +127,8 @@ fn made(flags: Flags) -> Result<Setting, Error> {
 /// # Errors
 /// A rule was broken, and those are not counted.
 pub fn simulated(setting: &Setting) -> Result<Costs, Error> {
-    // Rounds and open workloads have the requests of their seed in both worlds; closed loops draw other times of thinking.
+    // Rounds and open workloads have the requests of their seed in both worlds; closed loops draw other times of
+    // thinking.
     let trials = if let Load::Closed(_) = setting.load { setting.trials.max(TRIALS) } else { setting.trials };
     let setting = Setting { trials, ..setting.clone() };
     Ok(Costs::of(&setting, &setting.run(&|_| ())?))
@@ -187,13 +202,14 @@ pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Er
     let plans: Vec<Plan> = plans().into_iter().filter(is_mended).collect();
     let deeds = [(Who::Holder, None), (Who::Waiter, None), (Who::Busiest, None), (Who::Busiest, Some(DOWN))];
     let mut rows = Vec::new();
-    for Plan { name, flags, speed } in &plans {
+    for Plan { name, flags, kind } in &plans {
         for (who, down) in deeds {
             let who_in_words = if down.is_some() { format!("{who}, back after {DOWN:#}") } else { who.to_string() };
             steps(&format!("{name}: {who_in_words}"), plans.len() * deeds.len());
             let setting = made(few(Flags { seed: Some(seed), ..flags.clone() }))?;
             let kills = vec![Kill { who, after: KILLED, down }];
-            let live = run(&setting, &Options { speed: *speed / 2, kills, processes: 1, ..options.clone() }, &|_| ())?;
+            let live =
+                run(&setting, &Options { speed: kind.speed / 2, kills, processes: 1, ..options.clone() }, &|_| ())?;
             let (harm, death) = (live.report.harm(), live.deaths.first());
             rows.push(KillRow {
                 name: name.clone(),

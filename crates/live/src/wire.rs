@@ -1,5 +1,7 @@
 //! What the parent and its children say to each other.
 
+use std::net::{IpAddr, SocketAddr};
+
 use peerlock_base::PeerId;
 use peerlock_sim::{Counted, Share};
 use serde::{Deserialize, Serialize};
@@ -12,13 +14,17 @@ pub enum Order {
     /// The first: what is to be played. Answered by `Told::Ready`.
     Prepare(Box<Prepare>),
     /// Where everybody is heard. Answered by `Told::Linked`, when it has reached all of them.
-    Meet(Vec<u16>),
+    Meet(Vec<SocketAddr>),
+    /// What its clock shows. Answered by `Told::Clock`, at once.
+    Clock,
     /// The run begins.
     Begin(Pace),
     /// A process has come back, and is heard there.
-    Moved(usize, u16),
+    Moved(usize, SocketAddr),
     /// From now on these are cut off from this process, and nobody else.
     Cut(Vec<usize>),
+    /// It kills itself with SIGKILL: where nobody else can, since it is on another machine.
+    Die,
     /// The run is over. Answered by `Told::Counted`, the last.
     Stop,
 }
@@ -32,6 +38,8 @@ pub struct Prepare {
     pub trial: u32,
     /// Who lives where.
     pub share: Share,
+    /// The address by which the others reach it.
+    pub address: IpAddr,
     /// The key by which the processes of the run know each other.
     pub key: [u8; 16],
     /// The process takes the place of one that was killed.
@@ -43,6 +51,8 @@ pub struct Prepare {
 pub enum Told {
     /// It listens on this port.
     Ready(u16),
+    /// What its clock shows, in nanoseconds.
+    Clock(u64),
     /// It has a connection to everybody, and everybody one to it.
     Linked,
     /// What has happened: the setting's own records, and what of it the parent understands.

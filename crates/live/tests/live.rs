@@ -1,11 +1,11 @@
-//! Runs of real peers in processes of their own. This program is also their child: it has a main function of its own, and
-//! takes the names of tests, or parts of them, as arguments.
+//! Runs of real peers in processes of their own. This program is also their child: it has a main function of its own,
+//! and takes the names of tests, or parts of them, as arguments.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use peerlock_base::Span;
+use peerlock_base::{PeerId, Span};
 use peerlock_catalogue::Flags;
-use peerlock_live::{Live, Options};
+use peerlock_live::{Live, Options, Place};
 use peerlock_sim::{OverlayKind, Report};
 
 fn main() {
@@ -41,6 +41,7 @@ fn main() {
         ),
         ("a_replica_comes_back_with_an_empty_memory", a_replica_comes_back_with_an_empty_memory),
         ("a_cut_passes", a_cut_passes),
+        ("machines_whose_clocks_differ_take_part", machines_whose_clocks_differ_take_part),
         ("what_cannot_be_is_refused", what_cannot_be_is_refused),
     ];
     for (name, test) in tests.iter().filter(|(name, _)| wanted(name)) {
@@ -53,6 +54,7 @@ fn main() {
 fn options(speed: u32) -> Options {
     Options {
         program: "/proc/self/exe".into(),
+        places: Vec::new(),
         processes: 4,
         speed,
         kills: Vec::new(),
@@ -124,6 +126,8 @@ fn peers_fail_and_come_on_overlays() {
         let (harm, numbers) = (live.report.harm(), &live.report.numbers);
         assert_eq!((harm.violations, harm.stuck), (0, 0), "{protocol}");
         assert_eq!((numbers.count("failed"), numbers.count("came")), (10, 10), "{protocol}");
+        // Who failed is gone, and who came is in soon: hardly fewer in a round than at the beginning, and never more.
+        assert!((150..=160).contains(&live.report.received.total()), "{protocol}: {}", live.report.received.total());
         assert_eq!(numbers.count("asked in rounds") + numbers.count("skipped"), 5 * 20, "{protocol}");
         assert!(numbers.count("upkeep") > 500, "{protocol}: {}", numbers.count("upkeep"));
     }
@@ -194,6 +198,37 @@ fn a_cut_passes() {
     let (peers, replicas, entries) = (Some(7), Some(5), Some(5));
     let live = play(Flags { peers, replicas, entries, hold, count_violations, ..of("sigma") }, &options);
     assert_eq!((live.report.entries, live.report.harm().violations, live.report.harm().stuck), (35, 0, 0));
+}
+
+/// A machine of its own for every second process, as far as a test can have one: another address, and another clock
+/// that is 1,000 seconds ahead. Both worlds still agree, and a process that is to be killed there dies.
+fn machines_whose_clocks_differ_take_part() {
+    let program = std::env::current_exe().unwrap();
+    let there = format!("unshare --time --fork --monotonic 1000 {}", program.display());
+    match std::process::Command::new("unshare").args(["--time", "--fork", "--monotonic", "1000", "true"]).output() {
+        Ok(output) if output.status.success() => {}
+        failed => {
+            let is_ci = std::env::var_os("PEERLOCK_CI").is_some() && std::fs::metadata("/proc/self/ns/time").is_ok();
+            assert!(!is_ci, "{failed:?}");
+            eprintln!("skipped, for it needs root, `unshare` and time namespaces: {failed:?}");
+            return;
+        }
+    }
+    let places = [format!("127.0.0.1={}", program.display()), format!("127.0.0.2={there}")];
+    let places: Vec<Place> = places.iter().map(|place| place.parse().unwrap()).collect();
+    let flags = Flags { entries: Some(4), count_violations: true, ..of("fair-k") };
+    let live = play(flags.clone(), &Options { places: places.clone(), ..options(100) });
+    check(&flags, &live, 32 * 4);
+    let apart = live.clocks_apart.as_secs_f64();
+    assert!(apart > 0.0 && apart < 0.1, "{apart}");
+    let waits = [live.report.wait, simulated(flags).wait].map(|wait| wait.unwrap().all.mean);
+    assert!((0.8..1.4).contains(&(waits[0] / waits[1])), "{waits:?}");
+
+    let flags = Flags { peers: Some(6), entries: Some(6), backups: Some(2), count_violations: true, ..of("fair-k") };
+    let kills = vec!["3@60s".parse().unwrap()];
+    let live = play(flags, &Options { places, kills, processes: 3, ..options(50) });
+    assert_eq!((live.deaths.len(), live.report.harm().violations, live.report.harm().stuck), (1, 0, 0));
+    assert_eq!(live.deaths[0].peers, [PeerId::new(3)]);
 }
 
 fn what_cannot_be_is_refused() {

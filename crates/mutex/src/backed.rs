@@ -1,8 +1,8 @@
 //! Backups on a ring: Fair-K paper, §5, for any protocol whose state can be copied.
 //!
-//! A *participant* is an identifier on Chord's ring. Its state is kept by the owner of the identifier and by the p peers
-//! that follow; whoever owns the identifier now acts for it. When a peer fails, its successor owns its identifier, finds
-//! the state in its memory, and goes on:
+//! A *participant* is an identifier on Chord's ring. Its state is kept by the owner of the identifier and by the p
+//! peers that follow; whoever owns the identifier now acts for it. When a peer fails, its successor owns its
+//! identifier, finds the state in its memory, and goes on:
 //!
 //! ```text
 //!   1 (asks)      2 (fails)     3 (its successor)   4
@@ -24,15 +24,16 @@
 //! happens to the clients of the dead one (they are gone: whatever they held is released by who acts for them, else
 //! nobody would ever); when those who come back get their identifiers back (never).
 //!
-//! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are reliable:
-//! so whatever anybody has heard of a change, its backups will hear, too. On a network that loses or parts this is not
-//! so, and no cheap broadcast would make it so. One message for each backup is the least that any atomic broadcast
-//! takes.
+//! **Atomic broadcast.** A change, its copies and its messages leave in one step, and the paper's channels are
+//! reliable: so whatever anybody has heard of a change, its backups will hear, too. On a network that loses or parts
+//! this is not so, and no cheap broadcast would make it so. One message for each backup is the least that any atomic
+//! broadcast takes.
 //!
-//! **Who is gone** is told from outside ([`Protocol::on_peer_down`]), and not before all that it has sent has arrived: a
-//! copy that comes after its owner's successor has begun to act is too late. §5 believes it. If it is wrong, two act for one
-//! identifier, with one token each: two are inside where one may be. That is no mistake of this file but of the idea,
-//! and `explore/scenarios/backed` shows it; what [`custody`](crate::custody) does instead is in docs/papers/backups.md.
+//! **Who is gone** is told from outside ([`Protocol::on_peer_down`]), and not before all that it has sent has arrived:
+//! a copy that comes after its owner's successor has begun to act is too late. §5 believes it. If it is wrong, two act
+//! for one identifier, with one token each: two are inside where one may be. That is no mistake of this file but of the
+//! idea, and `explore/scenarios/backed` shows it; what [`custody`](crate::custody) does instead is in
+//! docs/papers/backups.md.
 
 mod message;
 mod part;
@@ -71,8 +72,8 @@ pub struct Config {
 }
 
 /// More than this is never said in one step among participants of one peer: a request passes each of them once, and so
-/// does each token. But where living peers were taken for gone, two have acted for one participant, and then parents may
-/// lead in a circle. Who acts for all in it would go round for ever, within a step.
+/// does each token. But where living peers were taken for gone, two have acted for one participant, and then parents
+/// may lead in a circle. Who acts for all in it would go round for ever, within a step.
 const MOST_IN_A_STEP: usize = 4096;
 
 /// Everybody's place on the ring.
@@ -120,7 +121,8 @@ pub struct Backed<P: Backable> {
 }
 
 impl<P: Backable> Backed<P> {
-    /// A peer that nobody has asked for anything yet, with its own part and those whose backup it is, which `part` makes.
+    /// A peer that nobody has asked for anything yet, with its own part and those whose backup it is, which `part`
+    /// makes.
     pub fn new(me: PeerId, ring: &Arc<Ring>, config: Config, part: impl Fn(PeerId) -> P) -> Self {
         let mut backed = Self {
             me,

@@ -85,6 +85,12 @@ pub enum Rule {
     Youngest,
     /// While more are inside than there are slots, nobody is let in.
     HoldBack,
+    /// R10: who gives up its part has thrown away what it had before it says so.
+    GiveUpFirst,
+    /// R10, second half: who has said so takes part again only when the register has answered …
+    GiveUpWaits,
+    /// … also if it is asked in the same generation meanwhile.
+    GiveUpLasts,
 }
 
 /// How the protocol is played.
@@ -121,6 +127,8 @@ enum Stage {
     Joining,
     /// The join is known to be applied.
     Party,
+    /// We have thrown away what we had, and the register was told so and has not answered yet.
+    Leaving,
 }
 
 /// The coordinator's role in our generation.
@@ -137,6 +145,27 @@ enum Early {
     News(News),
     Dropped { slot: u32, stay: u64 },
     Expired(Detached),
+}
+
+/// Which generations a session has seen of a resource of which it has nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Memory {
+    /// What is older is void.
+    generation: u64,
+    /// The latest in which the coordinator's question was answered.
+    answered: u64,
+}
+
+impl Memory {
+    /// Whether it has seen none.
+    pub fn is_empty(&self) -> bool {
+        self.generation == 0
+    }
+
+    /// Whether something of this generation is not void.
+    pub fn counts(&self, generation: u64) -> bool {
+        generation >= self.generation
+    }
 }
 
 /// A client that waits, and its arrival number if it was told one.
@@ -221,6 +250,35 @@ impl Custody {
         Self { tokens: Holder::new(held.collect()), stage, ..Self::new(me, config) }
     }
 
+    /// The same session, after it was [nothing](Self::is_nothing) and was thrown away: what is older stays void.
+    pub fn returning(me: Session, config: Config, memory: Memory) -> Self {
+        let Memory { generation, answered } = memory;
+        Self { generation, answered, ..Self::new(me, config) }
+    }
+
+    /// What must not be forgotten of a part that is [nothing](Self::is_nothing), as long as its session stands.
+    pub fn memory(&self) -> Memory {
+        Memory { generation: self.generation, answered: self.answered }
+    }
+
+    /// Whether there is nothing here but the [memory](Self::memory) of generations: then whoever keeps that may throw
+    /// all the rest away.
+    pub fn is_nothing(&self) -> bool {
+        let is_empty = self.tokens.held.is_empty() && self.waiting.is_empty() && self.early.is_empty();
+        self.stage == Stage::Outside && is_empty && self.role.is_none()
+    }
+
+    /// Whether nobody here is inside or waits, and nobody elsewhere either as far as we know.
+    fn is_idle(&self) -> bool {
+        let is_unused = self.tokens.held.iter().all(|held| held.user.is_none()) && self.waiting.is_empty();
+        let is_kept_by_nobody = match self.role.as_deref() {
+            Some(Role::Counting(_)) => false,
+            Some(Role::Keeping(keeper)) => keeper.is_idle(),
+            None => true,
+        };
+        self.stage == Stage::Party && is_unused && is_kept_by_nobody
+    }
+
     /// The latest generation that we have moved to; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -267,8 +325,8 @@ impl Custody {
         self.tokens.held.iter().map(|held| (held.token, held.user))
     }
 
-    /// How much is kept here because this peer has said it, or everybody else: for who sees to it that there is an end to
-    /// it.
+    /// How much is kept here because this peer has said it, or everybody else: for who sees to it that there is an end
+    /// to it.
     pub fn kept(&self, of: Option<PeerId>) -> usize {
         let is_of = |peer: PeerId| of.is_none_or(|of| of == peer);
         let role = match self.role.as_deref() {
@@ -467,6 +525,17 @@ impl Custody {
         self.join(cx);
     }
 
+    /// The register has heard that we have nothing any more; or somebody else had opened another generation before
+    /// that, in which we are asked, and may ask again as long as we are not.
+    fn on_left(&mut self, generation: u64, quit: u64, cx: &mut Cx<'_, Self>) {
+        // The same answer twice is not one to what we have given up since.
+        if self.stage == Stage::Leaving && self.generation == quit {
+            self.move_to(generation, self.coordinator, self.slots, cx);
+            self.stage = Stage::Outside;
+            self.join(cx);
+        }
+    }
+
     fn on_arrivals(&mut self, arrivals: &[(Ticket, Arrival)]) {
         for &(told, arrival) in arrivals {
             if let Some(at) = self.place_in_line(told) {
@@ -533,6 +602,23 @@ impl Protocol for Custody {
         self.settle(cx);
     }
 
+    /// R10. Who has nothing in use throws it away and tells the register, which opens a generation for those that are
+    /// left: to them it is as if a session had ended. Nothing of ours is used again before the answer.
+    fn forget(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.is_nothing() {
+            *self = Self::returning(self.me, self.config, self.memory());
+        }
+        if !self.is_idle() {
+            return;
+        }
+        if self.keeps(Rule::GiveUpFirst) {
+            self.move_to(self.generation, self.coordinator, self.slots, cx);
+            self.tokens = Holder::new(Vec::new());
+        }
+        self.stage = if self.keeps(Rule::GiveUpWaits) { Stage::Leaving } else { Stage::Outside };
+        cx.wish(Wish::Quit { generation: self.generation });
+    }
+
     fn on_word(&mut self, Word { to, generation, fact }: Word, cx: &mut Cx<'_, Self>) {
         // R6 and R1: words, too.
         if !self.is_me(to) || self.is_void(generation) {
@@ -545,6 +631,7 @@ impl Protocol for Custody {
             }
             Fact::Expired(detached) => self.on_early(self.me.peer, generation, Early::Expired(detached), cx),
             Fact::Expelled => self.on_expelled(generation, cx),
+            Fact::Left { quit } => self.on_left(generation, quit, cx),
         }
         self.settle(cx);
     }

@@ -26,11 +26,11 @@
 //! later.
 //!
 //! **One token** has nothing to bind late. Then who comes after is told further ahead, and each to the one before it in
-//! line, at once: a token that arrives finds the word there, or brings it along, and need not ask. Not so far ahead that
-//! much would have been said in vain ([`Config::reach`]); where the line is longer, the token hears that there are more.
-//! A client of the peer where the token lies goes in without asking only where neither a next nor `more` is known, nor
-//! another one of that peer waits: so nobody goes in before one who asked more than two message times earlier, as long as
-//! the role does not move. Who has withdrawn passes the token on.
+//! line, at once: a token that arrives finds the word there, or brings it along, and need not ask. Not so far ahead
+//! that much would have been said in vain ([`Config::reach`]); where the line is longer, the token hears that there are
+//! more. A client of the peer where the token lies goes in without asking only where neither a next nor `more` is
+//! known, nor another one of that peer waits: so nobody goes in before one who asked more than two message times
+//! earlier, as long as the role does not move. Who has withdrawn passes the token on.
 //!
 //! ```text
 //!   4              1 (coordinator)    5              2 (holds the only token; next is 4)
@@ -49,10 +49,10 @@
 //! that and says so. A peer that leaves for good gives the role and its tokens, now and whenever more come, to an heir.
 //!
 //! **Stays.** A token's stays at peers are numbered. `next` is meant for one stay and ignored at any other, and reports
-//! of old stays change nothing, so messages may overtake each other freely. A word that adds to what was told goes to the
-//! last of those who were: the token cannot go on from there before it has come, so that no word is ever missed. Where
-//! what was told has to be taken back, the *turn* changes, and `left` names the turn of what a token took along, so that
-//! the coordinator knows whether it has to say it again.
+//! of old stays change nothing, so messages may overtake each other freely. A word that adds to what was told goes to
+//! the last of those who were: the token cannot go on from there before it has come, so that no word is ever missed.
+//! Where what was told has to be taken back, the *turn* changes, and `left` names the turn of what a token took along,
+//! so that the coordinator knows whether it has to say it again.
 
 mod lead;
 
@@ -136,9 +136,9 @@ pub struct Config {
     pub always_ahead: bool,
 }
 
-/// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to come
-/// back as the next of another, and is told when half of these are left. That is enough where no message takes more than
-/// twice as long as another.
+/// For how many hand-overs it is said ahead who comes next. Our choice: word of an entry takes two message times to
+/// come back as the next of another, and is told when half of these are left. That is enough where no message takes
+/// more than twice as long as another.
 pub(crate) const REACH: u32 = 8;
 
 impl Default for Config {

@@ -2,8 +2,8 @@
 //! its next. [`FairKLate`](crate::FairKLate) and [`Custody`](crate::Custody) share it.
 //!
 //! Plain arithmetic, without messages: news in, [`Binding`]s out. What it takes for one of them does not grow with the
-//! line, and with the number of tokens only up to a bound (docs/papers/fair-k-late.md): whatever is asked of waiters and
-//! seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
+//! line, and with the number of tokens only up to a bound (docs/papers/fair-k-late.md): whatever is asked of waiters
+//! and seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
 
 mod crowd;
 mod pace;
@@ -497,6 +497,10 @@ impl<A: Copy> Line<A> {
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
     /// back first: those are kept.
     fn spare(&self) -> Option<u32> {
+        // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the youngest.
+        if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
+            return None;
+        }
         let is_spare = |&(since, slot): &Standing| {
             let seat = self.seat(slot).ok().map(|at| &self.seats[at].seat).filter(|seat| seat.further.is_empty());
             let Some(next) = seat.and_then(|seat| seat.next) else { return false };

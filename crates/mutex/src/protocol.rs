@@ -58,6 +58,10 @@ pub trait Protocol: Sized {
     /// The register says something; only who has [asked](Cx::wish) something of it has to listen.
     fn on_word(&mut self, _word: Word, _cx: &mut Cx<'_, Self>) {}
 
+    /// Nobody here has used it for a while. Whoever would be missed by nobody gives up what it has; who has something
+    /// to do goes on as if nothing was said.
+    fn forget(&mut self, _cx: &mut Cx<'_, Self>) {}
+
     /// `peer` is gone for good, or seems to be: whatever it waited for, it waits no more. Said of a living peer, this
     /// may cost its clients their places, and never lets anybody in.
     fn on_peer_down(&mut self, _peer: PeerId, _cx: &mut Cx<'_, Self>) {}
@@ -274,6 +278,8 @@ pub enum Input<M, T> {
     Timer(T),
     /// The register says something.
     Word(Word),
+    /// Nobody here has used it for a while.
+    Forget,
     /// Another peer is gone.
     PeerDown(PeerId),
     /// A message that never went out comes back.
@@ -310,6 +316,7 @@ pub fn step<P: Protocol>(peer: &mut P, input: Input<P::Message, P::Timer>, cx: &
         Input::Disowned(key) => peer.on_disowned(key, cx),
         Input::Timer(timer) => peer.on_timer(timer, cx),
         Input::Word(word) => peer.on_word(word, cx),
+        Input::Forget => peer.forget(cx),
         Input::PeerDown(gone) => peer.on_peer_down(gone, cx),
         Input::Undelivered { to, message } => peer.on_undelivered(to, message, cx),
         Input::Retire { heir } => peer.retire(heir, cx),

@@ -61,6 +61,12 @@ pub enum Fact {
     Expired(Detached),
     /// The session that is addressed is a party no more, by force: its slots may have been given to others already.
     Expelled,
+    /// The answer to [`Wish::Quit`]: the session that is addressed is a party no more, or there was another generation
+    /// before that.
+    Left {
+        /// The generation in which it has thrown everything away.
+        quit: u64,
+    },
 }
 
 /// A grant whose client was told an end after its session's: until then its slot must not be made anew.
@@ -90,6 +96,13 @@ pub enum Wish {
     /// The next generation, since the numbers of this one run out. Does nothing in any other.
     Renumber {
         /// The generation whose numbers run out.
+        generation: u64,
+    },
+    /// To be a party no more: whatever the session had, it has thrown away. Opens the next generation, for those that
+    /// are left. Does nothing in any other than this one: else a wish that comes late could take away what a session
+    /// has since it joined again.
+    Quit {
+        /// The generation in which it has thrown everything away.
         generation: u64,
     },
 }
@@ -128,6 +141,7 @@ impl fmt::Display for Word {
                 write!(f, "expired(generation {generation}, slot {slot} detached as {fencing})")
             }
             Fact::Expelled => write!(f, "expelled(generation {generation})"),
+            Fact::Left { quit } => write!(f, "left(generation {generation}, quit {quit})"),
         }
     }
 }
@@ -138,6 +152,7 @@ impl fmt::Display for Wish {
             Self::Join => f.write_str("join"),
             Self::Close { generation, keep } => write!(f, "close(generation {generation}, keep {keep:?})"),
             Self::Renumber { generation } => write!(f, "renumber(generation {generation})"),
+            Self::Quit { generation } => write!(f, "quit(generation {generation})"),
         }
     }
 }

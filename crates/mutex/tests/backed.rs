@@ -1,6 +1,6 @@
-//! Backups on a ring, in any order of deliveries: peers die at any moment, and those who live are told at any later one,
-//! each in its own time, but not before all that the dead one has sent them has come. As long as nobody is wrongly told,
-//! and no participant is lost with all its backups, at most k are inside and everybody who lives is served.
+//! Backups on a ring, in any order of deliveries: peers die at any moment, and those who live are told at any later
+//! one, each in its own time, but not before all that the dead one has sent them has come. As long as nobody is wrongly
+//! told, and no participant is lost with all its backups, at most k are inside and everybody who lives is served.
 
 use std::collections::BTreeMap;
 
@@ -160,8 +160,8 @@ fn as_many_may_die_as_there_are_backups() {
     }
 }
 
-/// Where living peers were taken for gone, two have acted for one participant, and parents may lead in a circle. Who acts
-/// for all in it does not go round for ever: once that took all the memory there was.
+/// Where living peers were taken for gone, two have acted for one participant, and parents may lead in a circle. Who
+/// acts for all in it does not go round for ever: once that took all the memory there was.
 #[test]
 fn a_request_that_goes_round_in_circles_at_one_peer_is_given_up() {
     let [me, one, two, three] = [0, 1, 2, 3].map(PeerId::new);

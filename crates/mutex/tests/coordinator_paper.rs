@@ -153,7 +153,8 @@ fn a_requester_that_crashes_is_passed_over() {
     assert_eq!(scene.who_is_inside(), [C]);
 }
 
-/// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease ends.
+/// … and it does not get the turn first: one that has been silent for a lease is struck out when the owner's lease
+/// ends.
 #[test]
 fn a_requester_that_is_silent_does_not_get_a_turn() {
     let mut scene = with_waiting(3, Config::REPAIRED, &[B, C]);

@@ -299,3 +299,96 @@ fn a_surplus_token_ends_when_it_is_left() {
     let dropped = Message { generation: 2, body: Body::Dropped { slot: 1, stay: 104 } };
     assert_eq!((said, holder.tokens()), (vec![Effect::Send { to: PeerId::new(0), message: dropped }], 0));
 }
+
+/// R10.
+#[test]
+fn who_gives_up_its_part_has_nothing_before_it_says_so_and_takes_nothing_before_the_answer() {
+    let mut holder = founded(0, 2);
+    assert_eq!(ask(&mut holder, 0, 1).len(), 1, "it is let in");
+    assert_eq!(tell(&mut holder, 0, Input::Forget), [], "somebody is inside");
+    tell(&mut holder, 0, Input::Release(Ticket::new(1)));
+    assert_eq!(tell(&mut holder, 0, Input::Forget), [Effect::Wish(Wish::Quit { generation: 1 })]);
+    assert_eq!(holder.held().count(), 0);
+    assert_eq!(tell(&mut holder, 0, Input::Forget), [], "it has said so");
+    assert!(!holder.is_nothing(), "the register may not have heard of it");
+    // Neither what it had before nor a late answer to its join makes it a party.
+    assert_eq!(ask(&mut holder, 0, 2), []);
+    assert_eq!(word(&mut holder, session(0), 1, Fact::Joined { coordinator: PeerId::new(0), slots: 2 }), []);
+    assert!(!holder.is_party());
+    assert_eq!(word(&mut holder, session(0), 2, Fact::Left { quit: 1 }), [Effect::Wish(Wish::Join)]);
+}
+
+/// R10. The generation stays, so that what is older is void.
+#[test]
+fn who_has_given_up_its_part_begins_again_where_it_was() {
+    let mut holder = founded(0, 1);
+    tell(&mut holder, 0, Input::Forget);
+    word(&mut holder, session(0), 2, Fact::Left { quit: 1 });
+    assert!(holder.is_nothing());
+    let mut again = Custody::returning(session(0), CONFIG, holder.memory());
+    assert_eq!(word(&mut again, session(0), 1, opened(1, &[0])), [], "a late word");
+    assert_eq!((again.held().count(), again.generation()), (0, 2));
+    let said = word(&mut again, session(0), 3, opened(1, &[0]));
+    assert_eq!(said, [Effect::Wish(Wish::Close { generation: 3, keep: vec![session(0)] })]);
+    assert_eq!(again.held().count(), 1);
+}
+
+/// R10. Another generation was opened first: in that one it is asked.
+#[test]
+fn who_gives_up_its_part_too_late_answers_that_it_has_nothing() {
+    let mut idle = founded(1, 1);
+    assert_eq!(tell(&mut idle, 1, Input::Forget), [Effect::Wish(Wish::Quit { generation: 1 })]);
+    let said = hear(&mut idle, 1, 0, 2, census(1, 1));
+    let answer = Answer { session: session(1), tokens: Vec::new(), waiting: Vec::new() };
+    let message = Message { generation: 2, body: Body::Answer(answer) };
+    assert_eq!(said, [Effect::Send { to: PeerId::new(0), message }]);
+    assert!(idle.is_nothing());
+    assert_eq!(word(&mut idle, session(1), 2, Fact::Left { quit: 1 }), []);
+}
+
+/// R10. Another generation was opened first, and word of that came before the question: it is answered all the same.
+#[test]
+fn who_has_given_up_its_part_answers_when_it_is_asked_in_the_generation_that_came_before() {
+    let mut idle = founded(1, 1);
+    tell(&mut idle, 1, Input::Forget);
+    word(&mut idle, session(1), 2, Fact::Left { quit: 1 });
+    assert!(idle.is_nothing());
+    let mut again = Custody::returning(session(1), CONFIG, idle.memory());
+    assert_eq!(hear(&mut again, 1, 0, 2, census(1, 1)).len(), 1);
+    assert_eq!(hear(&mut again, 1, 0, 2, census(1, 1)), [], "once");
+}
+
+/// Peer 1 has joined generation 3, in which it is asked, too, since the register still had it from before; and has given
+/// that up before the question came. Somebody waits there since then.
+fn gives_up_before_it_is_asked() -> Custody {
+    let mut idle = founded(1, 1);
+    hear(&mut idle, 1, 0, 2, census(1, 1));
+    assert_eq!(ask(&mut idle, 1, 1), [Effect::Wish(Wish::Join)]);
+    word(&mut idle, session(1), 3, Fact::Joined { coordinator: PeerId::new(0), slots: 1 });
+    tell(&mut idle, 1, Input::Release(Ticket::new(1)));
+    assert_eq!(tell(&mut idle, 1, Input::Forget), [Effect::Wish(Wish::Quit { generation: 3 })]);
+    assert_eq!(ask(&mut idle, 1, 2), []);
+    idle
+}
+
+/// R10. The register takes it out of this generation whenever it hears of it: it must not have anything then.
+#[test]
+fn who_is_asked_in_a_generation_that_it_has_given_up_has_nothing_and_takes_nothing() {
+    let mut idle = gives_up_before_it_is_asked();
+    let said = hear(&mut idle, 1, 0, 3, census(1, 1));
+    assert_eq!(*answer(&said), Answer { session: session(1), tokens: Vec::new(), waiting: Vec::new() });
+    assert_eq!(hear(&mut idle, 1, 0, 3, census(1, 1)), [], "once");
+    assert_eq!(hear(&mut idle, 1, 0, 3, token(0, 301)), []);
+    assert_eq!((idle.tokens(), idle.is_party()), (0, false));
+    assert_eq!(word(&mut idle, session(1), 4, Fact::Left { quit: 3 }), [Effect::Wish(Wish::Join)]);
+}
+
+/// R10. Nor does it coordinate it: the next one begins when the register hears that it is given up.
+#[test]
+fn nobody_coordinates_a_generation_that_it_has_given_up() {
+    let mut idle = gives_up_before_it_is_asked();
+    assert_eq!(word(&mut idle, session(1), 3, opened(1, &[0, 1])), []);
+    assert_eq!((idle.missing(), idle.is_party()), (None, false));
+    let said = word(&mut idle, session(1), 4, opened(1, &[1]));
+    assert_eq!(granted(&said), Some(Grant { slot: 0, fencing: 401 }), "but the next one, with who waits");
+}

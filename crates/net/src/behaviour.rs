@@ -37,7 +37,7 @@ use crate::log::Log;
 use crate::proof::Role;
 use crate::session::{Remote, Session, Shared};
 
-const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
+const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/2");
 
 /// What became of a connection.
 #[derive(Debug)]

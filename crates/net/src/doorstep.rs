@@ -2,8 +2,8 @@
 //!
 //! Anybody can connect, say nothing, and take up a place for as long as a proof may take. So there are few places, and
 //! whoever comes when they are taken gets one all the same: the oldest goes of the address that has most of them. A
-//! member, who proves itself within a few round trips, comes in however many others are silent; and those at addresses of
-//! members have places of their own.
+//! member, who proves itself within a few round trips, comes in however many others are silent; and those at addresses
+//! of members have places of their own.
 //!
 //! ```text
 //!   connection ── arrives ──▶ libp2p's handshake ──▶ proof ──▶ link, or refused: leaves

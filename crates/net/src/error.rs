@@ -125,7 +125,8 @@ pub enum Why {
     Left,
     /// The connection broke, or the peer's process died.
     Lost,
-    /// Nothing was heard for several heartbeats: the peer is frozen, overloaded or cut off. A suspicion, not a fact.
+    /// It was asked several times and did not answer: the peer is frozen, overloaded or cut off. A suspicion, not a
+    /// fact.
     Silent,
     /// The peer did not read as fast as we sent.
     Slow,

@@ -1,7 +1,7 @@
 //! What goes over a link once both sides have proved themselves.
 //!
 //! A frame is the length of its body (four bytes, big end first), its kind (one byte) and its body. The body of data is
-//! opaque here. There is no version in it: the name of the libp2p protocol says `/peerlock/1`.
+//! opaque here. There is no version in it: the name of the libp2p protocol says `/peerlock/2`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -23,7 +23,10 @@ pub(crate) enum Frame {
     Refuse(Refusal),
     /// A message of the application.
     Data(Bytes),
-    /// Nothing was said for a while, but the sender lives.
+    /// The sender has not heard anything for a while, and wants to know whether the other lives.
+    /// Answered with `Beat`, or anything else that is said after it.
+    Ask,
+    /// The sender lives.
     Beat,
     /// The sender leaves for good. Nothing follows.
     Bye,
@@ -54,6 +57,7 @@ mod kind {
     pub const DATA: u8 = 4;
     pub const BEAT: u8 = 5;
     pub const BYE: u8 = 6;
+    pub const ASK: u8 = 7;
 }
 
 /// What members may tell each other of a refusal, by its number on the wire.
@@ -91,6 +95,7 @@ impl Frame {
                 header(buffer, bytes.len(), kind::DATA);
                 buffer.extend_from_slice(bytes);
             }
+            Self::Ask => header(buffer, 0, kind::ASK),
             Self::Beat => header(buffer, 0, kind::BEAT),
             Self::Bye => header(buffer, 0, kind::BYE),
         }
@@ -105,6 +110,7 @@ impl Frame {
             }
             // Copied, so that a small message does not keep the large buffer alive that it came in.
             (kind::DATA, body) => Ok(Self::Data(Bytes::copy_from_slice(body))),
+            (kind::ASK, []) => Ok(Self::Ask),
             (kind::BEAT, []) => Ok(Self::Beat),
             (kind::BYE, []) => Ok(Self::Bye),
             _ => Err(Malformed),
@@ -199,6 +205,7 @@ mod tests {
             Frame::Take(u64::MAX),
             Frame::Data(Bytes::new()),
             Frame::Data(Bytes::from_static(&[0xff; 300])),
+            Frame::Ask,
             Frame::Beat,
             Frame::Bye,
         ];
@@ -242,8 +249,9 @@ mod tests {
             ("one too long", [&(longest + 1).to_be_bytes()[..], &[kind::DATA]].concat()),
             ("4 GiB", vec![0xff, 0xff, 0xff, 0xff, kind::DATA]),
             ("kind 0", vec![0, 0, 0, 0, 0]),
-            ("kind 7", vec![0, 0, 0, 0, 7]),
+            ("kind 8", vec![0, 0, 0, 0, 8]),
             ("a beat with a body", vec![0, 0, 0, 1, kind::BEAT, 0]),
+            ("a question with a body", vec![0, 0, 0, 1, kind::ASK, 0]),
             ("a goodbye with a body", vec![0, 0, 0, 1, kind::BYE, 0]),
             ("a short number", vec![0, 0, 0, 1, kind::TAKE, 0]),
             ("a refusal without a reason", vec![0, 0, 0, 0, kind::REFUSE]),

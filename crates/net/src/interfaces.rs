@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use if_addrs::get_if_addrs;
 
-/// Where others can dial who tells this address, the likeliest first: there; or, if it is every address of this machine,
-/// at those that the machine has now.
+/// Where others can dial who tells this address, the likeliest first: there; or, if it is every address of this
+/// machine, at those that the machine has now.
 pub fn dialable(told: SocketAddr) -> Vec<SocketAddr> {
     match told.ip() {
         every if every.is_unspecified() => {

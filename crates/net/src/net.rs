@@ -34,10 +34,12 @@ pub struct Config {
     /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
     #[cfg(feature = "quic")]
     pub quic: bool,
-    /// How often a link without other traffic says that it is alive.
+    /// How often a peer of which nothing is heard is asked whether it is there, on a link that is in use.
     pub beat: Duration,
-    /// How many beats in a row may be missing.
+    /// How many such questions in a row may be without an answer.
     pub missed: u32,
+    /// How long after the last message a link is in use; and how often the peer is asked after that.
+    pub rest: Duration,
     /// How long libp2p's handshake, and after it the proof, may take.
     pub proof: Duration,
     /// How long to wait for others to have read our goodbye.
@@ -75,6 +77,7 @@ impl Config {
             quic: true,
             beat: Duration::from_secs(1),
             missed: 4,
+            rest: Duration::from_secs(20),
             proof: Duration::from_secs(5),
             goodbye: Duration::from_secs(1),
             redial: Duration::from_millis(200),
@@ -94,8 +97,9 @@ fn sound(mut config: Config) -> Config {
     config.max_message = config.max_message.min(u32::MAX as usize);
     // A queue takes at least one message.
     config.outbox = config.outbox.max(cost(config.max_message));
-    // Without a pause between them beats would fill the line.
+    // Without a pause between them questions would fill the line.
     config.beat = config.beat.max(Duration::from_millis(1));
+    config.rest = config.rest.max(config.beat);
     config
 }
 
@@ -228,6 +232,17 @@ impl Net {
     /// link that is gone never travels on the next one.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
         self.table.send(to, epoch, bytes)
+    }
+
+    /// As [`send`](Self::send), for a message that may wait a little: it goes with the next one to the same peer, or
+    /// when everything is [flushed](Self::flush). Two that go together are one packet, and wake its process once.
+    pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+        self.table.send_soon(to, epoch, bytes)
+    }
+
+    /// Sends everything that waits for others to go with.
+    pub fn flush(&self) {
+        self.table.flush();
     }
 
     /// Ends the link with a peer who makes no sense, unless that epoch is over already. It may come back: with what it

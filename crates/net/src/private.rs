@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// Writes one line: the whole file beside `path` first, which then gets its name, unless the name is taken. A folder that
-/// is missing is made.
+/// Writes one line: the whole file beside `path` first, which then gets its name, unless the name is taken. A folder
+/// that is missing is made.
 ///
 /// # Errors
 /// What the system says; `AlreadyExists` if somebody was faster.
@@ -19,8 +19,8 @@ pub fn create(path: &Path, line: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes lines into a file that is there, in one step: whoever reads it finds the old ones or the new ones. It belongs to
-/// whom it belonged to, and only that user may use it.
+/// Writes lines into a file that is there, in one step: whoever reads it finds the old ones or the new ones. It belongs
+/// to whom it belonged to, and only that user may use it.
 ///
 /// # Errors
 /// What the system says. Nothing has changed then.

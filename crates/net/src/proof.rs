@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Zeros ask for a second one: who is about to replace the secret has two ([`Secret`]), and tries the old one if the
-//! other side does not know the new one yet. After two the listener closes; a dialler that has no other does. Both sides
-//! have proved the same secret then, and the link counts as proved with that one.
+//! other side does not know the new one yet. After two the listener closes; a dialler that has no other does. Both
+//! sides have proved the same secret then, and the link counts as proved with that one.
 //!
 //! Each HMAC-SHA256 is keyed with a secret and covers the role of its sender, both libp2p names and both nonces. That
 //! this proves what it should:
@@ -27,7 +27,8 @@
 //!   private keys of both peers.)
 //!
 //! The dialler goes first, and the answer to what is wrong is always the same, so that somebody who merely scans
-//! addresses learns nothing that depends on the secret. All messages have a fixed length and there is nothing to parse; the caller bounds the time.
+//! addresses learns nothing that depends on the secret. All messages have a fixed length and there is nothing to parse;
+//! the caller bounds the time.
 
 use hmac::Mac as _;
 use libp2p::PeerId;

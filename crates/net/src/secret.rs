@@ -14,8 +14,8 @@ use crate::random::random;
 /// too.
 ///
 /// Whoever makes a member connect can try out guesses on its own afterwards, so the secret must be random, not a
-/// phrase: 32 bytes or more from a random source, written as hexadecimal digits. Nothing else is taken, since nobody can
-/// see of a phrase how easily it is guessed.
+/// phrase: 32 bytes or more from a random source, written as hexadecimal digits. Nothing else is taken, since nobody
+/// can see of a phrase how easily it is guessed.
 ///
 /// *Two for a while.* Members that have one in common are linked, by the first that the dialler has and the listener
 /// accepts. So the new one is given to every member beside the old one, and when all of them have it, the old one is
@@ -43,8 +43,8 @@ impl Secret {
     /// A secret of these hexadecimal digits; or of two lines of them, the new one and the one before it.
     ///
     /// # Errors
-    /// [`Error::SecretWeak`] if they are too few, or cannot be random; [`Error::SecretLines`] if there are more lines, or
-    /// twice the same.
+    /// [`Error::SecretWeak`] if they are too few, or cannot be random; [`Error::SecretLines`] if there are more lines,
+    /// or twice the same.
     pub fn new(digits: &[u8]) -> Result<Self, Error> {
         let mut lines = digits.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
         let first = Key::new(lines.next().unwrap_or_default())?;

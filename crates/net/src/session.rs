@@ -5,9 +5,15 @@
 //!       |  proof (see `proof`)  <------>  |
 //!       |  Hello                <------>  |  Hello
 //!       |  Take n, or Refuse     ------>  |
-//!       |  Data, Beat …         <------>  |  Data, Beat …
+//!       |  Data                 <------>  |  Data
+//!       |  Ask                   ------>  |
+//!       |                       <------   |  Beat
 //!       |  Bye                   ------>  |  the other closes, and the leaver goes
 //! ```
+//!
+//! *Who hears nothing asks whether the other is there*: at every beat as long as either has said something not long
+//! ago, until the other is heard, or has been silent for too many of them; and otherwise after a long rest. So a peer
+//! with a thousand links pays for those that are in use.
 //!
 //! Nothing here knows libp2p but for names: a session runs on any stream of bytes.
 
@@ -21,7 +27,8 @@ use bytes::Bytes;
 use libp2p::futures::io::{ReadHalf, WriteHalf};
 use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use peerlock_base::PeerId;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::sync::Notify;
+use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
 use crate::address::Transport;
 use crate::doorstep::Doorstep;
@@ -61,11 +68,26 @@ pub(crate) struct Session<S> {
     shared: Arc<Shared>,
 }
 
-/// What the reader has seen since the last tick.
+/// What reader, writer and listener tell each other of.
 #[derive(Default)]
 struct Pulse {
+    /// Something was heard since the listener last looked.
     heard: AtomicBool,
+    /// Something was said by either of us since then.
+    said: AtomicBool,
+    stirred: Notify,
+    /// Our application lags, so that nothing is read.
     lagging: AtomicBool,
+    /// The other is to be asked, or to be told, that it or we are there.
+    asks: AtomicBool,
+    owes: AtomicBool,
+}
+
+impl Pulse {
+    fn say(&self) {
+        self.said.store(true, Ordering::Relaxed);
+        self.stirred.notify_one();
+    }
 }
 
 struct Incoming<S> {
@@ -125,7 +147,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             // What has come is read first, so that a goodbye is seen before the end of the connection.
             biased;
             why = read(&guard, &mut incoming, &pulse) => why,
-            why = write(&guard, &mut writer, &shared.config) => why,
+            why = write(&guard, &mut writer, &pulse, &shared.config) => why,
             why = listen_for_silence(&guard, &pulse, &shared.config) => why,
         };
         if why == Why::Malformed {
@@ -186,18 +208,17 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &m
         };
         pulse.heard.store(true, Ordering::Relaxed);
         match frame {
-            Frame::Data(mut bytes) => loop {
-                match guard.deliver(bytes) {
-                    Ok(true) => break,
+            Frame::Data(bytes) => {
+                pulse.say();
+                if !deliver(guard, bytes, pulse).await {
                     // Whoever ended it has said why.
-                    Ok(false) => return Why::Lost,
-                    Err(back) => bytes = back,
+                    return Why::Lost;
                 }
-                // Our application lags. That is no silence of the peer's; and unread bytes slow it down.
-                pulse.lagging.store(true, Ordering::Relaxed);
-                guard.room().await;
-                pulse.lagging.store(false, Ordering::Relaxed);
-            },
+            }
+            Frame::Ask => {
+                pulse.owes.store(true, Ordering::Relaxed);
+                guard.stir();
+            }
             Frame::Beat => {}
             Frame::Bye => return Why::Left,
             // We have decided for this connection before the other side had seen who we are.
@@ -210,28 +231,39 @@ async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &m
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(guard: &LinkGuard, writer: &mut W, config: &Config) -> Why {
-    let mut beat = ticks(config);
-    let mut quiet = true;
+/// Hands a message on as soon as there is room for it. False if the link is over.
+async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
+    loop {
+        match guard.deliver(bytes) {
+            Ok(is_up) => return is_up,
+            Err(back) => bytes = back,
+        }
+        // Our application lags. That is no silence of the peer's; and unread bytes slow it down.
+        pulse.lagging.store(true, Ordering::Relaxed);
+        guard.room().await;
+        pulse.lagging.store(false, Ordering::Relaxed);
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(guard: &LinkGuard, writer: &mut W, pulse: &Pulse, config: &Config) -> Why {
     let mut buffer = Vec::new();
     loop {
         let written = match guard.work() {
             Work::Messages(messages, cost) => {
-                quiet = false;
+                // Before it is written: a peer that does not read is noticed, too.
+                pulse.say();
+                pulse.owes.store(false, Ordering::Relaxed);
                 let count = messages.len();
                 let written = write_all(writer, messages, &mut buffer).await;
                 guard.written(count, cost);
                 written
             }
-            Work::Nothing => tokio::select! {
-                () = guard.worked() => continue,
-                _ = beat.tick() => {
-                    if !std::mem::replace(&mut quiet, true) {
-                        continue;
-                    }
-                    say(writer, &Frame::Beat).await
-                }
-            },
+            Work::Nothing if pulse.owes.swap(false, Ordering::Relaxed) => say(writer, &Frame::Beat).await,
+            Work::Nothing if pulse.asks.swap(false, Ordering::Relaxed) => say(writer, &Frame::Ask).await,
+            Work::Nothing => {
+                guard.worked().await;
+                continue;
+            }
             Work::Leave => {
                 let said = say(writer, &Frame::Bye).await;
                 if said.is_ok() {
@@ -267,37 +299,83 @@ where
     writer.flush().await.map_err(|_| Refusal::Broken)
 }
 
-/// Returns when too many heartbeats in a row are missing; or soon after somebody else has ended the link, for a writer
-/// whose peer does not read, and a reader whose peer says nothing, do not notice that.
+/// Returns when the other side was asked too often in a row and said nothing; or soon after somebody else has ended the
+/// link, for a writer whose peer does not read does not notice that.
 ///
 /// It counts ticks, not time: if this whole process was frozen, the tick after it comes together with what has piled up
 /// meanwhile, and nobody is suspected.
 async fn listen_for_silence(guard: &LinkGuard, pulse: &Pulse, config: &Config) -> Why {
+    // A new link is in use.
+    let mut rested = 0;
+    loop {
+        if let Some(why) = listen_in_use(guard, pulse, config, rested).await {
+            return why;
+        }
+        pulse.heard.store(false, Ordering::Relaxed);
+        // Who was heard meanwhile is there; who was not is asked at the next beat.
+        _ = timeout(config.rest, used(pulse)).await;
+        rested = config.rest_beats();
+    }
+}
+
+/// Returns when something is said.
+async fn used(pulse: &Pulse) {
+    // What the listener was told of while it did not rest is old.
+    while !pulse.said.load(Ordering::Relaxed) {
+        pulse.stirred.notified().await;
+    }
+}
+
+/// Returns when nothing was said for a long rest, of which so many beats have passed, and the other side is there; or
+/// with the reason why the link is over.
+async fn listen_in_use(guard: &LinkGuard, pulse: &Pulse, config: &Config, mut rested: u32) -> Option<Why> {
     let mut beat = ticks(config);
     let mut missed = 0;
     loop {
         beat.tick().await;
-        let heard = pulse.heard.swap(false, Ordering::Relaxed);
-        missed = if heard || pulse.lagging.load(Ordering::Relaxed) { 0 } else { missed + 1 };
-        // The first tick comes before a first beat can.
-        if missed > config.missed {
-            return Why::Silent;
-        }
         if guard.is_over() {
-            return Why::Lost;
+            return Some(Why::Lost);
+        }
+        rested = if pulse.said.swap(false, Ordering::Relaxed) { 0 } else { rested.saturating_add(1) };
+        let heard = pulse.heard.swap(false, Ordering::Relaxed);
+        if pulse.lagging.load(Ordering::Relaxed) {
+            // We do not read, so we do not see that we are asked.
+            pulse.owes.store(true, Ordering::Relaxed);
+            guard.stir();
+            (missed, rested) = (0, 0);
+        } else if heard {
+            missed = 0;
+            if rested > config.rest_beats() {
+                return None;
+            }
+        } else {
+            missed += 1;
+            if missed > config.missed {
+                return Some(Why::Silent);
+            }
+            ask(guard, pulse);
         }
     }
 }
 
+fn ask(guard: &LinkGuard, pulse: &Pulse) {
+    pulse.asks.store(true, Ordering::Relaxed);
+    guard.stir();
+}
+
 fn ticks(config: &Config) -> Interval {
-    let mut ticks = interval(config.beat);
+    let mut ticks = interval_at(tokio::time::Instant::now() + config.beat, config.beat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
     use super::*;
+    use crate::{Identity, Secret};
 
     #[test]
     fn a_peer_is_reached_where_it_says_or_else_where_it_is_seen() {
@@ -311,6 +389,92 @@ mod tests {
         ] {
             let hello = Hello { incarnation: 0, over: (0, 0), listen: listen.parse().unwrap(), quic };
             assert_eq!(reachable(&hello, seen.parse().unwrap()).to_string(), expected, "{listen} {seen}");
+        }
+    }
+    /// A link that is listened to, by the times that there are if nobody says otherwise. They pass at once here.
+    struct Listener {
+        guard: LinkGuard,
+        pulse: Pulse,
+        config: Config,
+    }
+
+    /// For so many seconds the other end answers what it is asked, or does not; something is said first, or is not.
+    struct While(u64, Other, Said);
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Other {
+        Answers,
+        IsGone,
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Said {
+        Something,
+        Nothing,
+    }
+
+    impl Listener {
+        fn new() -> Self {
+            let config = Config::new("127.0.0.1:0".parse().unwrap());
+            let secret = Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap();
+            let (address, proved) = ("127.0.0.1:1".parse::<Address>().unwrap(), secret.preferred());
+            let hello = Hello { incarnation: 1, over: (0, 0), listen: address.socket, quic: false };
+            let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.socket.ip());
+            let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret));
+            let guard = table.take(Newcomer { peer, name, hello, address, seen, proved }).unwrap();
+            Self { guard, pulse: Pulse::default(), config }
+        }
+
+        /// How often the other is asked in each of these times; and why the link is over, if it is.
+        async fn asked(self, times: &[While]) -> (Vec<u32>, Option<Why>) {
+            let counts = RefCell::new(Vec::new());
+            let count = async {
+                for While(seconds, other, said) in times {
+                    if *said == Said::Something {
+                        self.pulse.say();
+                    }
+                    counts.borrow_mut().push(0);
+                    for _ in 0..seconds * 10 {
+                        sleep(Duration::from_millis(100)).await;
+                        if self.pulse.asks.swap(false, Ordering::Relaxed) {
+                            *counts.borrow_mut().last_mut().unwrap() += 1;
+                            self.pulse.heard.fetch_or(*other == Other::Answers, Ordering::Relaxed);
+                        }
+                    }
+                }
+            };
+            let why = tokio::select! {
+                why = listen_for_silence(&self.guard, &self.pulse, &self.config) => Some(why),
+                () = count => None,
+            };
+            (counts.into_inner(), why)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_rests_twenty_seconds_after_the_last_message_and_the_next_one_wakes_it() {
+        let quiet = |seconds| While(seconds, Other::Answers, Said::Nothing);
+        let used = || While(20, Other::Answers, Said::Something);
+        let times = [quiet(20), quiet(200), used(), quiet(200), used(), used(), used(), quiet(200)];
+        let (asked, why) = Listener::new().asked(&times).await;
+        assert_eq!(why, None);
+        for (asked, While(seconds, ..)) in asked.iter().zip(&times) {
+            // Who has answered is asked again at the next beat but one; or after a rest of twenty beats.
+            assert!((8..=11).contains(asked), "{asked} times in {seconds} s");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_gone_while_its_link_rests_is_missed_soon_after_the_next_message_and_without_one_after_a_rest() {
+        for (seconds, said, is_missed) in [
+            (4, Said::Something, false),
+            (7, Said::Something, true),
+            (10, Said::Nothing, false),
+            (46, Said::Nothing, true),
+        ] {
+            let gone = While(seconds, Other::IsGone, said);
+            let (_, why) = Listener::new().asked(&[While(70, Other::Answers, Said::Nothing), gone]).await;
+            assert_eq!(why, is_missed.then_some(Why::Silent), "after {seconds} s");
         }
     }
 }

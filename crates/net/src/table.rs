@@ -71,6 +71,8 @@ struct State {
     /// Where members have been, or are said to be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
+    /// Links with messages that wait for others to the same peer, or for a flush.
+    unhurried: Vec<(PeerId, Epoch)>,
     /// How many of the inbox are `Up` or `Down`, and how many are `Unreached`.
     changes: usize,
     unreached: usize,
@@ -195,8 +197,8 @@ impl Table {
         Ok(self.guard(&mut state, newcomer, number))
     }
 
-    /// Whether another process with the same identity is linked with us, which has taken the place of this one. One that
-    /// was started again never comes back as the process that it was: so both of them run.
+    /// Whether another process with the same identity is linked with us, which has taken the place of this one. One
+    /// that was started again never comes back as the process that it was: so both of them run.
     pub fn is_twin(&self, newcomer: &Newcomer) -> bool {
         let state = self.lock();
         let link = state.links.get(&newcomer.peer).filter(|link| link.newcomer.name == newcomer.name);
@@ -267,8 +269,9 @@ impl Table {
         self.lock().secret.clone()
     }
 
-    /// Others must know this from now on. Links that were proved with what counts no more are over at once; if another one
-    /// is proved first from now on, so are the rest of those that were proved otherwise, so that it shows who knows it.
+    /// Others must know this from now on. Links that were proved with what counts no more are over at once; if another
+    /// one is proved first from now on, so are the rest of those that were proved otherwise, so that it shows who knows
+    /// it.
     pub fn replace_secret(&self, secret: Secret) {
         let mut state = self.lock();
         let anew = state.secret.preferred() != secret.preferred();
@@ -310,29 +313,54 @@ impl Table {
         self.ended.notify_waiters();
     }
 
-    /// Queues a message for a peer.
+    /// Queues a message for a peer, and has it written with whatever waits for the same one.
     pub fn send(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
-        if bytes.len() > self.config.max_message {
-            self.lock().metrics.dropped += 1;
-            return Err(Unsent::TooLong);
-        }
         let mut state = self.lock();
-        let Some(link) = state.link(to, epoch) else {
-            state.metrics.dropped += 1;
-            return Err(Unsent::Down);
-        };
-        let cost = cost(bytes.len());
-        if link.outbox_cost + cost > self.config.outbox {
-            state.metrics.dropped += 1;
-            self.end_locked(&mut state, to, epoch, Why::Slow);
-            return Err(Unsent::Slow);
-        }
-        link.outbox_cost += cost;
-        link.outbox.push_back(bytes);
-        let signals = Arc::clone(&link.signals);
+        let signals = Arc::clone(&self.queue(&mut state, to, epoch, bytes)?.signals);
         drop(state);
         signals.write.notify_one();
         Ok(())
+    }
+
+    /// Queues a message for a peer that may wait for the next one to it, or for a flush.
+    pub fn send_soon(&self, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<(), Unsent> {
+        let mut state = self.lock();
+        self.queue(&mut state, to, epoch, bytes)?;
+        state.unhurried.push((to, epoch));
+        Ok(())
+    }
+
+    /// Has everything written that waits.
+    pub fn flush(&self) {
+        let mut state = self.lock();
+        let mut unhurried = std::mem::take(&mut state.unhurried);
+        for (peer, epoch) in unhurried.drain(..) {
+            // Most have gone along with another meanwhile.
+            if let Some(link) = state.link(peer, epoch).filter(|link| !link.outbox.is_empty()) {
+                link.signals.write.notify_one();
+            }
+        }
+        state.unhurried = unhurried; // Made once and used again.
+    }
+
+    fn queue<'a>(&self, state: &'a mut State, to: PeerId, epoch: Epoch, bytes: Bytes) -> Result<&'a Link, Unsent> {
+        let cost = cost(bytes.len());
+        let unsent = match state.link(to, epoch) {
+            _ if bytes.len() > self.config.max_message => Unsent::TooLong,
+            None => Unsent::Down,
+            Some(link) if link.outbox_cost + cost > self.config.outbox => Unsent::Slow,
+            Some(_) => {
+                let link = state.links.get_mut(&to).expect("it was there a line ago");
+                link.outbox_cost += cost;
+                link.outbox.push_back(bytes);
+                return Ok(link);
+            }
+        };
+        state.metrics.dropped += 1;
+        if unsent == Unsent::Slow {
+            self.end_locked(state, to, epoch, Why::Slow);
+        }
+        Err(unsent)
     }
 
     /// The next event for the application, if there is one.
@@ -418,6 +446,7 @@ impl State {
             past: HashMap::new(),
             known: VecDeque::new(),
             inbox: VecDeque::new(),
+            unhurried: Vec::new(),
             changes: 0,
             unreached: 0,
             last_epoch: 0,
@@ -461,6 +490,11 @@ impl LinkGuard {
             Some(_) if leaving => Work::Leave,
             Some(_) => Work::Nothing,
         }
+    }
+
+    /// There may be something to write that is no message.
+    pub fn stir(&self) {
+        self.signals.write.notify_one();
     }
 
     /// Returns when there may be work.
@@ -517,9 +551,14 @@ impl Drop for LinkGuard {
 }
 
 impl Config {
-    /// How long a peer may be silent.
-    fn silence(&self) -> Duration {
-        self.beat * (self.missed + 1)
+    /// How many beats a link is in use after something was said on it.
+    pub(crate) fn rest_beats(&self) -> u32 {
+        u32::try_from(self.rest.as_nanos() / self.beat.as_nanos().max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// How long it takes at most until a silent peer is noticed.
+    pub(crate) fn silence(&self) -> Duration {
+        2 * self.rest + self.beat * (self.missed + 1)
     }
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn transport(identity: &Identity, config: &Config, doorstep: Arc<Door
     Porch { inner: TransportTimeout::new(tcp, config.proof).boxed(), doorstep }.boxed()
 }
 
-/// Gives everybody who comes a place, and lets go of whoever has to make room. libp2p itself gives up no connection that
-/// is still in its handshake.
+/// Gives everybody who comes a place, and lets go of whoever has to make room. libp2p itself gives up no connection
+/// that is still in its handshake.
 struct Porch {
     inner: Boxed<Connected>,
     doorstep: Arc<Doorstep>,
@@ -103,8 +103,8 @@ fn quic_config(identity: &Identity, config: &Config) -> quic::Config {
     let mut quic = quic::Config::new(identity.keypair());
     quic.handshake_timeout = config.proof;
     quic.max_concurrent_stream_limit = 1;
-    // Our heartbeats notice a silent peer first; this is for connections that never became links.
-    let idle = (config.beat * (config.missed + 2)).max(Duration::from_secs(5));
+    // Our questions notice a silent peer first; this is for connections that never became links.
+    let idle = (config.silence() + config.beat).max(Duration::from_secs(5));
     quic.max_idle_timeout = u32::try_from(idle.as_millis()).unwrap_or(u32::MAX);
     quic.keep_alive_interval = idle / 3;
     // What may be under way to us and unread: as much as the inbox takes.

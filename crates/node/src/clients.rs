@@ -167,7 +167,7 @@ pub struct Clients {
     tickets: BTreeMap<TicketId, Entry>,
     claims: BTreeMap<Ticket, TicketId>,
     requests: BTreeMap<(Key, String), TicketId>,
-    /// Every resource that was ever asked for here.
+    /// Every resource that was asked for here, and not [forgotten](Self::forget) since.
     crowds: BTreeMap<Key, Crowd>,
     last_claim: u64,
     last_ticket: u64,
@@ -449,9 +449,10 @@ impl Clients {
         self.crowds.iter().map(|(key, crowd)| (*key, &crowd.name, crowd.holding.len(), crowd.waiting.len()))
     }
 
-    /// The name of a resource that was asked for here.
-    pub fn name(&self, resource: Key) -> Option<&Name> {
-        self.crowds.get(&resource).map(|crowd| &crowd.name)
+    /// Forgets the resources with nobody here of which this is true.
+    pub fn forget(&mut self, is_unused: impl Fn(Key) -> bool) {
+        let has_any = |crowd: &Crowd| !crowd.holding.is_empty() || !crowd.waiting.is_empty();
+        self.crowds.retain(|resource, crowd| has_any(crowd) || !is_unused(*resource));
     }
 
     /// Whether anybody here waits for a resource or is inside.

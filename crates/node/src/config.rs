@@ -10,6 +10,9 @@ pub struct Config {
     pub leave_patience: Span,
     /// A connection on which nothing was said for this long ends, if nobody needs it. 60 s.
     pub idle: Span,
+    /// What nobody here has used for this long, and nobody elsewhere has said anything of, is given up here: the
+    /// register keeps it. 10 min: longer than from one use to the next where there is one every few minutes.
+    pub unused: Span,
     /// For this long after a message the peer stays awake, where it has a thread of its own: the
     /// next message often follows, and a core that sleeps takes longer to wake up than a message is under way. Whoever
     /// else wants the core gets it. 0 unless said otherwise; on the real network 200 µs.
@@ -29,6 +32,7 @@ impl Default for Config {
             join_timeout: Span::from_secs(10),
             leave_patience: Span::from_secs(5),
             idle: Span::from_secs(60),
+            unused: Span::from_secs(600),
             awake: Span::ZERO,
             most_clients: 100_000,
             versions: Versions::OURS,

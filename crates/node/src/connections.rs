@@ -18,16 +18,21 @@
 //!   │                close(n, m)  │
 //!   │◄────────────────────────────┤        … and there when this arrives, or nothing was heard for a while
 //! ```
+//!
+//! Who hears nothing asks whether the other is there: at every beat as long as either has said something not long ago,
+//! and otherwise after a long rest. So one that nobody uses costs next to nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
 
-/// How often each end lets the other hear of it, and tries again to connect.
+/// How often each end looks whether it is to ask the other, and tries again to connect.
 pub const BEAT: Span = Span::from_secs(1);
-/// A peer that is not heard for this long is taken for gone.
-const SILENT: Span = Span::from_secs(4);
+/// A peer that does not answer when it was asked so often is taken for gone.
+const MOST_ASKED: u32 = 3;
+/// After this long without anything said a connection rests, and the other is asked this often.
+const REST: Span = Span::from_secs(20);
 /// Why a connection breaks where something is missing.
 const LOST: &str = "something was lost on its way";
 
@@ -58,6 +63,8 @@ pub enum Part {
     Beat(u64),
     /// It does not know such a connection any more.
     Close,
+    /// It has sent this much, and wants to know whether the other is there. Answered with `Beat`.
+    Ask(u64),
 }
 
 /// What becomes of connections; the number is the one by which the node knows it.
@@ -83,6 +90,24 @@ struct End {
     sent: u64,
     received: u64,
     heard: Time,
+    /// When it was last told something, and when either last was.
+    said: Time,
+    used: Time,
+    /// How often it was asked since it was heard.
+    asked: u32,
+}
+
+impl End {
+    fn new(number: u64, answer: u64, now: Time) -> Self {
+        Self { number, answer, epoch: None, sent: 0, received: 0, heard: now, said: now, used: now, asked: 0 }
+    }
+
+    /// Whether it is to be asked now. What was heard so soon after it was told something may have been said before.
+    fn is_due(&self, now: Time) -> bool {
+        let is_used = now.since(self.used) < REST;
+        let is_silent = now.since(self.heard) >= if is_used { BEAT } else { REST };
+        self.epoch.is_none() || self.asked > 0 || is_silent || is_used && self.heard < self.said + BEAT
+    }
 }
 
 /// All connections of one peer.
@@ -110,6 +135,11 @@ impl Connections {
     /// Whether there is none, nobody is wanted, and nothing is to be sent or told.
     pub fn is_idle(&self) -> bool {
         self.ends.is_empty() && self.wanted.is_empty() && self.packets.is_empty() && self.changes.is_empty()
+    }
+
+    /// Whether there is a connection to a peer, or one begins.
+    pub fn has(&self, peer: PeerId) -> bool {
+        self.ends.contains_key(&peer)
     }
 
     /// How many connections there are or are wanted, and how much is to be sent.
@@ -141,17 +171,23 @@ impl Connections {
         } else if me < peer {
             // A clock does not go back, also when its peer restarts.
             self.last = now.as_nanos().max(self.last + 1);
-            self.ends.insert(peer, End { number: self.last, answer: 0, epoch: None, sent: 0, received: 0, heard: now });
+            self.ends.insert(peer, End::new(self.last, 0, now));
             self.packets.push((peer, Packet { number: self.last, answer: 0, part: Part::Open }));
         } else {
             self.packets.push((peer, Packet { number: 0, answer: 0, part: Part::Knock }));
         }
     }
 
+    /// Does not go on to connect to those of whom that is true.
+    pub fn give_up(&mut self, is_over: impl Fn(PeerId) -> bool) {
+        self.ends.retain(|peer, end| end.epoch.is_some() || !is_over(*peer));
+    }
+
     /// Sends on a connection that is up.
-    pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>) {
+    pub fn send(&mut self, peer: PeerId, epoch: u64, bytes: Vec<u8>, now: Time) {
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.epoch == Some(epoch)) {
             end.sent += 1;
+            (end.said, end.used) = (now, now);
             let &mut End { number, answer, sent, .. } = end;
             self.packets.push((peer, Packet { number, answer, part: Part::Data(sent, bytes) }));
         }
@@ -164,15 +200,20 @@ impl Connections {
         self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
-    /// Lets everybody hear of us, gives up those that are silent, and tries again to connect.
+    /// Asks whoever is to be heard, gives up those that are silent, and tries again to connect.
     pub fn beat(&mut self, me: PeerId, now: Time) {
-        let silent: Vec<PeerId> =
-            self.ends.iter().filter(|(_, end)| now.since(end.heard) >= SILENT).map(|(peer, _)| *peer).collect();
-        silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
-        for (&peer, end) in &self.ends {
-            let part = if end.epoch.is_some() { Part::Beat(end.sent) } else { Part::Open };
+        let due = self.ends.iter_mut().filter(|(_, end)| end.is_due(now));
+        let mut silent = Vec::new();
+        for (&peer, end) in due {
+            if end.asked >= MOST_ASKED {
+                silent.push(peer);
+                continue;
+            }
+            end.asked += 1;
+            let part = if end.epoch.is_some() { Part::Ask(end.sent) } else { Part::Open };
             self.packets.push((peer, Packet { number: end.number, answer: end.answer, part }));
         }
+        silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
         for peer in self.wanted.clone() {
             if self.ends.get(&peer).is_none_or(|end| end.epoch.is_none()) {
                 self.changes.push(Change::Unreached(peer));
@@ -195,7 +236,7 @@ impl Connections {
                 if known.is_none_or(|(last, _)| last != number) {
                     self.hang_up(peer, "the other side begins anew");
                     let answer = now.as_nanos().max(1);
-                    self.ends.insert(peer, End { number, answer, epoch: None, sent: 0, received: 0, heard: now });
+                    self.ends.insert(peer, End::new(number, answer, now));
                 }
                 self.up(peer, now);
                 let answer = self.ends.get(&peer).map_or(0, |end| end.answer);
@@ -216,18 +257,27 @@ impl Connections {
                     self.changes.push(Change::Message(peer, epoch, bytes));
                 }
             }
-            Part::Beat(sent) => {
-                self.up(peer, now);
-                if self.ends.get(&peer).is_some_and(|end| end.received < sent) {
-                    self.hang_up(peer, LOST);
+            Part::Beat(sent) => self.on_beat(peer, sent, now),
+            Part::Ask(sent) => {
+                self.on_beat(peer, sent, now);
+                if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
+                    self.packets.push((peer, Packet { number, answer, part: Part::Beat(sent) }));
                 }
             }
         }
     }
 
+    /// It is there, and has sent this much.
+    fn on_beat(&mut self, peer: PeerId, sent: u64, now: Time) {
+        self.up(peer, now);
+        if self.ends.get(&peer).is_some_and(|end| end.received < sent) {
+            self.hang_up(peer, LOST);
+        }
+    }
+
     fn up(&mut self, peer: PeerId, now: Time) {
         let Some(end) = self.ends.get_mut(&peer) else { return };
-        end.heard = now;
+        (end.heard, end.asked) = (now, 0);
         if end.epoch.is_none() {
             self.epochs += 1;
             end.epoch = Some(self.epochs);
@@ -244,6 +294,7 @@ impl Connections {
             self.hang_up(peer, LOST);
             return None;
         }
+        end.used = now;
         let is_next = number == end.received + 1;
         end.received += u64::from(is_next);
         end.epoch.filter(|_| is_next)
@@ -275,15 +326,66 @@ mod tests {
         two.connect(peer(1), peer(2), NOW);
         carry(&mut one, &mut two, NOW);
         assert_eq!((&one.changes, &two.changes), (&vec![Change::Up(peer(2), 1)], &vec![Change::Up(peer(1), 1)]));
-        one.send(peer(2), 1, vec![7]);
+        one.send(peer(2), 1, vec![7], NOW);
         carry(&mut one, &mut two, NOW);
         assert_eq!(two.changes.pop(), Some(Change::Message(peer(1), 1, vec![7])));
-        one.send(peer(2), 1, vec![8]);
+        one.send(peer(2), 1, vec![8], NOW);
         one.packets.clear();
-        one.send(peer(2), 1, vec![9]);
+        one.send(peer(2), 1, vec![9], NOW);
         carry(&mut one, &mut two, NOW);
         assert_eq!(two.changes.pop(), Some(Change::Down(peer(1), 1, LOST)));
         assert!(matches!(one.changes.pop(), Some(Change::Down(..))));
+    }
+
+    /// Two that are connected, and nothing of it is left to look at.
+    fn connected() -> (Connections, Connections) {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        one.connect(peer(2), peer(1), NOW);
+        carry(&mut one, &mut two, NOW);
+        assert_eq!((one.changes.len(), two.changes.len()), (1, 1));
+        one.changes.clear();
+        two.changes.clear();
+        (one, two)
+    }
+
+    #[test]
+    fn what_was_lost_last_is_missed_at_the_next_question() {
+        let (mut one, mut two) = connected();
+        one.send(peer(2), 1, vec![7], NOW);
+        one.packets.clear();
+        one.beat(peer(1), NOW + BEAT);
+        carry(&mut one, &mut two, NOW + BEAT);
+        assert_eq!(two.changes, [Change::Down(peer(1), 1, LOST)]);
+        assert!(matches!(one.changes[..], [Change::Down(..)]));
+    }
+
+    #[test]
+    fn what_comes_twice_is_heard_once() {
+        let (mut one, mut two) = connected();
+        one.send(peer(2), 1, vec![7], NOW);
+        let (_, data) = one.packets[0].clone();
+        carry(&mut one, &mut two, NOW);
+        two.on_packet(peer(1), data, peer(2), NOW);
+        assert_eq!(two.changes, [Change::Message(peer(1), 1, vec![7])]);
+    }
+
+    #[test]
+    fn what_comes_late_of_an_earlier_connection_is_nothing_to_the_next() {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        one.connect(peer(2), peer(1), NOW);
+        let (_, open) = one.packets[0].clone();
+        carry(&mut one, &mut two, NOW);
+        one.hang_up(peer(2), "we hang up");
+        let (_, close) = one.packets[0].clone();
+        carry(&mut one, &mut two, NOW);
+        one.connect(peer(2), peer(1), NOW + BEAT);
+        carry(&mut one, &mut two, NOW + BEAT);
+        assert!(matches!(two.changes[..], [Change::Up(..), Change::Down(..), Change::Up(..)]), "{:?}", two.changes);
+        for late in [close, open] {
+            two.on_packet(peer(1), late.clone(), peer(2), NOW + BEAT);
+            carry(&mut one, &mut two, NOW + BEAT);
+            assert_eq!(two.changes.len(), 3, "after {late:?}: {:?}", two.changes);
+        }
     }
 
     /// Once the next process took over where the first had been, and what it said first was taken for a repetition.
@@ -293,12 +395,12 @@ mod tests {
         one.connect(peer(2), peer(1), NOW);
         let (_, open) = one.packets[0].clone();
         carry(&mut one, &mut two, NOW);
-        two.send(peer(1), 1, vec![1]);
+        two.send(peer(1), 1, vec![1], NOW);
         carry(&mut one, &mut two, NOW);
         let later = NOW + BEAT;
         let mut next = Connections::default();
         next.on_packet(peer(1), open, peer(2), later);
-        next.send(peer(1), 1, vec![1]);
+        next.send(peer(1), 1, vec![1], later);
         carry(&mut one, &mut next, later);
         assert!(
             matches!(one.changes.last(), Some(Change::Down(_, 1, "there is another process"))),
@@ -306,5 +408,72 @@ mod tests {
             one.changes
         );
         assert!(matches!(next.changes.last(), Some(Change::Down(..))));
+    }
+
+    /// Lets both beat for so many beats from then on, and counts what they say.
+    fn rest(one: &mut Connections, two: &mut Connections, from: Time, beats: u64) -> (Time, usize) {
+        let mut said = 0;
+        for beat in 1..=beats {
+            let now = from + BEAT * beat;
+            one.beat(peer(1), now);
+            two.beat(peer(2), now);
+            said += one.packets.len() + two.packets.len();
+            carry(one, two, now);
+        }
+        (from + BEAT * beats, said)
+    }
+
+    #[test]
+    fn a_connection_that_nobody_uses_rests() {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        one.connect(peer(2), peer(1), NOW);
+        carry(&mut one, &mut two, NOW);
+        let (now, said) = rest(&mut one, &mut two, NOW, 25);
+        assert!((20..=42).contains(&said), "a question at every beat, as long as it is new: {said}");
+        let (now, said) = rest(&mut one, &mut two, now, 100);
+        assert!((4..=12).contains(&said), "one every twenty beats, of each at most: {said}");
+        one.send(peer(2), 1, vec![7], now);
+        carry(&mut one, &mut two, now);
+        let (now, said) = rest(&mut one, &mut two, now, 15);
+        assert!((14..=30).contains(&said), "{said}");
+        let (_, said) = rest(&mut one, &mut two, now, 25);
+        assert!((4..=16).contains(&said), "{said}");
+        assert!(!one.changes.iter().chain(&two.changes).any(|change| matches!(change, Change::Down(..))));
+    }
+
+    #[test]
+    fn who_was_told_something_asks_as_often_as_who_has_said_it() {
+        let (mut one, mut two) = connected();
+        let (now, _) = rest(&mut one, &mut two, NOW, 100);
+        one.send(peer(2), 1, vec![7], now);
+        carry(&mut one, &mut two, now);
+        let mut asked = 0;
+        for beat in 1..=15 {
+            two.beat(peer(2), now + BEAT * beat);
+            asked += two.packets.len();
+            carry(&mut one, &mut two, now + BEAT * beat);
+        }
+        assert_eq!(asked, 15);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_given_up_soon_where_something_was_said_not_long_ago() {
+        // A rest begins while it is asked in vain, in the third.
+        for (before, is_told, beats) in [(10, false, 4), (10, true, 4), (18, false, 4), (100, true, 4)] {
+            let (mut one, mut two) = connected();
+            let (now, _) = rest(&mut one, &mut two, NOW, before);
+            if is_told {
+                one.send(peer(2), 1, vec![7], now);
+            }
+            // Nothing of what it says arrives any more. It looks between two beats of before: who was heard just now
+            // and told something then is asked at once all the same.
+            let first = now + if is_told { BEAT / 2 } else { BEAT };
+            let mut is_down = |beat: u64| {
+                one.beat(peer(1), first + BEAT * (beat - 1));
+                one.packets.clear();
+                one.changes.iter().any(|change| matches!(change, Change::Down(..)))
+            };
+            assert_eq!((1..100).find(|beat| is_down(*beat)), Some(beats), "{before} {is_told}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use peerlock_base::{PeerId, Span, Time};
 use peerlock_register::{ClusterId, Versions};
 
 use crate::link::{Frame, Heard, Link};
-use crate::relay::is_due;
+use crate::relay::{PATIENCE, is_due};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice};
 
@@ -28,6 +28,8 @@ pub struct Contact {
     lost: Time,
     /// … or, if that is later, when there was something for it again: since then it is looked for.
     missed: Time,
+    /// When something was last heard on the connection that there is, or it began.
+    heard: Time,
     /// When something was last said that one of us needs, either way.
     used: Time,
     /// We have said since then that we do not need the connection …
@@ -74,6 +76,17 @@ impl Contact {
     /// Whether anything was said in this time, or is to be: a message that it has not confirmed, or we have not.
     pub fn is_used(&self, now: Time, idle: Span) -> bool {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
+    }
+
+    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have broken
+    /// without a word, of which the transport tells us seconds later.
+    fn is_doubted(&self, now: Time) -> bool {
+        self.link.keeps() && now.since(self.missed.max(self.heard)) >= PATIENCE
+    }
+
+    /// Whether we would know by now if its connection had broken, as far as one can.
+    pub fn is_trusted(&self, now: Time) -> bool {
+        now.since(self.heard) < PATIENCE * 2 && !self.is_doubted(now)
     }
 
     /// How many messages to it were not confirmed.
@@ -172,6 +185,7 @@ impl Contacts {
             since: now,
             lost: now,
             missed: now,
+            heard: now,
             used: now,
             let_go: false,
             is_let_go: false,
@@ -190,15 +204,15 @@ impl Contacts {
         self.make_room(host);
         let contact = self.entry(host, now);
         (contact.epoch, contact.address, contact.since) = (Some(epoch), address, now);
-        (contact.relayed, contact.used) = (None, now);
+        (contact.relayed, contact.used, contact.heard) = (None, now, now);
         (contact.let_go, contact.is_let_go, contact.is_lost) = (false, false, false);
         (contact.cluster, contact.expects, contact.founder, contact.is_foreign) = (None, false, None, false);
         let hello = contact.link.up(ours);
         self.post(host, epoch, &hello);
     }
 
-    /// Whoever has been gone longest makes room for a host that is new, if there is nothing for it: one machine can have
-    /// any number of identities.
+    /// Whoever has been gone longest makes room for a host that is new, if there is nothing for it: one machine can
+    /// have any number of identities.
     fn make_room(&mut self, newcomer: PeerId) {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
@@ -255,26 +269,41 @@ impl Contacts {
         }
     }
 
-    /// Those for whom there is something, and who are not connected in any way.
-    pub fn cut_off(&self) -> Vec<PeerId> {
-        let is_cut_off = |(_, contact): &(PeerId, &Contact)| contact.way().is_none() && contact.link.keeps();
-        self.all().filter(is_cut_off).map(|(host, _)| host).collect()
+    /// Those for whom there is something that they have not confirmed, and who are not connected by way of others.
+    pub fn awaited(&self) -> Vec<PeerId> {
+        let is_awaited = |(_, contact): &(PeerId, &Contact)| contact.relayed.is_none() && contact.link.keeps();
+        self.all().filter(is_awaited).map(|(host, _)| host).collect()
     }
 
     /// Whether it is one of them, and to be looked for by way of another host now. Who was never met, or was let go, is
-    /// dialled first: that is as quick where nothing is wrong.
+    /// dialled first: that is as quick where nothing is wrong. Who is connected is looked for as soon as that is in
+    /// doubt: should it answer by way of another, there is no doubt any more.
     pub fn is_due(&self, host: PeerId, now: Time) -> bool {
-        let contact = self.get(host).filter(|contact| contact.way().is_none() && contact.link.keeps());
-        contact.is_some_and(|contact| {
-            let lost = if contact.is_lost { contact.lost } else { contact.missed };
-            is_due(lost, contact.missed, now)
+        let contact = self.get(host).filter(|contact| contact.relayed.is_none() && contact.link.keeps());
+        contact.is_some_and(|contact| match contact.epoch {
+            Some(_) => contact.is_doubted(now),
+            None => is_due(if contact.is_lost { contact.lost } else { contact.missed }, contact.missed, now),
         })
     }
 
+    /// Whether a host is connected, and nothing speaks against that.
+    pub fn is_well(&self, host: PeerId, now: Time) -> bool {
+        self.get(host).is_some_and(|contact| contact.epoch.is_some() && !contact.is_doubted(now))
+    }
+
     /// Decodes what arrived on a connection; what it means to the node is appended to `news`.
-    pub fn on_bytes(&mut self, host: PeerId, epoch: u64, bytes: &[u8], ours: Option<ClusterId>, news: &mut Vec<News>) {
+    pub fn on_bytes(
+        &mut self,
+        host: PeerId,
+        epoch: u64,
+        bytes: &[u8],
+        ours: Option<ClusterId>,
+        now: Time,
+        news: &mut Vec<News>,
+    ) {
         let is_heard = |contact: &&mut Contact| contact.way() == Some(epoch) && !contact.is_foreign;
         let Some(contact) = self.hosts.get_mut(&host).filter(is_heard) else { return };
+        contact.heard = now;
         let (frame, version) = match decode(bytes, self.versions) {
             Ok(read) => read,
             Err(Malformed::Version(theirs)) => return self.hang_up(host, News::Incompatible(host, theirs), news),
@@ -347,7 +376,7 @@ impl Contacts {
         }
         let contact = self.entry(to, now);
         let (epoch, way) = (contact.epoch, contact.way());
-        if way.is_none() && !contact.link.keeps() {
+        if !contact.link.keeps() {
             contact.missed = now;
         }
         match (contact.link.send(body), way) {

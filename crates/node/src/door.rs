@@ -90,6 +90,14 @@ pub enum Input {
         /// How many slots it is to have.
         slots: u32,
     },
+    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is asked
+    /// to give that up; if anybody is inside or waits, nothing has changed.
+    Remove {
+        /// Whom to answer with [`Answer::Removed`].
+        call: u64,
+        /// The resource to forget.
+        name: Name,
+    },
     /// A host loses all that it has of a resource, at once and by force: what it holds is given to others though its
     /// clients may still be inside. Who is inside there hears it when it can be reached; only its lower fencing number
     /// protects until then.
@@ -124,8 +132,8 @@ pub enum Input {
     /// No more clients: those who wait are sent away, and those who are inside must stop. Their leases stand to the end
     /// all the same, for those who do not hear of it. What is detached stays. Answered by [`Effect::Drained`].
     Drain,
-    /// No more clients: those who wait are sent away, and those who are inside stay for as long as they like. Answered by
-    /// [`Effect::Drained`] when the last of them has left; what is detached is not waited for.
+    /// No more clients: those who wait are sent away, and those who are inside stay for as long as they like. Answered
+    /// by [`Effect::Drained`] when the last of them has left; what is detached is not waited for.
     Close,
     /// End the session and stop. Clients here lose what they have, but for what is detached, so [`Input::Drain`] comes
     /// before it. Answered by [`Effect::Left`] when the register has ended the session, so that nobody waits for its
@@ -261,8 +269,8 @@ pub enum Effect {
         /// here.
         ttl: Duration,
     },
-    /// We answer for a grant of an earlier process of this host. It can be renewed and released by this ticket from now on,
-    /// and its client may [go on](Input::Resume) with it.
+    /// We answer for a grant of an earlier process of this host. It can be renewed and released by this ticket from now
+    /// on, and its client may [go on](Input::Resume) with it.
     Inherited {
         /// What it is called here.
         ticket: TicketId,
@@ -300,6 +308,8 @@ pub enum Answer {
     Listed(Vec<ResourceView>),
     /// To [`Input::Resize`]: it has as many from now on.
     Resized,
+    /// To [`Input::Remove`]: there is no such resource any more.
+    Removed,
     /// To [`Input::Expel`]: the host has no part in it any more.
     Expelled,
     /// To [`Input::Revoke`]: nobody is inside with it any more.

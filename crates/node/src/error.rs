@@ -57,6 +57,18 @@ pub enum Error {
         /// What was asked for.
         name: Name,
     },
+    /// The name is not removed: somebody holds a slot of it or waits, or may do so without knowing that it was forced
+    /// out.
+    #[error("{name} is not removed: {}", why_used(name, host, *forced))]
+    InUse {
+        /// The name that was to be removed.
+        name: Name,
+        /// The host where it is used, as far as known.
+        host: String,
+        /// Nobody uses it, but somebody was forced out of it whose agent has had the same session since.
+        #[serde(default)]
+        forced: bool,
+    },
     /// The wait is over, and others were first. `place` is how many are still ahead, if that is known.
     #[error("{name} was not acquired{}", match .place { Some(0) => ": next in line".to_owned(), Some(n) => format!(": {n} are ahead in line"), None => String::new() })]
     NotAcquired {
@@ -206,8 +218,8 @@ pub struct Missing {
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
-    /// `recovering`: if it is not connected, how long it is waited for at most: until its session is over. Longer only if
-    /// the voters must elect another leader once more.
+    /// `recovering`: if it is not connected, how long it is waited for at most: until its session is over. Longer only
+    /// if the voters must elect another leader once more.
     #[serde(rename = "ends_ms", with = "json", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<u64>))]
     pub ends: Option<Duration>,
@@ -220,6 +232,18 @@ fn quoted(name: &Name) -> String {
         plain if plain.chars().all(is_plain) && !plain.starts_with('-') => plain.to_owned(),
         name => format!("'{}'", name.replace('\'', r"'\''")),
     }
+}
+
+/// Why a name is not removed, in words.
+fn why_used(name: &Name, host: &str, forced: bool) -> String {
+    let name = quoted(name);
+    if forced {
+        return "somebody was forced out of it, and may not have heard of that. It can be removed when the agent there has been \
+                started again, or has used it again"
+            .to_owned();
+    }
+    let at = if host.is_empty() { String::new() } else { format!(" at {host}") };
+    format!("somebody{at} holds a slot of it or waits (`peerlock show {name}`). It can be removed when nobody does")
 }
 
 impl Missing {
@@ -290,7 +314,7 @@ pub enum Class {
     Lost,
     /// What was asked for is too long.
     TooLarge,
-    /// The wait is over, and others were first.
+    /// The wait is over, and others were first; or what nobody must use is in use.
     NotAcquired,
     /// Too many clients are there already: try again later.
     Busy,
@@ -305,7 +329,7 @@ impl Error {
             Self::BadName { .. } | Self::BadSlots { .. } | Self::BadLease { .. } => Class::BadRequest,
             Self::SlotsMismatch { .. } => Class::SlotsMismatch,
             Self::NoSuchResource { .. } => Class::NoSuchResource,
-            Self::NotAcquired { .. } => Class::NotAcquired,
+            Self::NotAcquired { .. } | Self::InUse { .. } => Class::NotAcquired,
             Self::Lost | Self::SessionLost { .. } | Self::Revoked { .. } => Class::Lost,
             Self::Busy { .. } => Class::Busy,
             Self::NoMajority { .. }

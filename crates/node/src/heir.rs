@@ -43,9 +43,9 @@ pub struct Estate {
     pub boot: String,
     /// The cluster that it belonged to.
     pub cluster: ClusterId,
-    /// Its last session.
+    /// Its last session, whether that ever stood or not.
     pub session: SessionId,
-    /// How long that stood after a renewal.
+    /// How long it stands after a renewal.
     pub ttl: Ttl,
     /// Who may still be inside.
     pub grants: Vec<Kept>,
@@ -154,7 +154,7 @@ impl Kept {
 /// To be written down for the next process of this host, before anything else of the same step is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// This session stands from now on.
+    /// This session is open, and those before it are over.
     Session {
         /// The cluster that it is of.
         cluster: ClusterId,

@@ -46,6 +46,7 @@
 //! birth. (The register's engine links std, and so does this crate.)
 
 mod birth;
+mod bytes;
 mod clients;
 mod config;
 pub mod connections;

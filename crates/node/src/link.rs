@@ -58,6 +58,7 @@ pub enum Frame {
         /// How many of the receiver's messages the sender has.
         has: u64,
         /// The encoded message, as the node handed it over.
+        #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
     /// How many of the receiver's messages the sender has, when there is nothing else to say.
@@ -68,6 +69,7 @@ pub enum Frame {
     /// A message that may get lost.
     Loose {
         /// The encoded message, as the node handed it over.
+        #[serde(with = "crate::bytes")]
         body: Vec<u8>,
     },
 }
@@ -88,8 +90,8 @@ pub enum Heard {
         /// It is the same process, which has broken the link.
         is_same: bool,
     },
-    /// The other side does not have any more what it has confirmed. We have begun a new life, and the connection must be
-    /// closed: on the next one both count from the beginning.
+    /// The other side does not have any more what it has confirmed. We have begun a new life, and the connection must
+    /// be closed: on the next one both count from the beginning.
     Forgotten {
         /// What was never confirmed.
         lost: Vec<Vec<u8>>,

@@ -79,8 +79,8 @@ impl Membership {
         self.begin(address, Why::Given)
     }
 
-    /// Which of the addresses of a host that is needed are to be dialled now; and which others are not any more, to make
-    /// room for them: a word of the register's has more weight than a host's.
+    /// Which of the addresses of a host that is needed are to be dialled now; and which others are not any more, to
+    /// make room for them: a word of the register's has more weight than a host's.
     pub fn dial_host(
         &mut self,
         host: PeerId,
@@ -167,8 +167,8 @@ impl Membership {
         self.dialled.values().filter_map(Dialled::host).filter(|host| *host != self.me).collect()
     }
 
-    /// The addresses that are not to be dialled any more, of hosts of which that is true. Those that were dialled only since
-    /// a host was said to be there are handed to it, too.
+    /// The addresses that are not to be dialled any more, of hosts of which that is true. Those that were dialled only
+    /// since a host was said to be there are handed to it, too.
     pub fn stop(&mut self, is_over: impl Fn(PeerId, Option<&str>) -> bool) -> Vec<String> {
         let me = self.me;
         let over = self.dialled.iter().filter(|(address, dialled)| {
@@ -297,8 +297,8 @@ mod tests {
         assert!(membership.spare().is_empty());
     }
 
-    /// What it had named in the register was dialled for good, also when it was long gone; and many identities filled the
-    /// table by word, until there was no room for anybody else's.
+    /// What it had named in the register was dialled for good, also when it was long gone; and many identities filled
+    /// the table by word, until there was no room for anybody else's.
     #[test]
     fn what_the_register_names_has_room_and_ends_with_the_need() {
         let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);

@@ -9,6 +9,7 @@ mod links;
 mod look;
 mod part;
 mod relay;
+mod remove;
 mod revoke;
 mod serve;
 mod session;
@@ -23,6 +24,7 @@ use peerlock_register::leases::patience;
 use peerlock_register::{ClusterId, Refusal, Versions, View};
 
 use self::part::Part;
+use self::remove::Removal;
 use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
@@ -54,6 +56,8 @@ enum Alarm {
     Query(u64),
     /// Time to ask again whether a holder has stopped.
     Revoke(u64),
+    /// Time to look again who takes part in what is to be removed.
+    Remove(u64),
     /// Time to look who the members are.
     Look,
     /// Nobody has answered those who wait to see the cluster.
@@ -146,8 +150,12 @@ pub struct Node {
     looked_for: BTreeSet<PeerId>,
     /// Others of whom people here have been told.
     mentioned: BTreeSet<PeerId>,
+    /// Our parts in resources that were given up in this session.
+    given_up: BTreeMap<Key, (Name, custody::Memory)>,
     /// Who votes, learns to, or leads.
     seated: BTreeSet<PeerId>,
+    /// How often we have looked for those who vote, without a session.
+    sought: usize,
     /// Everybody, as far as a voter has told it to those who wait to see that.
     everybody: Option<View>,
     /// Where all members listen, as it was said last.
@@ -156,6 +164,8 @@ pub struct Node {
     lookers: Vec<u64>,
     /// Grants that somebody here has asked for, by the call.
     revocations: BTreeMap<u64, Revocation>,
+    /// Names that somebody here wants removed, by the call.
+    removals: BTreeMap<u64, Removal>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
     /// Whom we have named as the one to found a cluster.
@@ -230,11 +240,14 @@ impl Node {
             view: None,
             looked_for: BTreeSet::new(),
             mentioned: BTreeSet::new(),
+            given_up: BTreeMap::new(),
             seated: BTreeSet::new(),
+            sought: 0,
             everybody: None,
             addresses: Vec::new(),
             lookers: Vec::new(),
             revocations: BTreeMap::new(),
+            removals: BTreeMap::new(),
             orphans: Vec::new(),
             founder: None,
             foreign: BTreeSet::new(),
@@ -275,6 +288,7 @@ impl Node {
             Input::Look { call } => self.look_for(call),
             Input::List { call, listing } => self.list(call, &listing),
             Input::Resize { call, name, slots } => self.resize(call, name, slots),
+            Input::Remove { call, name } => self.remove(call, name),
             Input::Expel { call, name, peer } => self.expel(call, name, peer),
             Input::Revoke { call, name, peer, fencing } => self.revoke(call, name, peer, fencing),
             Input::Seats { call, hosts } => self.seat(call, hosts),
@@ -315,6 +329,7 @@ impl Node {
                 Alarm::Survey(resource) => self.ask_for_line(resource),
                 Alarm::Query(number) => self.on_query_alarm(number),
                 Alarm::Revoke(call) => self.on_revoke_alarm(call),
+                Alarm::Remove(call) => self.on_remove_alarm(call),
                 Alarm::Look => self.look_at_cluster(),
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Caller(call) => self.give_up_register(call),
@@ -371,6 +386,9 @@ impl Node {
         self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
         for call in self.revocations.keys() {
             assert!(self.timers.is_set(&Alarm::Revoke(*call)), "call {call} is never answered");
+        }
+        for call in self.removals.keys() {
+            assert!(self.timers.is_set(&Alarm::Remove(*call)), "call {call} is never answered");
         }
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
@@ -435,8 +453,8 @@ impl Node {
         self.membership.contacts.use_now(to, self.now);
         if !is_connected {
             self.reach(to);
-            self.relay_for(to);
         }
+        self.relay_for(to);
     }
 
     /// Says something that may get lost.

@@ -63,8 +63,8 @@ pub enum Notice {
         /// The cluster that it belongs to.
         theirs: ClusterId,
     },
-    /// The program of a host and ours have no version in common. Nothing that it says is heard. Said once for each that we
-    /// meet.
+    /// The program of a host and ours have no version in common. Nothing that it says is heard. Said once for each that
+    /// we meet.
     OtherVersion {
         /// The other one.
         host: PeerId,
@@ -82,6 +82,15 @@ pub enum Notice {
         /// What it was called, and is here.
         ours: ClusterId,
         /// What it is called now.
+        theirs: ClusterId,
+    },
+    /// The cluster was recovered, and has its majority all the same: there are two of them.
+    RecoveredBeside {
+        /// A host that belongs to the recovered one.
+        host: PeerId,
+        /// What the one with the majority is called.
+        ours: ClusterId,
+        /// What the recovered one is called.
         theirs: ClusterId,
     },
     /// The cluster does not let this process in. It goes on asking.
@@ -128,6 +137,11 @@ impl Notice {
             Self::Recovered { host, ours, theirs } => format!(
                 "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this peer \
                  is still of {ours}. It belongs to the new one when it is started again",
+                called(*host)
+            ),
+            Self::RecoveredBeside { host, ours, theirs } => format!(
+                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: both let \
+                 clients in. Stop all agents of one of them. Old ones that are started one by one go over to the recovered one",
                 called(*host)
             ),
             Self::Refused(why) => format!("the cluster does not let this process in: {why}"),

@@ -1,7 +1,7 @@
 //! Connections by way of a third host, for two that do not reach each other.
 //!
-//! A session is renewed at the register's leader, over a connection and never by way of anybody. So whoever has one that
-//! stands is linked with the leader, and two of them that do not reach each other have it between them:
+//! A session is renewed at the register's leader, over a connection and never by way of anybody. So whoever has one
+//! that stands is linked with the leader, and two of them that do not reach each other have it between them:
 //!
 //! ```text
 //!   A               L (leads)            C
@@ -15,10 +15,17 @@
 //!   ├───────────────►├───────────────────►│
 //! ```
 //!
-//! So nobody who renews holds up a count or a hand-over, and who cannot be reached does not renew: its session ends, and
-//! with that a generation begins without it. Nobody has to accuse anybody, and no command is stopped because two hosts do
-//! not reach each other. Only what must arrive goes this way (letters of the register and questions do not), and only as
-//! long as there is no connection of the other kind.
+//! So nobody who renews holds up a count or a hand-over, and who cannot be reached does not renew: its session ends,
+//! and with that a generation begins without it. Nobody has to accuse anybody, and no command is stopped because two
+//! hosts do not reach each other. Only what must arrive goes this way (letters of the register and questions do not),
+//! and only as long as there is no connection of the other kind.
+//!
+//! A connection may break without a word, and a transport notices that late. So one on which nothing was heard for a
+//! second, though something was said that is not confirmed, is *in doubt*: the other is looked for by way of the leader
+//! while it still counts. Whoever wants a connection that way has none of the other kind, or doubts it; who hears so, and
+//! has heard nothing on its own end for two seconds either, takes that for broken at once and goes on by way of the
+//! leader. So does who has asked, when it is answered there. Somebody who is only slow is heard on the old one, which
+//! stays.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +33,8 @@ use peerlock_base::{PeerId, Span, Time};
 
 use crate::connections::{BEAT, Connections};
 
-/// Who has not been linked for this long is looked for by way of the leader. Our choice: longer than it takes to connect
-/// again where a connection has broken and nothing else is wrong.
+/// Who has not been linked for this long, or has not confirmed for as long what it was told, is looked for by way of the
+/// leader. Our choice: longer than it takes to connect again where a connection has broken and nothing else is wrong.
 pub const PATIENCE: Span = Span::from_secs(1);
 /// Who has not been found for so long is most likely off, and is looked for …
 const LONG: Span = Span::from_secs(60);
@@ -41,8 +48,8 @@ pub const fn is_relayed(epoch: u64) -> bool {
     epoch >= FIRST
 }
 
-/// Whether somebody who was lost then, and for whom there has been something since `missed`, is to be looked for now. To
-/// be asked at every beat.
+/// Whether somebody who was lost then, and for whom there has been something since `missed`, is to be looked for now.
+/// To be asked at every beat.
 pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
     let sought = now.since(missed);
     let is_rare = (sought.as_nanos() / BEAT.as_nanos()).is_multiple_of(RARELY);
@@ -71,6 +78,11 @@ impl Relay {
     /// By whose way a host was heard last.
     pub fn via(&self, host: PeerId) -> Option<PeerId> {
         self.via.get(&host).copied()
+    }
+
+    /// Forgets by whose way those were heard that are not connected so, and not looked for either.
+    pub fn prune(&mut self, is_sought: impl Fn(PeerId) -> bool) {
+        self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
     }
 
     /// How many hosts are known by way of others.

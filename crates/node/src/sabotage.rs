@@ -51,6 +51,10 @@ pub enum Sabotage {
     ShorterSession,
     /// A link ends as soon as one side does not need it, and what is unconfirmed is forgotten with it.
     IdleForgets,
+    /// Custody does without R10: what nobody uses is given up by who goes on with it until it hears that it has.
+    GiveUpFirst,
+    /// Who has given up its part in a resource does not answer when it is asked for it.
+    SilentOnceGivenUp,
 }
 
 /// The rule that custody does without now.
@@ -62,6 +66,7 @@ pub(crate) fn without() -> Option<Rule> {
         (Sabotage::EarlyNews, Rule::EarlyNews),
         (Sabotage::DetachedEnd, Rule::DetachedEnd),
         (Sabotage::HoldBack, Rule::HoldBack),
+        (Sabotage::GiveUpFirst, Rule::GiveUpFirst),
     ];
     rules.into_iter().find(|(mistake, _)| makes(*mistake)).map(|(_, rule)| rule)
 }

@@ -30,14 +30,16 @@ const MOST_ADDRESSES: usize = 16;
 pub enum Ask {
     /// Our part in this resource wants to take part, in this session.
     Join(Key, SessionId),
+    /// Our part in this resource has been given up, in this session and this generation.
+    Quit(Key, SessionId, u64),
     /// Our part has counted, or wants to be counted anew: nothing follows from the answer.
     Inform,
     /// A grant is to outlive us.
     Detach {
-        /// Whose.
+        /// The client whose grant it is.
         ticket: TicketId,
         /// Of which resource.
-        resource: Key,
+        of: Name,
         /// By its fencing number.
         fencing: u64,
         /// When this was asked: its lease is counted from here.
@@ -45,8 +47,14 @@ pub enum Ask {
         /// Who renews it, if it is not new.
         call: Option<u64>,
     },
+    /// A detached grant is over, by word of this session.
+    Attach(SessionId, Name, u64),
     /// A person wants another number of slots.
     Resize(u64, Name),
+    /// A person wants a name removed: to look who takes part in it …
+    RemoveSeen(u64),
+    /// … and to do it when nobody does.
+    Remove(u64),
     /// A person wants a host forced out: to look which of its sessions take part …
     ExpelWhom(u64, Name, PeerId),
     /// … and to do it.
@@ -74,6 +82,8 @@ pub enum Ask {
 /// A change of the session that this process uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
+    /// This one is open, and the one that it replaces is over. It is not used before it stands.
+    Opened(SessionId),
     /// This one stands from now on.
     Stands(SessionId),
     /// It is over.
@@ -106,6 +116,8 @@ pub struct Standing {
     is_kept: bool,
     /// The file of a cluster that we found is not there yet.
     founds: bool,
+    /// The last session that was opened, whether it is used or not.
+    opened: Option<SessionId>,
     /// The session that is used, and its end as far as known.
     session: Option<(SessionId, Time)>,
     /// Since when there is one, or none.
@@ -154,6 +166,7 @@ impl Standing {
             phase: Phase::Seeking,
             is_kept: false,
             founds: false,
+            opened: None,
             session: None,
             since: Time::ZERO,
             leaves: false,
@@ -200,6 +213,12 @@ impl Standing {
     /// The cluster that we belong to and may speak of.
     pub fn cluster(&self) -> Option<ClusterId> {
         self.is_kept.then_some(self.identity.cluster)
+    }
+
+    /// The cluster that a session of ours is of. Whoever founds it may have a session before that is written down: its
+    /// voter's file is there by then, and names it to the next process of this host.
+    pub fn cluster_of_session(&self) -> ClusterId {
+        self.identity.cluster
     }
 
     /// How many must have met before one of them founds a cluster, and with which id; nothing if we know one.
@@ -385,6 +404,10 @@ impl Standing {
                 };
                 let confirmed = until.as_nanos().saturating_sub(self.ttl().as_nanos());
                 Some(Turn::Over { since: now.since(Time::from_nanos(confirmed)), why })
+            }
+            (None, _) if client.session().is_some() && client.session() != self.opened => {
+                self.opened = client.session();
+                self.opened.map(Turn::Opened)
             }
             (None, Some((session, _))) => {
                 (self.session, self.since) = (stands, now);

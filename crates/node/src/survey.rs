@@ -102,8 +102,8 @@ impl Survey {
         self.watched.clear();
     }
 
-    /// Whom a resource waits for, and since when, if a recovery is under way or its coordinator is silent: for the latter
-    /// look how long it has been, since every question makes it so until it is answered.
+    /// Whom a resource waits for, and since when, if a recovery is under way or its coordinator is silent: for the
+    /// latter look how long it has been, since every question makes it so until it is answered.
     pub fn stall(&self, resource: Key) -> Option<(Time, Vec<PeerId>)> {
         let watched = self.watched.get(&resource)?;
         watched.counting.clone().or_else(|| watched.silent.map(|(since, coordinator)| (since, vec![coordinator])))
@@ -115,8 +115,8 @@ impl Survey {
         watched.find(|(_, watched)| watched.questions.contains(&number)).map(|(resource, watched)| (*resource, watched))
     }
 
-    /// The coordinator has answered: the resource, and whether that is news, since no later question was answered before.
-    /// There may be later ones: where messages take long, there always are.
+    /// The coordinator has answered: the resource, and whether that is news, since no later question was answered
+    /// before. There may be later ones: where messages take long, there always are.
     pub fn on_line(&mut self, number: u64) -> Option<(Key, bool)> {
         let (resource, watched) = self.asked_with(number)?;
         (watched.silent, watched.counting) = (None, None);
@@ -177,8 +177,8 @@ impl Survey {
         }
     }
 
-    /// The coordinator has answered a query: the resource, and everybody who is to be asked next. Of many that is who is
-    /// inside, and who comes soon: the others are shown without what their clients say of themselves.
+    /// The coordinator has answered a query: the resource, and everybody who is to be asked next. Of many that is who
+    /// is inside, and who comes soon: the others are shown without what their clients say of themselves.
     pub fn on_query_line(&mut self, number: u64, line: Line) -> Option<(Key, BTreeSet<PeerId>)> {
         let query = self.queries.get_mut(&number).filter(|query| query.line.is_none())?;
         let inside = line.seats.iter().map(|seat| seat.at);

@@ -5,9 +5,9 @@
 //!   others   the version of this connection │ Frame │ in it, if it carries anything, a Body
 //! ```
 //!
-//! All in postcard's format. A hello is of no version: what it begins with stays as it is for good, so that any two programs
-//! understand each other's, and who knows less does not look at the rest. On a connection the newest version is spoken
-//! that both understand; where there is none, both say so and hang up.
+//! All in postcard's format. A hello is of no version: what it begins with stays as it is for good, so that any two
+//! programs understand each other's, and who knows less does not look at the rest. On a connection the newest version
+//! is spoken that both understand; where there is none, both say so and hang up.
 
 use peerlock_base::{Key, MOST_SLOTS, PeerId, Ticket};
 use peerlock_mutex::custody::{self, MOST_WAITING};
@@ -32,7 +32,7 @@ pub enum Body {
         message: custody::Message,
     },
     /// A letter about the register. May get lost.
-    Register(Vec<u8>),
+    Register(#[serde(with = "crate::bytes")] Vec<u8>),
     /// After every hello, and again when anything of it has changed. May get lost.
     Greeting {
         /// The cluster that the sender belongs to, if it knows one.
@@ -41,7 +41,8 @@ pub enum Body {
         expects: bool,
         /// The one that is to found a cluster, if the sender thinks that enough have met.
         founder: Option<PeerId>,
-        /// Hosts that the sender is linked with, and where it reached them: those that vote, or all if it knows no cluster.
+        /// Hosts that the sender is linked with, and where it reached them: those that vote, or all if it knows no
+        /// cluster.
         hosts: Vec<(PeerId, String)>,
     },
     /// Answered by `Answer` with the same number, unless there is nothing to say. May get lost.
@@ -87,6 +88,13 @@ pub enum Question {
         /// The grant that somebody has asked for.
         fencing: u64,
     },
+    /// Does anybody use this resource with you? It is to be removed.
+    Used {
+        /// The key of its name.
+        resource: Key,
+        /// If not, give up your part in it now.
+        give_up: bool,
+    },
 }
 
 /// What is answered.
@@ -106,6 +114,8 @@ pub enum Answer {
     /// To `Question::Revoke`: it was told, and has so many milliseconds at most; `None` if nobody here has that number,
     /// or not any more.
     Revoked(Option<u64>),
+    /// To `Question::Used`: whether somebody waits or is inside here.
+    Used(bool),
 }
 
 /// Who waits for a resource, and where its tokens are, as its coordinator knows it.
@@ -174,6 +184,10 @@ const MOST_BYTES_HERE: usize = 512 << 10;
 /// At most so many hosts are named in a greeting, and as many are missing as there can be members.
 const MOST_GREETED: usize = 4096;
 const MOST_MISSING: usize = 16_384;
+/// No frame has more than so many bytes around what it carries, but for a hello of later versions; and most messages
+/// have fewer than that many.
+const AROUND: usize = 64;
+const USUAL: usize = 256;
 /// An address has at most so many bytes.
 const MOST_ADDRESS: usize = 255;
 
@@ -195,7 +209,7 @@ impl Body {
             Self::Answer { answer: Answer::Counting { missing, .. }, .. } => {
                 within(missing.len() <= MOST_MISSING, "more missing than there can be")
             }
-            Self::Answer { answer: Answer::Here(_) | Answer::Revoked(_), .. }
+            Self::Answer { answer: Answer::Here(_) | Answer::Revoked(_) | Answer::Used(_), .. }
             | Self::Register(_)
             | Self::Ask { .. }
             | Self::Relay { .. }
@@ -218,8 +232,9 @@ pub fn that_fit(clients: impl Iterator<Item = Client>) -> Vec<Client> {
 /// A frame as bytes, on a connection of this version; a hello is the same on all, and says which ones we understand.
 pub fn encode(frame: &Frame, version: u16, ours: Versions) -> Vec<u8> {
     match frame {
-        Frame::Hello { .. } => to_bytes(&(HELLO, ours, frame), Vec::new()),
-        Frame::Data { .. } | Frame::Ack { .. } | Frame::Loose { .. } => to_bytes(&(version, frame), Vec::new()),
+        Frame::Hello { .. } => to_bytes(&(HELLO, ours, frame), AROUND),
+        Frame::Ack { .. } => to_bytes(&(version, frame), AROUND),
+        Frame::Data { body, .. } | Frame::Loose { body } => to_bytes(&(version, frame), AROUND + body.len()),
     }
 }
 
@@ -242,11 +257,12 @@ pub fn decode(bytes: &[u8], ours: Versions) -> Result<(Frame, u16), Malformed> {
 
 /// A message as the contents of a frame.
 pub fn encode_body(body: &Body) -> Vec<u8> {
-    to_bytes(body, Vec::new())
+    to_bytes(body, USUAL)
 }
 
-fn to_bytes(value: &impl Serialize, start: Vec<u8>) -> Vec<u8> {
-    postcard::to_extend(value, start).expect("a list grows, and all that we say has a known length")
+/// A value as bytes, for which there is room for so many at first.
+fn to_bytes(value: &impl Serialize, room: usize) -> Vec<u8> {
+    postcard::to_extend(value, Vec::with_capacity(room)).expect("a list grows, and all that we say has a known length")
 }
 
 /// The message in a frame.
@@ -290,6 +306,15 @@ mod tests {
             let Ok((Frame::Data { body: bytes, .. }, 1)) = back else { panic!("{frame:?}") };
             assert_eq!(decode_body(&bytes), Ok(body));
         }
+    }
+
+    /// As a list of numbers would be, which they once were.
+    #[test]
+    fn what_a_frame_carries_is_its_length_and_then_the_bytes() {
+        let data = Frame::Data { number: 7, has: 8, body: vec![200, 3] };
+        assert_eq!(encode(&data, 1, Versions::OURS), [1, 1, 7, 8, 2, 200, 3]);
+        assert_eq!(encode(&Frame::Loose { body: vec![200, 3] }, 1, Versions::OURS), [1, 3, 2, 200, 3]);
+        assert_eq!(encode_body(&Body::Register(vec![200, 3])), [1, 2, 200, 3]);
     }
 
     #[test]

@@ -209,7 +209,8 @@ impl Client {
         }
     }
 
-    /// Everybody in the cluster, the peer or agent itself first: as a voter knows it, or it by itself if none can be reached.
+    /// Everybody in the cluster, the peer or agent itself first: as a voter knows it, or it by itself if none can be
+    /// reached.
     ///
     /// # Errors
     /// See [`Error`].
@@ -242,6 +243,19 @@ impl Client {
         }
     }
 
+    /// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
+    /// again, with higher fencing numbers.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if somebody holds a slot of it or waits, and nothing has changed; [`Error::NoSuchResource`]; and
+    /// see [`Error`].
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        match self {
+            Self::Peer(peer) => peer.service.remove(name).await,
+            Self::Agent(Agent(agent)) => agent.remove(name).await,
+        }
+    }
+
     /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, wherever in the cluster
     /// that is, and returns when it has, or its lease has ended. A [`Grant`] is [lost](Grant::lost) by that; what is
     /// detached has no process that could be asked, and ends at once.
@@ -255,8 +269,8 @@ impl Client {
         }
     }
 
-    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still
-    /// be inside. Only the fencing number protects what they do then.
+    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may
+    /// still be inside. Only the fencing number protects what they do then.
     ///
     /// # Errors
     /// See [`Error`].

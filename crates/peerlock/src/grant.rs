@@ -77,8 +77,8 @@ impl Grant {
         self.granted.slot
     }
 
-    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
-    /// in from then on, and not before.
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may
+    /// come in from then on, and not before.
     pub fn deadline(&self) -> Moment {
         match &self.keeper {
             Keeper::Peer(grant) => grant.deadline(),
@@ -94,8 +94,8 @@ impl Grant {
         }
     }
 
-    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`] if
-    /// somebody has asked for the slot, [`Error::Stopped`] if the peer or agent stops.
+    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`]
+    /// if somebody has asked for the slot, [`Error::Stopped`] if the peer or agent stops.
     pub fn why_lost(&self) -> Option<Error> {
         match &self.keeper {
             Keeper::Peer(grant) => grant.why_lost(),

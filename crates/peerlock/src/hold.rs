@@ -10,8 +10,8 @@ use peerlock_http::client::{Agent, Hold as Lines};
 use peerlock_service::{Class, Error, Grant as PeerGrant, Granted, Moment, Service};
 use tokio::time::sleep;
 
-/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open, and
-/// an agent that can take no new ones renews it all the same.
+/// A lease is renewed as often as this, however long it stands: so the connection that it was renewed on stays open,
+/// and an agent that can take no new ones renews it all the same.
 const OFTEN: Duration = Duration::from_secs(10);
 
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
@@ -66,8 +66,8 @@ impl Hold {
         &self.granted
     }
 
-    /// The connection that the slot belongs to, if it is an agent's: a process that has a copy of it keeps the slot, for as
-    /// long as the lease stands.
+    /// The connection that the slot belongs to, if it is an agent's: a process that has a copy of it keeps the slot,
+    /// for as long as the lease stands.
     pub fn socket(&self) -> Option<Arc<OwnedFd>> {
         match &self.holder {
             Holder::Agent(_, Some(lines)) => Some(lines.socket()),
@@ -93,14 +93,15 @@ impl Hold {
         }
     }
 
-    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that is
-    /// possible, and returns when the slot is lost. It stands no longer than the session of the peer or agent, which that renews itself. After each
-    /// renewal `renewed` is told when it was asked for, and for how long the lease stands from then.
+    /// Renews the lease after a third of what it stands each time, and every ten seconds at least, for as long as that
+    /// is possible, and returns when the slot is lost. It stands no longer than the session of the peer or agent, which
+    /// that renews itself. After each renewal `renewed` is told when it was asked for, and for how long the lease
+    /// stands from then.
     ///
-    /// An agent that ends leaves what it has granted to the next one of its machine, which goes on with it: this comes to
-    /// it as soon as it is there. As long as it is not, `absent` is called again and again, and may start it; `opened` gets
-    /// each connection that the slot is to belong to. If none comes before the lease ends: who keeps a slot must stop by
-    /// itself when the last that it was told is over.
+    /// An agent that ends leaves what it has granted to the next one of its machine, which goes on with it: this comes
+    /// to it as soon as it is there. As long as it is not, `absent` is called again and again, and may start it;
+    /// `opened` gets each connection that the slot is to belong to. If none comes before the lease ends: who keeps a
+    /// slot must stop by itself when the last that it was told is over.
     pub async fn keep(
         &mut self,
         mut renewed: impl FnMut(Moment, Duration),
@@ -138,8 +139,8 @@ impl Hold {
         }
     }
 
-    /// Goes on at the next agent, if this one is gone, as [`keep`](Self::keep) does: `absent` is called as long as there is
-    /// none.
+    /// Goes on at the next agent, if this one is gone, as [`keep`](Self::keep) does: `absent` is called as long as
+    /// there is none.
     ///
     /// # Errors
     /// [`Error::Lost`] if the slot is not to be had any more.

@@ -140,13 +140,14 @@ impl Peer {
         self.service.drain().await;
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
-    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
+    /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
     pub async fn leave(&self) -> bool {
         self.service.leave().await
     }
 
-    /// The secret that it goes by, to see which it is and to replace it; none if it is [without sockets](crate::testing).
+    /// The secret that it goes by, to see which it is and to replace it; none if it is [without
+    /// sockets](crate::testing).
     pub fn keyring(&self) -> Option<&Keyring> {
         self.keyring.as_ref()
     }

@@ -7,6 +7,8 @@
 //! ```
 
 use std::collections::BTreeMap;
+#[cfg(feature = "sabotage")]
+use std::hash::Hash;
 
 use peerlock_base::{Rng, Span, Time};
 
@@ -19,8 +21,11 @@ const MOST_OPEN: usize = 16;
 /// A renewal is due after a fifth of the session's time: 3 s of 15 s. Our choice: an election and two lost letters fit
 /// between.
 const RENEWALS: u64 = 5;
-/// How long the first attempt of anything waits for its answer.
-const RETRY: Span = Span::from_millis(300);
+/// How long the first attempts of anything wait for their answer …
+pub(crate) const RETRY: Span = Span::from_millis(300);
+/// … of which there are so many before the wait is doubled, and as many before it is doubled again. An election is over
+/// by then; whoever does not answer after that has too much to do, and not less if everybody asks again and again.
+pub(crate) const TRIES: u32 = 4;
 
 /// What the register is to be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +46,7 @@ pub enum Wish {
     },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// Without a session.
     Out { nonce: u64, replaces: Option<SessionId> },
@@ -58,6 +63,8 @@ pub struct SessionClient {
     renewals: u64,
     /// When to ask the next time.
     due: Time,
+    /// How often it has asked since it was answered.
+    tries: u32,
     /// How often its stop was latched.
     stops: u64,
     #[cfg(feature = "sabotage")]
@@ -78,6 +85,7 @@ impl SessionClient {
             phase,
             renewals: 0,
             due: Time::ZERO,
+            tries: 0,
             stops: 0,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -130,7 +138,8 @@ impl SessionClient {
         if now < self.due {
             return None;
         }
-        self.due = now + RETRY.min(self.ttl / RENEWALS);
+        self.due = now + again(self.tries, self.ttl / RENEWALS, &mut self.rng);
+        self.tries += 1;
         match &mut self.phase {
             &mut Phase::Out { nonce, replaces } => Some(Wish::Open { nonce, replaces }),
             Phase::In { session, sent, .. } => {
@@ -149,7 +158,7 @@ impl SessionClient {
     pub fn on_opened(&mut self, nonce: u64, session: SessionId, now: Time) {
         if matches!(self.phase, Phase::Out { nonce: asked, .. } if asked == nonce) {
             self.phase = Phase::In { session, until: None, sent: BTreeMap::new() };
-            self.due = now;
+            (self.due, self.tries) = (now, 0);
         }
     }
 
@@ -167,6 +176,7 @@ impl SessionClient {
             // Counted from the sending of this very renewal. Older ones are answered by it.
             *until = (*until).max(Some(at + self.ttl));
             *sent = sent.split_off(&(renewal + 1));
+            self.tries = 0;
             if sent.is_empty() {
                 self.due = at + self.ttl / RENEWALS;
             }
@@ -210,14 +220,33 @@ impl SessionClient {
 
     fn stop(&mut self, replaces: Option<SessionId>, now: Time) {
         self.phase = Phase::Out { nonce: self.rng.bits(), replaces };
-        self.due = now;
+        (self.due, self.tries) = (now, 0);
         self.stops += 1;
     }
 }
 
-/// What the latch is for.
+/// How long to wait for an answer before the same is asked again, after so many times; at most so long. From half of it
+/// on it is drawn, so that those who lost their sessions at once do not all come back at once.
+pub(crate) fn again(tries: u32, most: Span, rng: &mut Rng) -> Span {
+    match tries / TRIES {
+        0 => RETRY.min(most),
+        doublings => {
+            let wait = (RETRY * (1 << doublings.min(10))).min(most);
+            rng.between(wait / 2, wait)
+        }
+    }
+}
+
+/// What the latch is for, and what is explored.
 #[cfg(feature = "sabotage")]
 impl SessionClient {
+    /// What tells one client from another that is woken so seldom that it has always something to ask by then: it makes
+    /// no difference when it would ask again, how often it has asked, and what it would draw for that.
+    pub fn what_matters(&self) -> impl Hash {
+        let Self { ttl: _, rng: _, phase, renewals, due: _, tries: _, stops, sabotage: _, stopped } = self;
+        (phase, renewals, stops, stopped)
+    }
+
     fn unlatch(&mut self) {
         self.stopped = (self.sabotage == Some(Sabotage::NoLatch)).then(|| self.phase.clone());
     }
@@ -301,5 +330,42 @@ mod tests {
         assert_eq!(client.session(), None);
         client.on_opened(nonce, SessionId::new(9), at(500));
         assert_eq!(client.session(), Some(SessionId::new(9)));
+    }
+
+    /// When it asks, if nobody answers.
+    fn asks(seed: u64, ttl: u64, millis: u64) -> Vec<Time> {
+        let mut client = SessionClient::new(Ttl::from_millis(ttl).unwrap(), None, Rng::new(seed));
+        (0..millis).map(at).filter(|now| client.wake(*now).is_some()).collect()
+    }
+
+    #[test]
+    fn who_is_not_answered_asks_less_often_and_not_when_everybody_does() {
+        for (ttl, quick, longest) in [(15_000, 300, 3000), (2_000, 300, 400), (1_000, 200, 200)] {
+            let all: Vec<Vec<Time>> = (0..100).map(|seed| asks(seed, ttl, 60_000)).collect();
+            for asks in &all {
+                let pauses: Vec<Span> = asks.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+                assert!(pauses[..4].iter().all(|pause| *pause == Span::from_millis(quick)), "{ttl}: {pauses:?}");
+                let last = &pauses[20..];
+                let (half, most) = (Span::from_millis(longest / 2), Span::from_millis(longest + 1));
+                assert!(last.iter().all(|pause| (half..=most).contains(pause)), "{ttl}: {last:?}");
+            }
+            // In the last minute nobody asks in the same moment as many others.
+            let moments: std::collections::BTreeSet<Time> =
+                all.iter().filter_map(|asks| asks.last().copied()).collect();
+            assert!(moments.len() > 30, "{ttl}: {}", moments.len());
+        }
+    }
+
+    #[test]
+    fn who_is_answered_again_asks_as_often_as_before() {
+        let mut client = opened();
+        for millis in (300..9_000).step_by(10) {
+            let _ = client.wake(at(millis));
+        }
+        let last = client.renewals;
+        client.on_yes(S, last, at(9_000));
+        let due = client.next();
+        assert_eq!(client.wake(due), Some(Wish::Renew { session: S, renewal: last + 1 }));
+        assert_eq!(client.next(), due + RETRY);
     }
 }

@@ -158,6 +158,24 @@ pub enum Command {
         /// The next one.
         version: u16,
     },
+    /// A session takes part in a resource no more: it has thrown away what it had, since nobody there has used it for a
+    /// while. Opens a generation for those that are left.
+    Quit {
+        /// The session that is a party no more.
+        session: SessionId,
+        /// The name of the resource.
+        resource: Label,
+        /// Void if it is not this generation any more: it may have joined again since.
+        generation: u64,
+    },
+    /// A resource is forgotten: its name, its slots, everything but that whatever is founded later begins above its
+    /// generations. Refused as long as anybody takes part in it, or may be inside.
+    Remove {
+        /// The name of the resource.
+        resource: Label,
+        /// Void if it is not this generation any more: it was used since, or is another one of the same name.
+        generation: u64,
+    },
 }
 
 impl Command {
@@ -167,6 +185,7 @@ impl Command {
             Self::Leave { session }
             | Self::Join { session, .. }
             | Self::Close { session, .. }
+            | Self::Quit { session, .. }
             | Self::Detach { session, .. }
             | Self::Attach { session, .. } => Some(session),
             Self::Open { .. }
@@ -177,7 +196,8 @@ impl Command {
             | Self::End { .. }
             | Self::Lapse { .. }
             | Self::Settle { .. }
-            | Self::Raise { .. } => None,
+            | Self::Raise { .. }
+            | Self::Remove { .. } => None,
         }
     }
 
@@ -203,7 +223,9 @@ impl Command {
             Self::Close { keep, generation, .. } => {
                 within(keep.len() <= MOST_NAMED && *generation < MOST_GENERATION, "too many sessions or generations")
             }
-            Self::Renumber { generation, .. } => within(*generation < MOST_GENERATION, "too many generations"),
+            Self::Renumber { generation, .. } | Self::Quit { generation, .. } | Self::Remove { generation, .. } => {
+                within(*generation < MOST_GENERATION, "too many generations")
+            }
             Self::Seats(hosts) => {
                 let most = hosts.as_ref().is_none_or(|hosts| (1..=MOST_SEATS).contains(&hosts.len()));
                 within(most, "a number of voters that cannot be")
@@ -287,6 +309,8 @@ pub enum Refusal {
     Full,
     /// The register is of another version than the process understands.
     Version(u16),
+    /// Somebody takes part in the resource, has a detached grant of it, or was forced out of it and may not know yet.
+    InUse,
 }
 
 impl fmt::Display for Refusal {
@@ -301,6 +325,7 @@ impl fmt::Display for Refusal {
             Self::NoKeeper => f.write_str("only a member with a data folder can vote"),
             Self::OldTerm => f.write_str("it was decided in an earlier term"),
             Self::Full => f.write_str("the register has no more room for it"),
+            Self::InUse => f.write_str("somebody takes part in the resource"),
             Self::Version(version) => {
                 write!(f, "the cluster's register is of version {version}, which this program does not understand")
             }

@@ -15,8 +15,8 @@ pub struct Config {
     /// How many ticks there are between two heartbeats of a leader.
     pub heartbeat_ticks: usize,
     /// What a leader waits beyond `ttl · (1 + 3ρ)`, but at most an eighth of the ttl. Not needed for safety, and of no
-    /// use to whoever renews late, since it has stopped by then: it is for a command that takes a moment to be killed. On
-    /// top of what good clocks leave of the three hundredths.
+    /// use to whoever renews late, since it has stopped by then: it is for a command that takes a moment to be killed.
+    /// On top of what good clocks leave of the three hundredths.
     pub slack: Span,
     /// A voter whose host has had no session for this long is replaced.
     pub replace_after: Span,

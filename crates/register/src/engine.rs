@@ -14,9 +14,9 @@
 //!                                 └─ messages of a follower ────────────────────────────────┴► after that
 //! ```
 //!
-//! A leader's messages take for granted that its vote is on the disk. One that others have elected has sent them its vote
-//! from there; but who votes alone leads before it has written that, and would lead in the same term once more if it
-//! crashed. So its messages wait for the vote.
+//! A leader's messages take for granted that its vote is on the disk. One that others have elected has sent them its
+//! vote from there; but who votes alone leads before it has written that, and would lead in the same term once more if
+//! it crashed. So its messages wait for the vote.
 //!
 //! One write is under way at a time. What becomes due meanwhile is one record after it: a slow disk makes records
 //! longer, not the queue.
@@ -36,6 +36,9 @@ use crate::sabotage::Sabotage;
 use crate::state::Conf;
 use crate::{Versions, VoterId};
 
+/// Nobody is this many elections ahead of us: at one a second they would have taken a hundred years. Terms have an end
+/// (`form.rs`), and who is brought near to it could never be elected again.
+const MOST_TERMS: u64 = 1 << 32;
 /// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;
 /// Entries go in messages of about so many bytes, well below what a network takes at once.
@@ -150,8 +153,8 @@ impl Engine {
         }
     }
 
-    /// Campaigns at once if nobody else votes: there is nobody to be heard first or to be disturbed. Whether it leads by
-    /// that.
+    /// Campaigns at once if nobody else votes: there is nobody to be heard first or to be disturbed. Whether it leads
+    /// by that.
     pub fn lead_alone(&mut self) -> bool {
         let is_alone = self.raw.raft.promotable() && self.raw.raft.prs().is_singleton();
         if !is_alone || self.is_leader() || !self.is_kept() {
@@ -184,6 +187,9 @@ impl Engine {
         if message.kind == Kind::TimeoutNow && !self.is_kept() {
             return Ok(()); // As in `tick`; the leader asks again.
         }
+        if message.term > self.term() + MOST_TERMS {
+            return Err("a term that nobody can have come to meanwhile");
+        }
         let log = &self.raw.raft.raft_log;
         let is_possible = match message.kind {
             Kind::Heartbeat => message.commit <= log.last_index(),
@@ -204,8 +210,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A leader speaks, or a voter tells a candidate with its vote for how long none has spoken to it. By two clocks: so
-    /// a little less than that counts.
+    /// A leader speaks, or a voter tells a candidate with its vote for how long none has spoken to it. By two clocks:
+    /// so a little less than that counts.
     fn note_round(&mut self, message: &Message, now: Time) {
         match message.kind {
             Kind::Append | Kind::Heartbeat | Kind::Snapshot if message.term >= self.term() => self.heard = Some(now),

@@ -2,7 +2,7 @@
 //! over, that it was forced out.
 //!
 //! ```text
-//!   leader ──Told──► the session's host     when it is applied, and again every 300 ms
+//!   leader ──Told──► the session's host     when it is applied, and again: every 300 ms, less often if many are open
 //!          ◄─Close── coordinator            a generation is told until it is closed: that is in the state
 //!          ◄─Heard── process                anything else until it was heard: that is the leader's own memory, and the
 //!                                           next leader tells it again

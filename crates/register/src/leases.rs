@@ -44,10 +44,10 @@
 //! That voters change makes no difference to "some voter of that majority also voted for L". A configuration is left by
 //! a joint one only, which needs both majorities, and a leader begins the next change when it has applied the one
 //! before; so the majority of a leader's round and that of the next leader's election have a voter in common. If L was
-//! elected by voters none of whom L' had asked, the last change before that was decided by a leader that was elected, or
-//! still led, after the round; a majority of L's voters heard of it from that leader, so after t₀, and one of those voted
-//! for L. Not covered: a clock that does not count while its machine is
-//! paused from outside (a hypervisor's pause, snapshot or migration). There only fencing helps.
+//! elected by voters none of whom L' had asked, the last change before that was decided by a leader that was elected,
+//! or still led, after the round; a majority of L's voters heard of it from that leader, so after t₀, and one of those
+//! voted for L. Not covered: a clock that does not count while its machine is paused from outside (a hypervisor's
+//! pause, snapshot or migration). There only fencing helps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,8 +77,8 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Elected, after which nothing was said yet. What the leaders before have said is not known, and only that it was to
-    /// renewals from before `since`.
+    /// Elected, after which nothing was said yet. What the leaders before have said is not known, and only that it was
+    /// to renewals from before `since`.
     pub fn new(since: Time, slack: Span) -> Self {
         Self { since, slack, said: BTreeMap::new(), ending: BTreeSet::new(), earliest: None }
     }

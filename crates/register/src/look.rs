@@ -38,7 +38,8 @@ pub enum Look {
     Resource(Label),
     /// The same as `Cluster`, with the members that come after this one.
     Further(PeerId),
-    /// The same with those of these hosts that are members, at most [`MOST_HOSTS`], and with those that vote or learn to.
+    /// The same with those of these hosts that are members, at most [`MOST_HOSTS`], and with those that vote or learn
+    /// to.
     Hosts(Vec<PeerId>),
 }
 
@@ -165,7 +166,8 @@ fn told(info: &Info, most: usize) -> Info {
     Info { addresses: info.addresses.iter().take(most).cloned().collect(), ..info.clone() }
 }
 
-/// The resources that begin with `prefix` and come after `after`, at most `most`, perhaps only those with grants of a host.
+/// The resources that begin with `prefix` and come after `after`, at most `most`, perhaps only those with grants of a
+/// host.
 pub(crate) fn resources(
     state: &State,
     index: u64,

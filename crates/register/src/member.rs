@@ -9,6 +9,8 @@
 //!            look        ┘             └ Refused   why the cluster does not let it in
 //! ```
 
+mod questions;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use peerlock_base::{PeerId, Rng, Span, Time};
@@ -21,18 +23,15 @@ use crate::look::{Look, Seen};
 use crate::register::Effect;
 use crate::wire::{self, Answer, Letter, Malformed, Question};
 use crate::{ClusterId, Config, Label, Register, SessionClient, SessionId, Ttl, VoterId, Wish};
+use questions::{Questions, RETRY};
 
-/// How long a question waits for its answer before it is put again.
-const RETRY: Span = Span::from_millis(300);
+/// How often what waits is asked at once since somebody has named a leader, at most.
+const HURRY: Span = Span::from_millis(300);
 /// Who has waited for this long says whom it misses.
 const PATIENCE: Span = Span::from_secs(1);
-/// A leader that has not answered for this long is not asked any more. Our choice: the shortest election, so that the next
-/// leader is hardly there before; and longer than any way there and back.
+/// A leader that has not answered for this long is not asked any more. Our choice: the shortest election, so that the
+/// next leader is hardly there before; and longer than any way there and back.
 const DEAF: Span = Span::from_secs(1);
-/// At most this many questions are out; the others have their turn when those are answered …
-const MOST_OUT: usize = 512;
-/// … and at most this many that nobody waits for.
-const MOST_OUT_LATER: usize = 384;
 /// At most this many hosts are known as possible voters.
 const MOST_CONTACTS: usize = 64;
 
@@ -110,11 +109,6 @@ struct Lead {
     asked: Option<Time>,
 }
 
-struct Asked {
-    question: Question,
-    due: Time,
-}
-
 /// One process's part in the register.
 pub struct Member {
     identity: Identity,
@@ -124,11 +118,7 @@ pub struct Member {
     register: Option<Register>,
     /// The highest voter that this process has been: none is begun twice.
     been: Option<VoterId>,
-    asked: BTreeMap<u64, Asked>,
-    /// What is to be asked when there is room: what somebody waits for first, and then that generations were counted, of
-    /// which there may be as many as there are resources.
-    soon: VecDeque<(u64, Question)>,
-    later: VecDeque<(u64, Question)>,
+    questions: Questions,
     /// No question had a number as low as this.
     first: u64,
     numbers: u64,
@@ -176,9 +166,7 @@ impl Member {
             client,
             register: None,
             been: None,
-            asked: BTreeMap::new(),
-            soon: VecDeque::new(),
-            later: VecDeque::new(),
+            questions: Questions::default(),
             first,
             numbers: first,
             index: 0,
@@ -261,7 +249,7 @@ impl Member {
 
     /// When [`Member::wake`] is to be called.
     pub fn next(&self) -> Time {
-        let asked = self.asked.values().map(|asked| asked.due);
+        let asked = self.questions.next().into_iter();
         let tick = self.register.as_ref().map(|_| self.next_tick);
         let client = self.stopping.is_none().then(|| self.client.next());
         asked.chain(tick).chain(client).min().unwrap_or(Time::END)
@@ -280,9 +268,7 @@ impl Member {
                 register.resign(now);
             }
         }
-        let due: Vec<u64> =
-            self.asked.iter().filter(|(_, asked)| now >= asked.due).map(|(number, _)| *number).collect();
-        for number in due {
+        for number in self.questions.due(now) {
             self.put(number, now);
         }
         self.settle(now);
@@ -305,8 +291,7 @@ impl Member {
         match question {
             // Nothing of this process matters after that.
             Question::Do(Command::Leave { .. }) => self.ask_now(number, question, now),
-            Question::Do(Command::Close { .. } | Command::Renumber { .. }) => self.later.push_back((number, question)),
-            question => self.soon.push_back((number, question)),
+            question => self.questions.line_up(number, question),
         }
         self.take_turns(now);
         self.settle(now);
@@ -314,20 +299,13 @@ impl Member {
     }
 
     fn ask_now(&mut self, number: u64, question: Question, now: Time) {
-        self.asked.insert(number, Asked { question, due: now });
+        self.questions.begin(number, question, now);
         self.put(number, now);
     }
 
     /// Asks what there is room for.
     fn take_turns(&mut self, now: Time) {
-        while self.asked.len() < MOST_OUT
-            && let Some((number, question)) = self.soon.pop_front()
-        {
-            self.ask_now(number, question, now);
-        }
-        while self.asked.len() < MOST_OUT_LATER
-            && let Some((number, question)) = self.later.pop_front()
-        {
+        while let Some((number, question)) = self.questions.turn() {
             self.ask_now(number, question, now);
         }
     }
@@ -353,7 +331,7 @@ impl Member {
 
     /// Whether the end of its session is known for good, or it had none.
     pub fn has_left(&self) -> bool {
-        self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.asked.contains_key(&leave)))
+        self.stopping.is_some_and(|leave| leave.is_none_or(|leave| !self.questions.has(leave)))
     }
 
     /// Whom this process misses, if what it has asked was not decided for a second.
@@ -444,9 +422,8 @@ impl Member {
     }
 
     fn put(&mut self, number: u64, now: Time) {
-        if let Some(asked) = self.asked.get_mut(&number) {
-            asked.due = now + RETRY;
-            let question = asked.question.clone();
+        let answers = self.leader.is_some_and(|lead| lead.asked.is_none_or(|asked| now.since(asked) < RETRY));
+        if let Some(question) = self.questions.put(number, answers, now, &mut self.rng) {
             self.send_ask(number, question, now);
         }
     }
@@ -455,9 +432,11 @@ impl Member {
     fn send_ask(&mut self, number: u64, question: Question, now: Time) {
         self.waits.get_or_insert(now);
         if self.register.as_ref().is_some_and(Register::is_leader) {
-            self.follow(self.identity.host);
+            self.follow(self.identity.host, now);
         }
-        self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= DEAF));
+        if self.leader.take_if(|lead| lead.asked.is_some_and(|asked| now.since(asked) >= DEAF)).is_some() {
+            self.questions.hasten(now);
+        }
         let to = match &mut self.leader {
             Some(lead) => {
                 lead.asked.get_or_insert(now);
@@ -476,8 +455,10 @@ impl Member {
     }
 
     /// The leader is there, and answers.
-    fn follow(&mut self, host: PeerId) {
-        self.leader = Some(Lead { host, asked: None });
+    fn follow(&mut self, host: PeerId, now: Time) {
+        if self.leader.replace(Lead { host, asked: None }).is_none_or(|before| before.host != host) {
+            self.questions.hasten(now);
+        }
     }
 
     fn send(&mut self, to: PeerId, version: u16, letter: Letter) {
@@ -504,7 +485,9 @@ impl Member {
             Letter::Enlist { voter, session, alone } => self.on_enlist(voter, session, alone, now),
             Letter::Retired { voter } => self.on_retired(voter),
             Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
-            Letter::Told { resource, session, generation, fact } if self.client.session() == Some(session) => {
+            // What is told before the session may be used is dropped, and told again: nobody takes part in anything
+            // yet. A session that takes over from another is a party from its first moment on.
+            Letter::Told { resource, session, generation, fact } if self.client.stands(now) == Some(session) => {
                 let topic = fact.topic();
                 if topic != Topic::Opened {
                     let resource = resource.clone();
@@ -512,7 +495,7 @@ impl Member {
                 }
                 self.out.push(Doing::Told { resource, session, generation, fact });
             }
-            Letter::Told { .. } => {} // For a session that was here before.
+            Letter::Told { .. } => {} // Or for a session that was here before.
         }
     }
 
@@ -554,23 +537,25 @@ impl Member {
         }
         match answer {
             Answer::Done { outcome, index } => {
-                self.follow(from);
+                self.follow(from, now);
                 self.index = self.index.max(index);
                 self.on_outcome(number, outcome, now);
             }
             Answer::Yes { session, renewal, voters } => {
-                self.follow(from);
+                self.follow(from, now);
                 self.learn(voters);
                 self.client.on_yes(session, renewal, now);
             }
             Answer::Seen(seen) => {
-                if self.asked.remove(&number).is_some() {
+                if self.questions.answered(number) {
                     self.out.push(Doing::Seen(number, seen));
                 }
             }
             Answer::Over { session } => self.client.on_over(session, now),
             Answer::Elsewhere { leader, voters } => {
-                self.leader.take_if(|lead| lead.host == from);
+                if self.leader.take_if(|lead| lead.host == from).is_some() {
+                    self.questions.hasten(now);
+                }
                 self.learn(voters);
                 // A leader that is known is asked at once, but not repeatedly: two who take each other for it
                 // would make a storm.
@@ -579,7 +564,7 @@ impl Member {
                     self.leader.get_or_insert(Lead { host, asked: None });
                 }
                 if self.leader.is_some() && now >= self.next_hurry {
-                    self.next_hurry = now + RETRY;
+                    self.next_hurry = now + HURRY;
                     self.client.hurry(now);
                     self.put(number, now);
                 }
@@ -596,7 +581,7 @@ impl Member {
                 Outcome::Refused(why) => self.out.push(Doing::Refused(why)),
                 Outcome::Ended { .. } | Outcome::Joined { .. } | Outcome::Advanced(_) | Outcome::Done => {}
             }
-        } else if self.asked.remove(&number).is_some() {
+        } else if self.questions.answered(number) {
             self.out.push(Doing::Answered(number, outcome));
         }
     }
@@ -639,8 +624,7 @@ impl Member {
         if leads && !std::mem::replace(&mut self.leads, leads) {
             self.client.hurry(now);
             self.wish(now);
-            let numbers: Vec<u64> = self.asked.keys().copied().collect();
-            numbers.into_iter().for_each(|number| self.put(number, now));
+            self.questions.all().into_iter().for_each(|number| self.put(number, now));
         }
         self.leads = leads;
     }

@@ -378,7 +378,12 @@ impl Register {
             Command::End { term, .. } if self.config.makes(Sabotage::OldTermEnds) => *term,
             _ => term,
         };
-        let outcome = self.state.apply(term, command);
+        let outcome = match command {
+            Command::Remove { resource, generation } => {
+                self.state.remove(&resource, generation, |mistake| self.config.makes(mistake))
+            }
+            command => self.state.apply(term, command),
+        };
         if let Some(lead) = &mut self.lead {
             lead.on_outcome(&outcome, now);
         }
@@ -459,5 +464,46 @@ pub(crate) fn decode_batch(bytes: &[u8], versions: Versions) -> Result<Batch, Un
     match postcard::take_from_bytes::<Batch>(rest) {
         Ok((batch, [])) if batch.0.iter().all(|command| command.check().is_ok()) => Ok(batch),
         Ok(_) | Err(_) => Err(Undecodable::Format),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Label;
+    use crate::form::Kind;
+
+    /// Terms have an end: who believed one just before it could never be elected again, nor read its own file.
+    #[test]
+    fn a_term_that_nobody_can_have_come_to_is_not_believed() {
+        let info = Info {
+            name: Label::new("host").expect("a short name"),
+            addresses: Vec::new(),
+            versions: Versions::OURS,
+            keeps: true,
+        };
+        let cluster = ClusterId::new(7);
+        let mut voter = Register::found(Config::default(), cluster, PeerId::new(1), info, Rng::new(1), Time::ZERO);
+        let before = voter.term();
+        for (term, is_believed) in [((1 << 48) - 1, false), (before + 9, true)] {
+            let beat = Message {
+                kind: Kind::Heartbeat,
+                from: VoterId::new(999),
+                to: voter.voter(),
+                term,
+                log_term: 0,
+                index: 0,
+                commit: 0,
+                commit_term: 0,
+                reject: false,
+                reject_hint: 0,
+                context: Vec::new(),
+                entries: Vec::new(),
+                snapshot: None,
+            };
+            voter.on_letter(PeerId::new(9), Letter::Voter(Box::new(beat)), 1, Time::ZERO);
+            assert_eq!(voter.term() == term, is_believed, "{term}");
+        }
+        assert_eq!(voter.strange().values().sum::<u64>(), 1);
     }
 }

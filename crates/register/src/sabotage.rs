@@ -1,4 +1,5 @@
-//! Rules left out on purpose, one at a time, to see whether the tests notice. Without the feature `sabotage` none can be.
+//! Rules left out on purpose, one at a time, to see whether the tests notice. Without the feature `sabotage` none can
+//! be.
 
 /// One rule left out.
 #[cfg_attr(not(feature = "sabotage"), allow(dead_code, reason = "a session's are left out with the feature only"))]
@@ -32,4 +33,8 @@ pub enum Sabotage {
     ReplacesSession,
     /// A look may be answered by who does not know what the asker was told.
     LooksAnywhere,
+    /// A resource is removed whoever uses it, and whichever of its name it is.
+    RemovesUsed,
+    /// What is founded after a removal begins in the first generation again.
+    ForgetsFloor,
 }

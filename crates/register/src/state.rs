@@ -6,8 +6,9 @@
 //! ```text
 //!   members    hosts, as their last process described them      never forgotten because time has passed
 //!   sessions   processes that may use tokens                    Open … Leave, End
-//!   resources  slots, generation, coordinator, parties,         founded by the first Join, kept for good:
-//!              detached grants                                   their generations go into fencing numbers
+//!   resources  slots, generation, coordinator, parties,         founded by the first Join, kept until somebody
+//!              detached grants                                   removes them; their generations, which go into
+//!                                                                fencing numbers, are not used again even then
 //!   voters     whose files hold all this                        by changes of the log's own configuration
 //! ```
 
@@ -24,6 +25,7 @@ use self::index::Index;
 pub use self::resource::{Detached, Party, Resource};
 use crate::command::{Command, Info, MOST_NUMBER, Outcome, Refusal};
 use crate::fact::{Fact, Topic};
+use crate::sabotage::Sabotage;
 use crate::wire::to_bytes;
 use crate::{ClusterId, Label, SessionId, Ttl, Versions, VoterId};
 
@@ -39,6 +41,9 @@ pub const MOST_RESOURCES: usize = 131_072;
 pub const MOST_DETACHED: usize = 4096;
 /// … and of all together.
 const MOST_GRANTS: usize = 65_536;
+/// Resources of later generations than this are not removed any more. Each that is founded after a removal begins above
+/// it, so that who founds and removes for ever would use up the generations of all others.
+const MOST_REMOVED: u64 = MOST_GENERATION / 2;
 /// No more than these are ever voters or learners at once.
 const MOST_VOTERS: usize = 64;
 /// How far sessions, voters and generations are moved on by a recovery: nobody has given out so many that the file did
@@ -97,7 +102,7 @@ pub struct State {
     /// The hosts that shall vote, if somebody has chosen them.
     chosen: Option<BTreeSet<PeerId>>,
     /// No resource begins with a generation that is not above this: those that were used before a recovery are not
-    /// known.
+    /// known, and those of resources that were removed are not kept.
     floor: u64,
     #[serde(skip)]
     index: Index,
@@ -182,6 +187,11 @@ impl State {
     /// Every resource that was founded, by name.
     pub fn resources(&self) -> &BTreeMap<Label, Resource> {
         &self.resources
+    }
+
+    /// What is founded from now on begins above this generation: it is no lower than that of anything that was removed.
+    pub fn floor(&self) -> u64 {
+        self.floor
     }
 
     /// The resources whose names begin with the one and come after the other, in the order of their names.
@@ -293,6 +303,9 @@ impl State {
             Command::Close { session, resource, generation, keep } => {
                 self.with(&resource, |it| it.close(session, generation, &keep))
             }
+            Command::Quit { session, resource, generation } => {
+                self.with(&resource, |it| it.quit(&resource, session, generation))
+            }
             Command::Detach { session, resource, slot, fencing, ttl, note } => {
                 self.with_host(session, |state, host| {
                     let grant = Detached { slot, session, host, generation: 0, ttl, stretch: 0, note };
@@ -315,6 +328,7 @@ impl State {
                 Outcome::Done
             }
             Command::Raise { .. } => Outcome::Refused(Refusal::Version(self.version)),
+            Command::Remove { resource, generation } => self.remove(&resource, generation, |_| false),
             Command::Settle { change } if change == self.changes => {
                 self.settled = change;
                 Outcome::Done
@@ -394,9 +408,12 @@ impl State {
                 }
             }
         }
-        for (name, resource) in &mut self.resources {
-            resource.lose(name, &ended);
-            self.index.note(name, resource);
+        // Whoever opens a session ends none, most often, and there may be many resources.
+        if !ended.is_empty() {
+            for (name, resource) in &mut self.resources {
+                resource.lose(name, &ended);
+                self.index.note(name, resource);
+            }
         }
         Outcome::Ended { sessions: ended }
     }
@@ -414,6 +431,29 @@ impl State {
         let outcome = it.join(session, |session| sessions.get(&session).map(|it| it.host));
         self.index.note(&resource, it);
         outcome
+    }
+
+    /// Forgets a resource that nobody uses, but not its generations: one number for all that were removed is enough, so
+    /// that the next one of the name begins above all that this one has given. To that one, whatever comes late of this
+    /// one is as old as what comes late of an earlier generation.
+    pub(crate) fn remove(&mut self, name: &Label, generation: u64, makes: impl Fn(Sabotage) -> bool) -> Outcome {
+        let Some(resource) = self.resources.get(name) else { return Outcome::Refused(Refusal::NoResource) };
+        if resource.generation() != generation && !makes(Sabotage::RemovesUsed) {
+            return Outcome::Refused(Refusal::OldGeneration);
+        }
+        let is_used = !resource.parties().is_empty() || !resource.detached().is_empty();
+        if is_used && !makes(Sabotage::RemovesUsed) || resource.has_forced() {
+            return Outcome::Refused(Refusal::InUse);
+        }
+        if resource.generation() >= MOST_REMOVED {
+            return Outcome::Refused(Refusal::Full);
+        }
+        if !makes(Sabotage::ForgetsFloor) {
+            self.floor = self.floor.max(resource.generation());
+        }
+        self.resources.remove(name);
+        self.index.forget(name);
+        Outcome::Done
     }
 
     /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.

@@ -108,8 +108,8 @@ fn plan_chosen(
             },
         }
     }
-    // A set that is smaller may need somebody who is not there any more, and of whom nobody knows that yet: so who stays
-    // has to have been heard of late, with all that was decided.
+    // A set that is smaller may need somebody who is not there any more, and of whom nobody knows that yet: so who
+    // stays has to have been heard of late, with all that was decided.
     waits |= conf.voters.iter().any(|voter| stays(voter) && *voter != leader && !caught_up(*voter));
     let remove: Vec<VoterId> = conf.voters.iter().copied().filter(|voter| !stays(voter) && *voter != leader).collect();
     match (waits, add.is_empty() && remove.is_empty()) {
@@ -278,8 +278,8 @@ mod tests {
         }
     }
 
-    /// Two that vote both have to be there. One whose disk was just lost, and whose session has not ended yet, was kept in
-    /// such a set, and nobody could decide anything any more.
+    /// Two that vote both have to be there. One whose disk was just lost, and whose session has not ended yet, was kept
+    /// in such a set, and nobody could decide anything any more.
     #[test]
     fn nobody_loses_its_seat_as_long_as_somebody_who_stays_is_silent() {
         let mut state = cluster(3);

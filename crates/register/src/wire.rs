@@ -82,7 +82,8 @@ pub enum Letter {
         /// Which word it was.
         topic: Topic,
     },
-    /// From voter to voter: a part of a snapshot that is longer than a letter. Answered by `Had`, unless it is the last.
+    /// From voter to voter: a part of a snapshot that is longer than a letter. Answered by `Had`, unless it is the
+    /// last.
     Piece {
         /// As it would be with the whole snapshot, but with this part of it.
         message: Box<Message>,

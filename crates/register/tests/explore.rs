@@ -4,7 +4,8 @@
 //! What the engine does is assumed here, and nothing more: at any time the majority is in one term; a round is
 //! confirmed by a majority that is in the leader's term after the round began; an entry takes effect while the majority
 //! is in its term, or later if the next leader has it in its log; who is elected hears of no earlier time than that at
-//! which the last confirmed round began; a leader that was replaced may learn so at any later time. Letters and answers arrive late, or never. Time goes on in seconds, with a session of three.
+//! which the last confirmed round began; a leader that was replaced may learn so at any later time. Letters and answers
+//! arrive late, or never. Time goes on in seconds, with a session of three.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
@@ -321,7 +322,9 @@ impl Model {
         // Only who is still to be elected asks for it.
         let heard = (self.term() < self.terms).then_some(self.heard);
         (self.now, heard, self.state.is_over(S), self.leaves, &self.renewals, &self.yeses).hash(&mut hasher);
-        format!("{:?} {:?} {:?}", self.client, self.leaders, self.retried).hash(&mut hasher);
+        // It is woken at every tick.
+        self.client.what_matters().hash(&mut hasher);
+        format!("{:?} {:?}", self.leaders, self.retried).hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -32,6 +32,11 @@ struct World {
     too_long: usize,
     /// What each of them was told to count, and has.
     closed: BTreeSet<(Label, u64)>,
+    /// How many each of them counts between two ticks, and what it has not got to.
+    pace: usize,
+    uncounted: VecDeque<(u64, Command)>,
+    /// How often somebody was told to count something.
+    told: usize,
     joined: usize,
     ended: usize,
 }
@@ -42,7 +47,9 @@ impl World {
         let mut members = BTreeMap::new();
         members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
         let (closed, now, rng) = (BTreeSet::new(), Time::ZERO, Rng::new(9));
-        let mut world = Self { members, now, rng, loses: 0, too_long: 0, closed, joined: 0, ended: 0 };
+        let (pace, uncounted) = (usize::MAX, VecDeque::new());
+        let mut world =
+            Self { members, now, rng, loses: 0, too_long: 0, closed, pace, uncounted, told: 0, joined: 0, ended: 0 };
         world.ticks(3);
         (2..=hosts).for_each(|host| world.start(host));
         world.ticks(100);
@@ -66,6 +73,10 @@ impl World {
             for host in &hosts {
                 self.members.get_mut(host).unwrap().wake(self.now);
             }
+            let counted = self.uncounted.len().min(self.pace);
+            for (host, close) in self.uncounted.drain(..counted) {
+                self.members.get_mut(&host).unwrap().ask(close, self.now);
+            }
             self.settle(&hosts);
         }
     }
@@ -83,9 +94,14 @@ impl World {
                         Doing::Send(to, bytes) => letters.push_back((host, to, bytes)),
                         Doing::Write { number, .. } => member.on_written(number, self.now),
                         Doing::Told { resource, session, generation, fact: Fact::Opened { asked, .. } } => {
+                            self.told += 1;
                             if self.closed.insert((resource.clone(), generation)) {
                                 let keep = asked.into_iter().map(|(session, _)| session).collect();
-                                member.ask(Command::Close { session, resource, generation, keep }, self.now);
+                                let close = Command::Close { session, resource, generation, keep };
+                                match self.pace {
+                                    usize::MAX => _ = member.ask(close, self.now),
+                                    _ => self.uncounted.push_back((host, close)),
+                                }
                             }
                         }
                         Doing::Answered(_, Outcome::Joined { .. }) => self.joined += 1,
@@ -177,4 +193,23 @@ fn who_leaves_many_resources_is_gone_at_once_and_all_of_them_are_counted_soon() 
     }
     println!("{resources} resources: closed {:?} after the end of a session", world.now.since(before));
     assert_eq!(world.too_long, 0);
+}
+
+/// Every generation was told again three times a second, 4,096 of them at a time, to whoever had not got to it yet: the
+/// slower a machine was, the more it had to do.
+#[test]
+fn who_counts_slowly_is_not_told_the_same_again_and_again() {
+    let resources = 6_000;
+    for (pace, most) in [(100, 3), (25, 5)] {
+        let mut world = World::of(3);
+        world.join(&[1, 2, 3], resources);
+        (world.told, world.pace) = (0, pace);
+        world.members.get_mut(&3).unwrap().stop(world.now);
+        for _ in 0..4 * resources / pace {
+            world.ticks(1);
+        }
+        println!("{pace} counted in a tick: {} were told {} times", resources, world.told);
+        assert_eq!(world.open(), 0, "all are counted");
+        assert!(world.told <= most * resources, "{pace} in a tick: told {} times", world.told);
+    }
 }

@@ -341,7 +341,8 @@ fn a_new_leader_tells_everybody_some_in_every_tick() {
     let mut voter = Voter::found(Config::default(), Versions::OURS);
     voter.ticks(60);
     let session = voter.open(1, None);
-    for number in 0..2000 {
+    // As many as are open to one coordinator at a time.
+    for number in 0..1000 {
         voter.ask(join(session, &format!("r{number}")));
     }
     let file = voter.file.clone().unwrap();
@@ -350,10 +351,10 @@ fn a_new_leader_tells_everybody_some_in_every_tick() {
     while again.told.is_empty() {
         again.ticks(1);
     }
-    assert!(again.told.len() < 1000, "not all at once: {}", again.told.len());
+    assert!(again.told.len() < 500, "not all at once: {}", again.told.len());
     again.ticks(8);
     let names: std::collections::BTreeSet<&Label> = again.told.iter().map(|(name, ..)| name).collect();
-    assert_eq!(names.len(), 2000, "all before anybody has its turn again");
+    assert_eq!(names.len(), 1000, "all before anybody has its turn again");
 }
 
 #[test]
@@ -366,7 +367,7 @@ fn what_is_there_is_seen_page_by_page() {
     }
     let (resource, ttl, note) =
         (Label::new("b").unwrap(), Ttl::from_millis(5000).unwrap(), Label::new("note").unwrap());
-    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 9, ttl, note }));
+    voter.ask(Question::Do(Command::Detach { session, resource, slot: 0, fencing: 1 << 32, ttl, note }));
     let label = |name: Option<&str>| name.map(|name| Label::new(name).unwrap());
     let mut look = |prefix, after, most, granted_by| {
         let (prefix, after) = (label(prefix), label(after));

@@ -1,6 +1,7 @@
 //! Many real peers on loopback, in a few processes: how long it takes until all have joined, what they cost at rest,
-//! what a hand-over takes among some of them, and what is kept of names that nobody uses any more. Numbers to be read
-//! by people; `docs/scale.md` has them.
+//! what a hand-over takes among some of them, how long it takes until all are back after all who vote were frozen for
+//! longer than a session, and what is kept of names that nobody uses any more. Numbers to be read by people;
+//! `docs/scale.md` has them.
 //!
 //! `cargo run -p peerlock-service --example crowd -- PEERS [PROCESSES [SECONDS]]`
 
@@ -26,6 +27,8 @@ const HANDING: usize = 32;
 const NAMES: usize = 1000;
 /// As many as have links with everybody anyway.
 const FEW: usize = 8;
+/// How long all who vote are frozen: for longer than a session, so that everybody has lost its own.
+const FROZEN: Duration = Duration::from_secs(25);
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -38,10 +41,12 @@ fn main() -> Result<(), Failure> {
     let mut random = [0; 32];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
     let secret: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    // What a hand-over takes where everybody is linked with everybody, on this machine at this hour.
-    let mut few = start(FEW, processes.min(FEW), &secret)?;
-    hand_on(&mut few, FEW, seconds)?;
-    few.into_iter().try_for_each(Process::end)?;
+    // What a hand-over takes in clusters of just those who hand on, on this machine at this hour.
+    for handing in [FEW, HANDING] {
+        let mut few = start(handing, processes.min(handing), &secret)?;
+        hand_on(&mut few, handing, seconds)?;
+        few.into_iter().try_for_each(Process::end)?;
+    }
     let began = Instant::now();
     let mut all = start(peers, processes, &secret)?;
     println!("{peers} peers in {processes} processes: joined within {:.1} s", began.elapsed().as_secs_f64());
@@ -53,6 +58,7 @@ fn main() -> Result<(), Failure> {
     for handing in [FEW, HANDING] {
         hand_on(&mut all, handing.min(peers), seconds)?;
     }
+    freeze(&mut all)?;
     for (at, line) in ask_all(&mut all, &format!("names {NAMES}"))?.iter().enumerate() {
         println!("process {at}: {line}");
     }
@@ -90,6 +96,20 @@ fn hand_on(all: &mut [Process], peers: usize, seconds: usize) -> Result<(), Fail
     let micros = seconds as f64 * 1e6 / entries.max(1) as f64;
     let handing = each * all.len();
     println!("{handing} peers handed a slot on {entries} times, every {micros:.0} µs; {relayed} frames by the leader");
+    Ok(())
+}
+
+/// Freezes the first process, with all who vote, until everybody has lost its session; and says when all have one
+/// again.
+fn freeze(all: &mut [Process]) -> Result<(), Failure> {
+    let first = all[0].child.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, first.as_str()]).status();
+    signal("-STOP")?;
+    std::thread::sleep(FROZEN);
+    signal("-CONT")?;
+    let began = Instant::now();
+    let lost = ask_all(all, "back")?.iter().map(|line| line.parse::<u64>()).sum::<Result<u64, _>>()?;
+    println!("{lost} sessions were lost, and all had one again after {:.1} s", began.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -177,6 +197,7 @@ async fn child(peers: usize, join: Option<&String>) -> Result<(), Failure> {
         match words[..] {
             ["rest", seconds] => rest(&services, seconds.parse()?).await?,
             ["hand", each, seconds] => hand(&services, each.parse()?, Duration::from_secs(seconds.parse()?)).await?,
+            ["back"] => back(&services).await?,
             ["names", count] => names(&services, count.parse()?).await?,
             _ => return Err(format!("what is {question}?").into()),
         }
@@ -229,6 +250,23 @@ async fn hand(services: &[Service], each: usize, span: Duration) -> Result<(), F
         entries += client??;
     }
     println!("{entries} {}", relayed(services).await? - before);
+    Ok(())
+}
+
+/// Waits until everybody has a session, and says how many were lost.
+async fn back(services: &[Service]) -> Result<(), Failure> {
+    let mut lost = 0;
+    for service in services {
+        loop {
+            let health = service.health().await?;
+            if health.session.is_some() {
+                lost += health.sessions_lost;
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    println!("{lost}");
     Ok(())
 }
 

@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId, Wanted};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
+use crate::awake::Awake;
 use crate::grant::{Grant, GrantId, LeaseStatus};
 use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
@@ -31,10 +31,6 @@ const REVOKED: usize = 1000;
 /// After so many commands in a row the sockets are looked at. Our choice: as many as tasks are polled between two looks
 /// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
 const IN_A_ROW: u32 = 8;
-
-/// If giving way takes longer than this, another process had the core meanwhile: it is not ours to wait on. Our choice:
-/// several times what it takes where nobody else wants it, less than any process runs for.
-const CROWDED: Duration = Duration::from_micros(10);
 
 /// What clients want.
 pub enum Command {
@@ -82,6 +78,10 @@ pub enum Command {
     Resize {
         name: Name,
         slots: u32,
+        reply: Reply<()>,
+    },
+    Remove {
+        name: Name,
         reply: Reply<()>,
     },
     Expel {
@@ -190,6 +190,8 @@ pub struct Driver<T> {
     clock: Clock,
     began: Moment,
     effects: Vec<Effect>,
+    /// How many steps ago something was said that may wait a little, if it was not flushed since.
+    unhurried: Option<u32>,
     calls: BTreeMap<u64, Call>,
     last_call: u64,
     tickets: BTreeMap<TicketId, TicketClients>,
@@ -237,6 +239,7 @@ impl<T: Transport> Driver<T> {
             began,
             clock,
             effects: Vec::new(),
+            unhurried: None,
             calls: BTreeMap::new(),
             last_call: 0,
             tickets: BTreeMap::new(),
@@ -263,8 +266,7 @@ impl<T: Transport> Driver<T> {
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep(Duration::ZERO));
-        let stays_awake = stays_awake(awake.into());
-        let mut awake_until = Instant::now();
+        let mut awake = Awake::new(awake.into());
         let mut in_a_row = 0;
         while !self.left {
             let wake = self.node.next_wake();
@@ -278,9 +280,7 @@ impl<T: Transport> Driver<T> {
                 event = self.transport.next() => match event {
                     Some(event) => {
                         self.on_event(event);
-                        if let Some(span) = stays_awake {
-                            awake_until = Instant::now() + span;
-                        }
+                        awake.on_message();
                     }
                     None => break,
                 },
@@ -302,21 +302,25 @@ impl<T: Transport> Driver<T> {
                         self.step(Input::Wake);
                     }
                 }
-                () = yield_now(), if stays_awake.is_some() && Instant::now() < awake_until => {
+                // Everybody who could say something has had a turn.
+                () = yield_now(), if self.unhurried.is_some() => {
                     in_a_row = 0;
-                    let before = Instant::now();
-                    std::thread::yield_now();
-                    // As many may wait awake as there are cores; whoever is one too many sleeps until it is woken.
-                    if before.elapsed() > CROWDED {
-                        awake_until = before;
-                    }
+                    self.flush();
                 }
+                () = yield_now(), if awake.waits() => {
+                    in_a_row = 0;
+                    awake.give_way();
+                }
+            }
+            if self.unhurried.is_some_and(|steps| steps > IN_A_ROW) {
+                self.flush();
             }
             if in_a_row >= IN_A_ROW {
                 in_a_row = 0;
                 yield_now().await;
             }
         }
+        self.flush();
         self.transport.stop().await;
         self.leaving.into_iter().for_each(|reply| _ = reply.send(self.told));
     }
@@ -344,10 +348,24 @@ impl<T: Transport> Driver<T> {
         let mut effects = std::mem::take(&mut self.effects);
         self.node.step(input, now, &mut effects);
         self.keep(&mut effects);
+        let mut has_sent = false;
         for effect in effects.drain(..) {
-            self.carry_out(effect);
+            match effect {
+                // What others wait for comes first. The rest may go with what clients want next.
+                Effect::Send { to, epoch, bytes } if std::mem::replace(&mut has_sent, true) => {
+                    self.transport.send_soon(to, epoch, bytes);
+                    self.unhurried.get_or_insert(0);
+                }
+                effect => self.carry_out(effect),
+            }
         }
         self.effects = effects; // Made once and used again.
+        self.unhurried = self.unhurried.map(|steps| steps + 1);
+    }
+
+    fn flush(&mut self) {
+        self.unhurried = None;
+        self.transport.flush();
     }
 
     /// Writes down what is to be written down before anything else is done.
@@ -410,6 +428,8 @@ impl<T: Transport> Driver<T> {
                 let waiters = self.tickets.get(&ticket).map(|clients| &clients.waiters);
                 waiters.into_iter().flatten().for_each(|waiter| _ = waiter.progress.send(progress));
             }
+            // Where nobody watches, not even the time is looked at.
+            Effect::Event(_) if self.events.receiver_count() == 0 => {}
             Effect::Event(event) => {
                 let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 _ = self.events.send(Happening { at, event });
@@ -496,6 +516,10 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::Resize { call, name, slots });
             }
+            Command::Remove { name, reply } => {
+                let call = self.call(Call::Done(reply));
+                self.step(Input::Remove { call, name });
+            }
             Command::Expel { name, peer, reply } => {
                 let call = self.call(Call::Done(reply));
                 self.step(Input::Expel { call, name, peer });
@@ -550,10 +574,8 @@ impl<T: Transport> Driver<T> {
             (Some(Call::Acquire(name, note, waiter)), Ok(Answer::Ticket(ticket))) => {
                 self.on_ticket(ticket, (name, note), waiter);
             }
-            (
-                Some(Call::Done(reply)),
-                Ok(Answer::Released | Answer::Resized | Answer::Expelled | Answer::Revoked | Answer::Seated),
-            ) => _ = reply.send(Ok(())),
+            // It says which verb it answers, and whoever has called knows that.
+            (Some(Call::Done(reply)), Ok(_)) => _ = reply.send(Ok(())),
             (Some(Call::Cluster(reply)), Ok(Answer::Seen(cluster))) => _ = reply.send(Ok(cluster)),
             (Some(Call::Resources(reply)), Ok(Answer::Listed(page))) => _ = reply.send(Ok(page)),
             (Some(Call::Resources(reply)), Err(error)) => _ = reply.send(Err(error)),
@@ -655,13 +677,6 @@ impl<T: Transport> Driver<T> {
             _ = waiter.reply.send(Err(error.clone()));
         }
     }
-}
-
-/// For how long after a message, if at all. Where threads share the work another of them waits for messages, and this
-/// one would stay awake in vain.
-fn stays_awake(span: Duration) -> Option<Duration> {
-    let alone = Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread;
-    (alone && !span.is_zero()).then_some(span)
 }
 
 /// What has been kept, as the node hears it.

@@ -127,8 +127,8 @@ impl Grant {
         self.grant.slot
     }
 
-    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may come
-    /// in from then on, and not before.
+    /// When the lease ends unless it is renewed, on the clock that also counts while the machine sleeps. Others may
+    /// come in from then on, and not before.
     pub fn deadline(&self) -> Moment {
         self.lease.borrow().deadline
     }
@@ -138,8 +138,8 @@ impl Grant {
         self.lease.borrow().lost.is_some() || self.lease.has_changed().is_err()
     }
 
-    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`] if
-    /// somebody has asked for the slot, and so on.
+    /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`]
+    /// if somebody has asked for the slot, and so on.
     pub fn why_lost(&self) -> Option<Error> {
         let told = self.lease.borrow().lost.clone();
         told.or_else(|| self.lease.has_changed().is_err().then_some(Error::Stopped))

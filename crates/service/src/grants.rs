@@ -10,10 +10,10 @@
 //! ```
 //!
 //! It lies in the run-time folder, which is memory: it is written by the thread that moves tokens, before a client is
-//! told, and must not wait for a disk. For the same reason nothing is synced: with the machine its clients die, or do not
-//! count on it any more. A line that was being written when the process was killed has no end, and was told to nobody.
-//! Whatever else is not as it should be makes the whole file count for nothing: then the session of the process before
-//! ends by its time.
+//! told, and must not wait for a disk. For the same reason nothing is synced: with the machine its clients die, or do
+//! not count on it any more. A line that was being written when the process was killed has no end, and was told to
+//! nobody. Whatever else is not as it should be makes the whole file count for nothing: then the session of the process
+//! before ends by its time.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
@@ -87,7 +87,11 @@ impl GrantFile {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
         let text = match fs::read(path) {
-            Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+            // The last line may be torn, also within a character.
+            Ok(mut bytes) => {
+                bytes.truncate(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1));
+                String::from_utf8(bytes).unwrap_or_default()
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
@@ -298,9 +302,12 @@ mod tests {
         // Written anew it says the same, and what was never whole was never told.
         let (_, again) = GrantFile::open(&path, HOST).unwrap();
         assert_eq!(again.as_ref(), Some(&estate));
+        let mut had_some = false;
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let (_, torn) = GrantFile::open(&path, HOST).unwrap();
+            assert!(torn.is_some() >= had_some, "{cut}: what is whole counts, wherever the last line is torn");
+            had_some = torn.is_some();
             let one = torn.as_ref().and_then(|it| it.grants.first()).map(|it| it.until.as_nanos());
             assert!(matches!(one, None | Some(10 | 30)), "{cut}");
             assert!(torn.is_none_or(|it| it.grants.len() <= 2), "{cut}");

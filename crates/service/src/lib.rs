@@ -3,6 +3,7 @@
 //! [`Service`] is one peer with all its clients; [`Request`], [`Acquire`] and [`Grant`] are a client's way in and out.
 //! Inside, one task owns a [`peerlock_node::Node`], which is pure: `docs/service.md` has the rest.
 
+mod awake;
 mod driver;
 mod grant;
 mod grants;

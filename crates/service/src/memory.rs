@@ -75,7 +75,7 @@ impl Network {
         let mut state = self.state();
         state.ports.insert(peer, port);
         state.reconnect();
-        Endpoint { me: peer, wake, network: self.clone() }
+        Endpoint { me: peer, wake, network: self.clone(), unhurried: Vec::new() }
     }
 
     /// How a peer is called to [`Transport::dial`].
@@ -97,8 +97,8 @@ impl Network {
         state.reconnect();
     }
 
-    /// The connection of two peers ends, and another begins at once if one of them dials. What is under way between them is
-    /// lost.
+    /// The connection of two peers ends, and another begins at once if one of them dials. What is under way between
+    /// them is lost.
     pub fn blink(&self, a: PeerId, b: PeerId) {
         let mut state = self.state();
         state.disconnect((a.min(b), a.max(b)), "the connection was reset");
@@ -199,9 +199,25 @@ pub struct Endpoint {
     me: PeerId,
     wake: Arc<Notify>,
     network: Network,
+    /// What may wait, for whom and on which connection.
+    unhurried: Vec<(PeerId, u64, Vec<u8>)>,
 }
 
 impl Endpoint {
+    fn post(&self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        let mut state = self.network.state();
+        let alive = state.ports.get(&self.me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake));
+        let pair = state.pairs.get(&(self.me.min(to), self.me.max(to))).copied().unwrap_or_default();
+        if alive && pair.up && pair.epoch == epoch {
+            state.post(self.me, to, Event::Message { from: self.me, epoch, bytes });
+        }
+    }
+
+    fn post_unhurried(&mut self, goes: impl Fn(PeerId) -> bool) {
+        let going: Vec<_> = self.unhurried.extract_if(.., |(to, ..)| goes(*to)).collect();
+        going.into_iter().for_each(|(to, epoch, bytes)| self.post(to, epoch, bytes));
+    }
+
     /// The next event that has arrived, or when the next will; `Err` if we are dead.
     fn poll(&self) -> Result<Result<Event, Option<Instant>>, ()> {
         let mut state = self.network.state();
@@ -231,12 +247,16 @@ impl Transport for Endpoint {
     }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
-        let mut state = self.network.state();
-        let alive = state.ports.get(&self.me).is_some_and(|port| Arc::ptr_eq(&port.wake, &self.wake));
-        let pair = state.pairs.get(&(self.me.min(to), self.me.max(to))).copied().unwrap_or_default();
-        if alive && pair.up && pair.epoch == epoch {
-            state.post(self.me, to, Event::Message { from: self.me, epoch, bytes });
-        }
+        self.post_unhurried(|other| other == to);
+        self.post(to, epoch, bytes);
+    }
+
+    fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        self.unhurried.push((to, epoch, bytes));
+    }
+
+    fn flush(&mut self) {
+        self.post_unhurried(|_| true);
     }
 
     fn hang_up(&mut self, peer: PeerId) {

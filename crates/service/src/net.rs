@@ -37,6 +37,16 @@ impl RealNetwork {
             self.waiting.pop_front();
         }
     }
+
+    /// Has something sent on a connection, if it is the one that is up.
+    fn post(&self, to: PeerId, epoch: u64, send: impl FnOnce(&Net, Epoch) -> Result<(), Unsent>) {
+        let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
+        match send(&self.net, *link) {
+            // That it is down is told once, when we hear it, and not of each message until then.
+            Ok(()) | Err(Unsent::Down) => {}
+            Err(why) => tracing::warn!(%address, %why, "a message that is not sent"),
+        }
+    }
 }
 
 impl Transport for RealNetwork {
@@ -62,12 +72,15 @@ impl Transport for RealNetwork {
     }
 
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
-        let Some((_, link, address)) = self.links.get(&to).filter(|(number, ..)| *number == epoch) else { return };
-        match self.net.send(to, *link, bytes.into()) {
-            // That it is down is told once, when we hear it, and not of each message until then.
-            Ok(()) | Err(Unsent::Down) => {}
-            Err(why) => tracing::warn!(%address, %why, "a message that is not sent"),
-        }
+        self.post(to, epoch, |net, link| net.send(to, link, bytes.into()));
+    }
+
+    fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        self.post(to, epoch, |net, link| net.send_soon(to, link, bytes.into()));
+    }
+
+    fn flush(&mut self) {
+        self.net.flush();
     }
 
     fn hang_up(&mut self, peer: PeerId) {

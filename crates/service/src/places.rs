@@ -31,8 +31,8 @@ pub fn identity(data_dir: &Path) -> PathBuf {
 /// The socket of the machine's own agent, which is root's.
 pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
 
-/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`; else `/run/peerlock/agent.sock` for root, and for others
-/// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
+/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`; else `/run/peerlock/agent.sock` for root, and for
+/// others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.

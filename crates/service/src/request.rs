@@ -25,7 +25,8 @@ const LONGEST_DETACHED: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 pub(crate) enum Keeping {
     /// This peer renews it, for as long as it runs.
     Peer,
-    /// The client renews it; it ends with this peer's session at the latest, or goes on at the next process of this host.
+    /// The client renews it; it ends with this peer's session at the latest, or goes on at the next process of this
+    /// host.
     Client,
     /// The client renews it, and the register knows of it: it outlives this peer.
     Register,

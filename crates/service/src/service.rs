@@ -27,8 +27,8 @@ use crate::{
 const EVENTS: usize = 4096;
 /// How long a session stands after a renewal, unless something else is said.
 const SESSION: Duration = Duration::from_secs(15);
-/// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and tells
-/// its clients what is missing.
+/// How long a peer that knows its cluster is waited for until it has a session. Then it is there all the same, and
+/// tells its clients what is missing.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often we ask for a grant of an earlier process that may not be known yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -80,8 +80,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins, unless the folder
-    /// knows one.
+    /// Joins the cluster of whoever is at this address; repeatable. Without one, a new cluster begins, unless the
+    /// folder knows one.
     pub fn join(mut self, address: impl Into<String>) -> Self {
         self.join.push(address.into());
         self
@@ -100,8 +100,8 @@ impl Builder {
         self
     }
 
-    /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before it
-    /// has written, which must be gone.
+    /// Writes down what is granted to clients that do not die with this process, and goes on with what the one before
+    /// it has written, which must be gone.
     pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
         self.grants = Some((file, estate));
         self
@@ -139,15 +139,15 @@ impl Builder {
         self
     }
 
-    /// The number of this process among all of its host, for tests that shall run twice in the same way. By default it is
-    /// random. The same number twice is two processes in one, and breaks every promise.
+    /// The number of this process among all of its host, for tests that shall run twice in the same way. By default it
+    /// is random. The same number twice is two processes in one, and breaks every promise.
     pub fn process_number(mut self, process: u64) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster, or expects others to found one
-    /// with, is there after a while even if it could not reach them, and tells its clients what is missing.
+    /// Starts the peer, and waits until it is in the cluster. One that knows its cluster, or expects others to found
+    /// one with, is there after a while even if it could not reach them, and tells its clients what is missing.
     ///
     /// # Errors
     /// [`Error::NoPeer`] if nobody was there to join; [`Error::Refused`] if what its folder says is damaged.
@@ -404,8 +404,20 @@ impl Service {
         self.call(|reply| Command::Resize { name, slots, reply }).await?
     }
 
-    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may still
-    /// be inside.
+    /// Removes a name that nobody uses: the cluster forgets it and its number of slots. Who asks for it later founds it
+    /// again, with higher fencing numbers. Returns when it is gone; if it could not be, nothing has changed for anybody
+    /// who uses it.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if somebody holds a slot of it or waits, [`Error::NoSuchResource`], [`Error::Recovering`] if a
+    /// host that takes part does not answer, or that no majority can be reached.
+    pub async fn remove(&self, name: &str) -> Result<(), Error> {
+        let name: Name = name.parse()?;
+        self.call(|reply| Command::Remove { name, reply }).await?
+    }
+
+    /// Takes away by force all that a host has of a resource: others get its slots at once, though its clients may
+    /// still be inside.
     ///
     /// # Errors
     /// That no majority can be reached.
@@ -414,9 +426,9 @@ impl Service {
         self.call(|reply| Command::Expel { name, peer, reply }).await?
     }
 
-    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, and returns when it has,
-    /// or its lease has ended: its client has [lost](Grant::lost) its grant, and the time that is left of its lease to
-    /// stop in. What is detached has no process that could be asked, and ends at once.
+    /// Asks whoever is inside with this fencing number to stop, as [`show`](Self::show) has it, and returns when it
+    /// has, or its lease has ended: its client has [lost](Grant::lost) its grant, and the time that is left of its
+    /// lease to stop in. What is detached has no process that could be asked, and ends at once.
     ///
     /// # Errors
     /// [`Error::Lost`] if nobody is inside with it; that its host cannot be reached.
@@ -477,20 +489,20 @@ impl Service {
         _ = self.call(|reply| Command::Drain { reply }).await;
     }
 
-    /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left. What
-    /// is [detached](Self::acquire_detached) is not waited for.
+    /// Lets nobody in any more and sends those away who wait; resolves when the last of those who are inside has left.
+    /// What is [detached](Self::acquire_detached) is not waited for.
     pub async fn close(&self) {
         _ = self.call(|reply| Command::Close { reply }).await;
     }
 
-    /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process without
-    /// [leaving](Self::leave) leaves them to the next one of this host.
+    /// Whether somebody waits here, or is inside with what ends with this peer's session: whoever ends this process
+    /// without [leaving](Self::leave) leaves them to the next one of this host.
     pub async fn has_clients(&self) -> bool {
         self.call(|reply| Command::HasClients { reply }).await.unwrap_or(false)
     }
 
-    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster knows
-    /// that it has left: if not, nobody could be told, and others wait until its session has run out.
+    /// Leaves: clients here lose what they have, and the others get what this peer had for them. Whether the cluster
+    /// knows that it has left: if not, nobody could be told, and others wait until its session has run out.
     pub async fn leave(&self) -> bool {
         self.call(|reply| Command::Leave { reply }).await.unwrap_or(false)
     }

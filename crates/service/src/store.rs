@@ -173,8 +173,9 @@ impl Store {
         }
     }
 
-    /// The cluster was recovered after the loss of its majority, and is this one since. A process of the old one ends, so
-    /// that its session is used no more; when it starts again it is a member of the new one, without its voter's file.
+    /// The cluster was recovered after the loss of its majority, and is this one since. A process of the old one ends,
+    /// so that its session is used no more; when it starts again it is a member of the new one, without its voter's
+    /// file.
     pub(crate) fn follow(&self, id: ClusterId) {
         if let Place::Folder { register, cluster } = &self.place {
             _ = cluster.send(Line::Follows(id));
@@ -296,8 +297,8 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
     Ok(register)
 }
 
-/// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens in
-/// between is found out at the next start.
+/// Makes a recovered cluster this folder's own: its register and its id, one after the other, so that whatever happens
+/// in between is found out at the next start.
 ///
 /// # Errors
 /// See [`Unusable`].

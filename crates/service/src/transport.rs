@@ -28,6 +28,15 @@ pub trait Transport: Send + 'static {
     /// Sends on a connection that is up; drops what it is given for another. Never blocks.
     fn send(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>);
 
+    /// The same for what may wait until the next message to that peer, or until everything is flushed. Who gathers
+    /// nothing sends it at once.
+    fn send_soon(&mut self, to: PeerId, epoch: u64, bytes: Vec<u8>) {
+        self.send(to, epoch, bytes);
+    }
+
+    /// Sends everything that waits.
+    fn flush(&mut self) {}
+
     /// Ends the connection to a peer, for the next one to begin anew.
     fn hang_up(&mut self, peer: PeerId);
 

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use peerlock_base::{PeerId, Rng, Span, Time};
-use peerlock_mutex::FairK;
 use peerlock_mutex::fair_k::Config;
 use peerlock_mutex::token::Layout;
+use peerlock_mutex::{FairK, FairKLate, Observe};
 use peerlock_sim::latency::Model;
 use peerlock_sim::queue::Queue;
 use peerlock_sim::{Bare, Closed, ClosedLoop, Experiment, Faults, Hold, Links, Setup, World};
@@ -21,15 +21,21 @@ const ROUNDS: usize = 5;
 
 fn main() {
     if let Some(peers) = std::env::args().find_map(|arg| arg.strip_prefix("--peers=").map(String::from)) {
-        return grow(peers.parse().expect("we have written the number ourselves"));
+        let peers = peers.parse().expect("we have written the number ourselves");
+        return match std::env::args().any(|arg| arg == "--late") {
+            true => grow(peers, late),
+            false => grow(peers, fair_k),
+        };
     }
     against_the_floor();
-    println!("\n{:>9}  {:>14}  {:>16}", "peers", "bytes per peer", "million events/s");
-    for peers in ["100", "1000", "10000", "100000", "1000000"] {
-        // A process of its own, so that its peak is its own.
-        let me = std::env::current_exe().expect("the benchmark knows where it is");
-        let status = Command::new(me).arg(format!("--peers={peers}")).status();
-        assert!(status.is_ok_and(|status| status.success()), "{peers} peers did not work");
+    for (protocol, more) in [("Fair-K", None), ("late binding", Some("--late"))] {
+        println!("\n{protocol}\n{:>9}  {:>14}  {:>16}", "peers", "bytes per peer", "million events/s");
+        for peers in ["100", "1000", "10000", "100000", "1000000"] {
+            // A process of its own, so that its peak is its own.
+            let me = std::env::current_exe().expect("the benchmark knows where it is");
+            let status = Command::new(me).arg(format!("--peers={peers}")).args(more).status();
+            assert!(status.is_ok_and(|status| status.success()), "{peers} peers did not work");
+        }
     }
 }
 
@@ -52,6 +58,11 @@ fn experiment(peers: usize, entries: u32) -> Experiment {
 fn fair_k(peers: usize) -> Vec<FairK> {
     let layout = Layout::printed(peers as u64, SLOTS);
     (0..peers as u64).map(|me| FairK::new(PeerId::new(me), &layout, Config::REPAIRED)).collect()
+}
+
+fn late(peers: usize) -> Vec<FairKLate> {
+    let layout = Layout::printed(peers as u64, SLOTS);
+    (0..peers as u64).map(|me| FairKLate::new(PeerId::new(me), &layout, <_>::default())).collect()
 }
 
 fn against_the_floor() {
@@ -112,11 +123,11 @@ fn floor(waiting: usize, events: u64) -> std::time::Duration {
 }
 
 /// One growing run; prints its line of the table.
-fn grow(peers: usize) {
+fn grow<P: Observe<Timer: std::hash::Hash>>(peers: usize, protocol: fn(usize) -> Vec<P>) {
     let entries = (200_000 / peers).max(1) as u32;
     let experiment = experiment(peers, entries);
     let start = Instant::now();
-    let report = experiment.run(|_| fair_k(peers), |_| {}).expect("Fair-K breaks no rule");
+    let report = experiment.run(|_| protocol(peers), |_| {}).expect("neither breaks a rule");
     let rate = report.events as f64 / start.elapsed().as_secs_f64() / 1e6;
     match peak_bytes() {
         Some(bytes) => println!("{peers:>9}  {:>14}  {rate:>16.1}", bytes / peers as u64),

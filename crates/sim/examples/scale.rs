@@ -1,6 +1,7 @@
 //! Many whole nodes in virtual time: churn of one in a hundred a minute, and a rack of one in fifty that dies at once.
 //!
-//! `cargo run -p peerlock-sim --example scale -- [PEERS [RESOURCES [SECONDS [SEED]]]]`; `docs/scale.md` has what came out.
+//! `cargo run -p peerlock-sim --example scale -- [PEERS [RESOURCES [SECONDS [SEED]]]]`; `docs/scale.md` has what came
+//! out.
 
 use std::time::Instant;
 
@@ -33,6 +34,7 @@ fn main() {
         stops: None,
         resizes: None,
         forces: None,
+        removes: None,
         seats: None,
         careful: false,
         most_waiting: resources as usize,

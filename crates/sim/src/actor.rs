@@ -48,8 +48,8 @@ pub trait Actor: Sized {
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for. This is no iterator,
-    /// so that a message is not moved through it on its way to the queue.
+    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for. This is no
+    /// iterator, so that a message is not moved through it on its way to the queue.
     ///
     /// # Errors
     /// The first of `carry_out`; then nothing more is done.

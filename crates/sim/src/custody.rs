@@ -22,8 +22,8 @@ const DISK: Span = Span::from_millis(5);
 /// Where nobody has been let in for so many sessions, nobody will be.
 const PATIENCE: u64 = 20;
 
-/// One setting of whole peers in a closed loop for one resource, to be tried several times. They are told nothing of who is
-/// gone: sessions end in the register.
+/// One setting of whole peers in a closed loop for one resource, to be tried several times. They are told nothing of
+/// who is gone: sessions end in the register.
 #[derive(Clone, Debug)]
 pub struct Custody {
     /// How many peers. The first one founds the cluster, and all others join.
@@ -60,8 +60,8 @@ impl Custody {
         trials::run(self, self.trials, self.seed, progress)
     }
 
-    /// How many peers, the first ones, have data folders, so that this many of them vote: as the register decides itself,
-    /// one for one or two of them, three for three to six, five for more.
+    /// How many peers, the first ones, have data folders, so that this many of them vote: as the register decides
+    /// itself, one for one or two of them, three for three to six, five for more.
     pub const fn keepers(voters: u32) -> usize {
         match voters {
             0..=1 => 1,

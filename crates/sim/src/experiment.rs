@@ -12,7 +12,9 @@ use crate::latency::{Latency, Network};
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch};
+use crate::watch::{
+    Burden, Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch,
+};
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
@@ -86,7 +88,7 @@ where
     type Actor = Bare<P>;
     type Workload = ClosedLoop;
     type Rules = (Exclusion, Fencing, Structure);
-    type Counts = (Messages, Idle, (Order, Passing), Waits, Recovery, Standstill);
+    type Counts = ((Messages, Burden), Idle, (Order, Passing), Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
         self.experiment.count_violations
@@ -108,7 +110,8 @@ where
         let waits = Waits::new(peers, workload.entries, warm_up);
         let order = (Order::default(), Passing::new(latency.longest()));
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
-        let counts = (Messages::of::<Bare<P>>(), Idle::new(slots), order, waits, recovery, standstill);
+        let messages = (Messages::of::<Bare<P>>(), Burden::default());
+        let counts = (messages, Idle::new(slots), order, waits, recovery, standstill);
         let again = latency.clone();
         let setup = Setup {
             latency,

@@ -54,8 +54,8 @@ pub struct Faults {
     pub outages: Option<Spells>,
     /// Now and then a disk is slow: a write takes up to three seconds.
     pub slow_disks: Option<Spells>,
-    /// Now and then a disk is full: the next write fails, and its peer crashes. It restarts after this long on average, and
-    /// there is room again.
+    /// Now and then a disk is full: the next write fails, and its peer crashes. It restarts after this long on average,
+    /// and there is room again.
     pub full_disks: Option<Spells>,
     /// Now and then a peer is frozen: nothing is handled there, and then everything at once.
     pub freezes: Option<Spells>,
@@ -67,8 +67,9 @@ pub struct Faults {
     pub withdrawals: f64,
     /// At one moment this share of the peers crashes for good: the share, and how long after the beginning.
     pub catastrophe: Option<(f64, Span)>,
-    /// Peers are told after this long that another seems to be gone: one that has crashed, one that is frozen for longer,
-    /// and one from which they are parted for longer. Nobody is told that it was wrong. `None`: nobody is told anything.
+    /// Peers are told after this long that another seems to be gone: one that has crashed, one that is frozen for
+    /// longer, and one from which they are parted for longer. Nobody is told that it was wrong. `None`: nobody is told
+    /// anything.
     pub detection: Option<Span>,
     /// Peers' clocks are ahead by up to this much, and fast or slow by up to this many parts per million.
     pub clocks: Option<(Span, u64)>,
@@ -214,8 +215,8 @@ impl Fate {
         self.is_rough
     }
 
-    /// No partition, freeze, crash of a peer or reset begins any more, the partition is over, and disks work. Messages go
-    /// on getting lost and coming twice.
+    /// No partition, freeze, crash of a peer or reset begins any more, the partition is over, and disks work. Messages
+    /// go on getting lost and coming twice.
     pub fn calm_down(&mut self) {
         self.is_calm = true;
         self.partition.1 = Time::ZERO;
@@ -413,8 +414,8 @@ impl Fate {
         self.condition(peer).life
     }
 
-    /// A peer writes something that takes this long on a disk that is as it should be; when it is done, in which life, and
-    /// whether it fails then.
+    /// A peer writes something that takes this long on a disk that is as it should be; when it is done, in which life,
+    /// and whether it fails then.
     pub fn write(&mut self, now: Time, peer: PeerId, takes: Span) -> (Time, u32, bool) {
         let is_slow = now < self.condition(peer).slow_until;
         let takes = if is_slow { self.disks.between(takes, SLOWEST_WRITE) } else { takes };

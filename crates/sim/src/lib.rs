@@ -2,9 +2,10 @@
 //!
 //! [`World`] is the loop: peers of some kind ([`Actor`]), a [`Workload`], [`Faults`], and [watchers](watch) that check
 //! every event. `world.rs` tells how to add one of each. Settings are made of it, each of which runs many trials and
-//! puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload:
-//! clients that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); two more run the product's
-//! own peers: [`Custody`] in a closed loop, to be compared, and [`Nodes`], to be broken. The same seed gives the same bytes on any number of threads.
+//! puts a [`Report`] together: [`Experiment`] (a closed loop of bare protocols), [`Open`] (an open workload: clients
+//! that come and go) and [`Rounds`] (whole peers on an overlay, many resources, churn); two more run the product's own
+//! peers: [`Custody`] in a closed loop, to be compared, and [`Nodes`], to be broken. The same seed gives the same bytes
+//! on any number of threads.
 
 pub mod actor;
 mod carrier;

@@ -1,5 +1,5 @@
-//! Some peers of a world, played in real time, while the others live in other processes: what is outside of such a part,
-//! and what it leaves behind for whoever judges the whole run.
+//! Some peers of a world, played in real time, while the others live in other processes: what is outside of such a
+//! part, and what it leaves behind for whoever judges the whole run.
 //!
 //! ```text
 //!    World ──Arrive is due──► Outside ──bytes──► Outside ──Came::Message──► World of another process

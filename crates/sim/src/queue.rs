@@ -20,9 +20,9 @@ pub struct Queue<E> {
     is_first_gone: bool,
 }
 
-/// The moment, then which push it was, then the place in the slab, from the highest bit to the lowest: one number, since
-/// the heap does little else than compare and move keys. 38 bits of pushes are hours of the fastest run, 26 bits of
-/// places more memory than there is.
+/// The moment, then which push it was, then the place in the slab, from the highest bit to the lowest: one number,
+/// since the heap does little else than compare and move keys. 38 bits of pushes are hours of the fastest run, 26 bits
+/// of places more memory than there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key(u128);
 

@@ -124,7 +124,8 @@ pub struct Harm {
     pub fencing_back: u64,
     /// Requests that were never served, though their peers lived and everybody else had left.
     pub stuck: u64,
-    /// Trials that were stopped, since a peer had found its own state broken or messages bred. It counts at the first resource.
+    /// Trials that were stopped, since a peer had found its own state broken or messages bred. It counts at the first
+    /// resource.
     pub stopped: u64,
     /// The most replicas of one resource that lost their memory within one lease time, in any trial.
     pub most_forgotten: u32,

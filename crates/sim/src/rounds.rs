@@ -38,7 +38,7 @@ use crate::latency::{Model, Network};
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Memory, PerRound, Watch};
+use crate::watch::{Burden, Exclusion, Fencing, Memory, PerRound, Watch};
 use crate::workload::{InRounds, Load, Plan};
 use crate::world::{Setup, World};
 
@@ -266,7 +266,7 @@ where
     type Actor = OnOverlay<'a, O, P, F>;
     type Workload = InRounds;
     type Rules = (Exclusion, Fencing);
-    type Counts = (Memory, PerRound);
+    type Counts = (Memory, PerRound, Burden);
 
     fn counts(&self) -> bool {
         self.rounds.count_violations
@@ -287,7 +287,8 @@ where
         let exclusion = Exclusion::new(resources, SLOTS, count_violations).seeing_instants();
         let rules = (exclusion, Fencing::new(resources, SLOTS, count_violations));
         let ranges = peers.iter().map(Routing::range).collect();
-        let counts = (Memory::new(catalogue.replicas(), ranges, lease), PerRound::of::<Self::Actor>());
+        let memory = Memory::new(catalogue.replicas(), ranges, lease);
+        let counts = (memory, PerRound::of::<Self::Actor>(), Burden::default());
         let setup = Setup {
             latency,
             links: rounds.links,

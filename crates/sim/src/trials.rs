@@ -65,8 +65,8 @@ pub trait Setting: Sync {
     }
 }
 
-/// Runs all trials, on as many threads as rayon has; neither the report nor which failure is told depends on their number.
-/// `progress` is told of every trial that has ended.
+/// Runs all trials, on as many threads as rayon has; neither the report nor which failure is told depends on their
+/// number. `progress` is told of every trial that has ended.
 pub(crate) fn run<S: Setting>(
     setting: &S,
     trials: u32,

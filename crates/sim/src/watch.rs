@@ -7,6 +7,7 @@ use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 use crate::report::Sheet;
 
+mod burden;
 mod costs;
 mod exclusion;
 mod fencing;
@@ -26,6 +27,7 @@ mod trace;
 mod waits;
 mod window;
 
+pub use burden::Burden;
 pub use costs::{Cost, Costs};
 pub use exclusion::Exclusion;
 pub use fencing::Fencing;

@@ -42,8 +42,8 @@ pub trait Workload<A: Actor>: Sized {
     /// A client neither waits nor is inside any more.
     fn on_over<W: Watch<A>>(world: &mut World<'_, A, Self, W>, client: &Client, over: Over) -> Result<(), Broken>;
 
-    /// Whether nobody who lives here will ask any more, and nobody waits or is inside: of a world that is played in real
-    /// time, which never runs out of events. By default that is never known.
+    /// Whether nobody who lives here will ask any more, and nobody waits or is inside: of a world that is played in
+    /// real time, which never runs out of events. By default that is never known.
     fn is_served<W: Watch<A>>(_world: &World<'_, A, Self, W>) -> bool {
         false
     }

@@ -36,8 +36,8 @@ fn everybody_is_served_when_nothing_goes_wrong() {
     assert!(longest < 12.0, "{longest}");
 }
 
-/// Half of all fail at one moment. Where two of the three voters are among them nobody is let in any more, and who asks is
-/// told so and counted; else all go on.
+/// Half of all fail at one moment. Where two of the three voters are among them nobody is let in any more, and who asks
+/// is told so and counted; else all go on.
 #[test]
 fn it_goes_on_with_a_majority_of_the_voters_and_stops_without() {
     let faults = Faults { catastrophe: Some((0.5, SECOND * 10)), ..Faults::default() };

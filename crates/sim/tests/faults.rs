@@ -229,8 +229,8 @@ fn after_a_catastrophe_those_who_are_told_go_on() {
     assert!(untold.harm().stuck > 0 && untold.harm().violations == 0, "{:?}", untold.harm());
 }
 
-/// Backups believe whoever says that one is gone: where that is wrong, two act for one, until too many are inside or a peer
-/// finds its own state broken.
+/// Backups believe whoever says that one is gone: where that is wrong, two act for one, until too many are inside or a
+/// peer finds its own state broken.
 #[test]
 fn wrong_suspicions_let_too_many_in() {
     let detection = Some(Span::from_secs(2));

@@ -150,8 +150,8 @@ fn violations_stop_a_run_unless_they_are_counted() {
     assert!(report.harm().violations > 0 && report.numbers.count("resets within a lease") >= 2, "{report:?}");
 }
 
-/// Clients that leave at once, as they do in the paper's figures, are seen beside each other all the same: replicas that
-/// forget half of the time let somebody in before anybody can know that the last one has left.
+/// Clients that leave at once, as they do in the paper's figures, are seen beside each other all the same: replicas
+/// that forget half of the time let somebody in before anybody can know that the last one has left.
 #[test]
 fn stays_of_no_time_hide_nothing() {
     let mut open = open(3.0, "constant:100ms");

@@ -1,8 +1,8 @@
 //! The guard: a process of its own that ends the command when we cannot.
 //!
-//! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends
-//! all the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we
-//! are gone, which it sees by the end of its input: the kernel closes our side of the socket, however we died. Only when
+//! We may be killed (SIGKILL, out of memory) or frozen (SIGSTOP, Ctrl-Z) while the command runs on; its lease ends all
+//! the same. The guard is told when that is. It kills the command's whole group at that moment, or as soon as we are
+//! gone, which it sees by the end of its input: the kernel closes our side of the socket, however we died. Only when
 //! nothing of the group is left does it end itself, and with it the last copy of the connection that the slot belongs
 //! to: whoever waits for the slot comes in after that.
 //!
@@ -72,8 +72,8 @@ impl Guard {
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
         let rights = ControlMessage::ScmRights(&connection);
         let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
-        // A guard that is frozen must not freeze us when its socket is full. It fails if the guard was killed: the command
-        // still dies with us by its own death signal, and its lease is still watched by us.
+        // A guard that is frozen must not freeze us when its socket is full. It fails if the guard was killed: the
+        // command still dies with us by its own death signal, and its lease is still watched by us.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let _killed = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
     }

@@ -66,8 +66,8 @@ impl Signals {
         Self::listen_to(&ENDING[3..])
     }
 
-    /// From here on a file that may not grow (`ulimit -f`) is a write that fails, with an error that somebody can be told.
-    /// Without ears for it the signal ends this process without a word.
+    /// From here on a file that may not grow (`ulimit -f`) is a write that fails, with an error that somebody can be
+    /// told. Without ears for it the signal ends this process without a word.
     ///
     /// # Errors
     /// If the system does not allow it.

@@ -38,8 +38,8 @@ pub struct Job {
     pub on_lost: OnLost,
     /// How long before the lease's end that is.
     pub grace: Duration,
-    /// What stands for the slot while it is open, such as the connection to an agent, as it may change. If we are killed,
-    /// it is closed when nothing of the command is alive any more, and not before.
+    /// What stands for the slot while it is open, such as the connection to an agent, as it may change. If we are
+    /// killed, it is closed when nothing of the command is alive any more, and not before.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
 }
 

@@ -1,18 +1,11 @@
-//! What `bench --out` writes: one page, no script, nothing from the network; on a telephone, in the dark and on paper.
-//!
-//! A plot is a row for each case with its numbers on a log axis. Rows and not `reproduce`'s curves: a case has a name
-//! and no place on an axis of its own, and a few to a thousand messages belong into one picture.
+//! What `bench --out` writes.
 
 use std::fmt::Write;
 
 use peerlock_bench::{Case, Recovery, Report, Target};
-use peerlock_figures::Scale;
-use peerlock_figures::plot::{Axis, escape, tidy};
+use peerlock_figures::plot::{escape, tidy};
 
-const STYLE: &str = include_str!("page.css");
-const INFALLIBLE: &str = "a string takes whatever is written";
-/// More words than this on an axis would meet on a telephone.
-const MOST_TICKS: usize = 6;
+use crate::html::{self, INFALLIBLE, Row, document, put};
 
 /// The whole page.
 pub fn html(report: &Report, command: &str) -> String {
@@ -74,25 +67,12 @@ pub fn recovery(report: &Recovery, command: &str) -> String {
     }
     put(&mut body, format_args!("</tbody></table></div>"));
     report.left_out.iter().for_each(|line| put(&mut body, format_args!("<p class=\"soft\">{}.</p>", escape(line))));
-    source(&mut body, command);
+    html::source(&mut body, command, "bench.json");
     document("recovery, measured", &body)
 }
 
-fn document(title: &str, body: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\">\n<title>peerlock: {title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
-    )
-}
-
-/// A row of a plot.
-struct Row<'a> {
-    case: &'a Case,
-    /// Numbers on the axis; the first is the one that counts.
-    marks: Vec<f64>,
-    /// What stands beside it.
-    text: String,
+fn row(case: &Case, marks: Vec<f64>, text: String) -> Row {
+    Row { name: case.who.into(), class: case.who.into(), marks, text }
 }
 
 fn handovers(body: &mut String, title: &str, cases: &[&Case]) {
@@ -104,89 +84,41 @@ fn handovers(body: &mut String, title: &str, cases: &[&Case]) {
             0 => "none".to_owned(),
             _ => format!("{} messages", tidy(case.gap_in_messages)),
         };
-        Row { case, marks, text }
+        (*case, row(case, marks, text))
     });
     let what = "from one client's leaving to the next one's entering, in messages: median (filled), 99th percentile, \
                 longest";
-    plot(body, title, what, &rows.collect::<Vec<_>>());
+    plot(body, title, what, rows);
 }
 
 fn waits(body: &mut String, cases: &[Case]) {
-    let rows = cases.iter().map(|case| Row {
-        case,
-        marks: vec![case.mean_wait_ms, case.wait.max_us / 1e3],
-        text: format!("{} × the mean", tidy(case.longest_wait_over_mean)),
+    let rows = cases.iter().map(|case| {
+        let text = format!("{} × the mean", tidy(case.longest_wait_over_mean));
+        (case, row(case, vec![case.mean_wait_ms, case.wait.max_us / 1e3], text))
     });
-    plot(body, "Waits", "from asking to entering, in ms: mean (filled) and longest", &rows.collect::<Vec<_>>());
+    plot(body, "Waits", "from asking to entering, in ms: mean (filled) and longest", rows);
 }
 
 fn rates(body: &mut String, cases: &[&Case]) {
-    let rows = cases.iter().map(|case| Row {
-        case,
-        marks: vec![case.gaps_per_second, case.entries_per_second],
-        text: format!("{} handed/s", tidy(case.gaps_per_second)),
+    let rows = cases.iter().map(|case| {
+        let text = format!("{} handed/s", tidy(case.gaps_per_second));
+        (*case, row(case, vec![case.gaps_per_second, case.entries_per_second], text))
     });
     let what = "in a second: hand-overs between processes (filled) and all entries";
-    plot(body, "Rates", what, &rows.collect::<Vec<_>>());
+    plot(body, "Rates", what, rows);
 }
 
 /// A plot of these rows, those with the same setting together.
-fn plot(body: &mut String, title: &str, what: &str, rows: &[Row<'_>]) {
-    let values = rows.iter().flat_map(|row| row.marks.iter().copied());
-    let axis = Axis::horizontal(title, Scale::Log, &[], values);
-    let ticks = axis.ticks();
-    // On a log axis every third is ten times as much.
-    let ticks: Vec<_> = ticks.iter().step_by(if ticks.len() > MOST_TICKS { 3 } else { 1 }).collect();
-    put(body, format_args!("<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"plot\">", escape(title), escape(what)));
-    let mut settings: Vec<String> = Vec::new();
-    for setting in rows.iter().map(|row| setting(row.case)) {
-        if !settings.contains(&setting) {
-            settings.push(setting);
+fn plot<'a>(body: &mut String, title: &str, what: &str, rows: impl Iterator<Item = (&'a Case, Row)>) {
+    let mut groups: Vec<(String, Vec<Row>)> = Vec::new();
+    for (case, row) in rows {
+        let setting = setting(case);
+        match groups.iter_mut().find(|(other, _)| *other == setting) {
+            Some((_, together)) => together.push(row),
+            None => groups.push((setting, vec![row])),
         }
     }
-    for setting in &settings {
-        put(body, format_args!("<h3>{}</h3>", escape(setting)));
-        for row in rows.iter().filter(|row| self::setting(row.case) == *setting) {
-            let (who, text) = (escape(row.case.who), escape(&row.text));
-            let track = track(&axis, &ticks, &row.marks);
-            put(
-                body,
-                format_args!(
-                    "<div class=\"row {who}\"><span class=\"name\">{who}</span><span class=\"track\">{track}</span>\
-                     <span class=\"text\">{text}</span></div>"
-                ),
-            );
-        }
-    }
-    let labels: String =
-        ticks.iter().map(|(at, label)| format!("<span style=\"left:{:.1}%\">{label}</span>", at * 100.0)).collect();
-    put(
-        body,
-        format_args!(
-            "<div class=\"row axis\" aria-hidden=\"true\"><span></span><span class=\"track\">{labels}</span>\
-             <span></span></div>\n</div>"
-        ),
-    );
-}
-
-/// The lines of the axis, a bar over all numbers, and a circle for each; the first is drawn last.
-fn track(axis: &Axis, ticks: &[&(f64, String)], marks: &[f64]) -> String {
-    let mut track = String::new();
-    for (at, _) in ticks {
-        write!(track, "<i style=\"left:{:.1}%\"></i>", at * 100.0).expect(INFALLIBLE);
-    }
-    let place = |value: &f64| axis.place(*value) * 100.0;
-    let shown: Vec<&f64> = marks.iter().filter(|value| axis.shows(**value)).collect();
-    if let (Some(low), Some(high)) = (shown.first(), shown.last()) {
-        let (low, high) = (place(low), place(high));
-        write!(track, "<s style=\"left:{low:.1}%;width:{:.1}%\"></s>", (high - low).max(0.0)).expect(INFALLIBLE);
-    }
-    for (number, value) in marks.iter().enumerate().rev().filter(|(_, value)| axis.shows(**value)) {
-        let class = if number == 0 { " class=\"first\"" } else { "" };
-        write!(track, "<b{class} style=\"left:{:.1}%\" title=\"{}\"></b>", place(value), tidy(*value))
-            .expect(INFALLIBLE);
-    }
-    track
+    html::plot(body, title, what, &groups);
 }
 
 /// What a case is about, but for who hands over.
@@ -277,23 +209,5 @@ fn readings(body: &mut String, report: &Report, command: &str) {
             others.push(case);
         }
     }
-    source(body, command);
-}
-
-/// Where the numbers are from.
-fn source(body: &mut String, command: &str) {
-    let commit = env!("PEERLOCK_COMMIT");
-    put(
-        body,
-        format_args!(
-            "<p class=\"soft\">Commit <code>{}</code>, <code>{}</code>. The numbers: <a href=\"bench.json\">bench.json\
-             </a>.</p>",
-            escape(commit),
-            escape(command)
-        ),
-    );
-}
-
-fn put(body: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(body, "{line}").expect(INFALLIBLE);
+    html::source(body, command, "bench.json");
 }

@@ -7,8 +7,8 @@ use peerlock_base::is_hidden;
 
 const LONGEST: usize = 100;
 
-/// Who, where and with which program, if there is one: `ada@host: rsync`. Its arguments are nobody else's business: they
-/// may have a password in them, and a label is shown in the whole cluster.
+/// Who, where and with which program, if there is one: `ada@host: rsync`. Its arguments are nobody else's business:
+/// they may have a password in them, and a label is shown in the whole cluster.
 pub fn of(command: &[OsString]) -> String {
     let user = match User::from_uid(geteuid()) {
         Ok(Some(user)) => user.name,

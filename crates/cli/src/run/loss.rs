@@ -47,8 +47,8 @@ impl<'a> Loss<'a> {
         self.show.lost(why);
     }
 
-    /// Something is done with the command. If it is for the lease's end, and nobody has said why that was not renewed, we
-    /// say what we know.
+    /// Something is done with the command. If it is for the lease's end, and nobody has said why that was not renewed,
+    /// we say what we know.
     pub fn notice(&self, notice: Notice) {
         if notice != Notice::LeftBehind && !self.told.replace(true) {
             self.show.lost(&self.unheard());

@@ -151,7 +151,8 @@ fn the_page_shows_what_happens() {
 #[test]
 fn the_slot_of_a_peer_that_is_killed_comes_back() {
     let Some(browser) = Browser::start() else { return };
-    let demo = Demo::start(&["--hold", "10m", "--think", "50ms", "--for", "300s"]);
+    // On average: of three who would stay for ten minutes, one leaves within ten seconds in every twentieth run.
+    let demo = Demo::start(&["--hold", "1000h", "--think", "50ms", "--for", "300s"]);
     browser.open(&demo.page);
     wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3");
     // What is to be seen for some seconds only is noted by the page itself.
@@ -164,7 +165,8 @@ fn the_slot_of_a_peer_that_is_killed_comes_back() {
     value(&browser, "document.getElementById('strike').click()");
     for (what, expression) in [
         ("it is killed", "text('#ring-picture .word') === 'killed'"),
-        ("its slots are gone with it, and there are never more than three", "most >= 1 && most <= 3"),
+        ("its slots are gone with it", "most >= 1"),
+        ("there are never more than three", "most <= 3"),
         ("they come back", "all('#ring-picture .token.lost').length === 0"),
         ("others are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3"),
         ("all is well", "text('#trouble') === ''"),

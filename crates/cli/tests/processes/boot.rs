@@ -64,8 +64,8 @@ async fn the_switch_is_late_at_the_first_boot() {
     }
 }
 
-/// They have been a cluster. All are killed, and come back while the network is split: at most one side goes on, and what
-/// was granted for an hour before is granted to nobody else.
+/// They have been a cluster. All are killed, and come back while the network is split: at most one side goes on, and
+/// what was granted for an hour before is granted to nobody else.
 #[tokio::test]
 async fn the_switch_is_late_after_a_loss_of_power() {
     let Some(network) = network(5) else { return };

@@ -1,5 +1,5 @@
-//! Nothing is lost with an agent, and nothing is given twice: agents that are killed, frozen and started again, with the
-//! data folders that they had. `ROUNDS=100` repeats each story so often; by default they are told twice.
+//! Nothing is lost with an agent, and nothing is given twice: agents that are killed, frozen and started again, with
+//! the data folders that they had. `ROUNDS=100` repeats each story so often; by default they are told twice.
 
 use std::time::Duration;
 

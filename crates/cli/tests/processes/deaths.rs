@@ -120,8 +120,8 @@ async fn clients_that_are_frozen_lose_their_leases_and_the_others_go_on() {
     assert!(clients.iter().all(|client| summary.of(client.number) > 1), "all of them go on: {summary:?}");
 }
 
-/// Agents come and go; clients of those that stay do not notice. One of the three that vote is among those that go: when
-/// two of them have gone, the others wait until they are back, or replaced after a minute.
+/// Agents come and go; clients of those that stay do not notice. One of the three that vote is among those that go:
+/// when two of them have gone, the others wait until they are back, or replaced after a minute.
 #[tokio::test]
 async fn agents_that_leave_take_nothing_with_them() {
     let mut world = World::new(3, NEVER, A_MOMENT);

@@ -1,5 +1,5 @@
-//! A member that knows the secret and makes no sense, among real agents on real sockets. What it is made of, and the same
-//! among nodes in virtual time: `peerlock-node`, `forge.rs` and `node/tests/forged.rs`.
+//! A member that knows the secret and makes no sense, among real agents on real sockets. What it is made of, and the
+//! same among nodes in virtual time: `peerlock-node`, `forge.rs` and `node/tests/forged.rs`.
 //!
 //! `FORGED_SECONDS=1800` makes each of the two take so long.
 

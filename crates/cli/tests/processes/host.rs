@@ -72,8 +72,8 @@ async fn a_command_on_a_host_whose_agent_was_stopped_is_kept_out_by_the_holder_e
     first.wait().unwrap();
 }
 
-/// A user who is not the agent's, as in cron: it uses that agent if it may, and hears so if it may not. A mount namespace
-/// has a `/run` of its own for it.
+/// A user who is not the agent's, as in cron: it uses that agent if it may, and hears so if it may not. A mount
+/// namespace has a `/run` of its own for it.
 #[tokio::test]
 async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_it_may_not() {
     let tools = ["unshare", "setpriv"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok());
@@ -161,8 +161,8 @@ async fn who_waits_comes_in_when_the_holder_is_killed_and_when_its_agent_is_too(
     }
 }
 
-/// What was held and acquired by HTTP stands when the agent is killed: its clients go on at the next one, and nobody comes
-/// in beside them.
+/// What was held and acquired by HTTP stands when the agent is killed: its clients go on at the next one, and nobody
+/// comes in beside them.
 #[tokio::test]
 async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
     let machine = Machine::new();
@@ -220,8 +220,8 @@ async fn a_hold_and_an_acquired_slot_outlive_an_agent_that_is_killed() {
     agent.wait().unwrap();
 }
 
-/// The same program as another build would be: another file, with another commit in what it says of its version. To build it
-/// twice would take minutes.
+/// The same program as another build would be: another file, with another commit in what it says of its version. To
+/// build it twice would take minutes.
 pub fn second_build(at: &Path) -> String {
     let mut program = fs::read(env!("CARGO_BIN_EXE_peerlock")).unwrap();
     let commit = env!("PEERLOCK_COMMIT");

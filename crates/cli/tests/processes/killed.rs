@@ -23,8 +23,8 @@ fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X', 'x']))
 }
 
-/// Waits on `hold` with nothing in between that would take time: says when it is in line, and then, looking at once when
-/// it is let in, whether this process was still alive.
+/// Waits on `hold` with nothing in between that would take time: says when it is in line, and then, looking at once
+/// when it is let in, whether this process was still alive.
 fn wait(socket: &Path, pid: u32, in_line: &mpsc::Sender<()>) -> bool {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(b"POST /v1/resources/r/hold HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();

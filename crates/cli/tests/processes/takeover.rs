@@ -136,10 +136,14 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            for file in ["data/agent.log", "agent.log"] {
-                let text = fs::read_to_string(self.path(file)).unwrap_or_default();
+            let jobs = fs::read_dir(self.dir.path()).into_iter().flatten().flatten();
+            let jobs = jobs.map(|file| file.path()).filter(|file| file.to_string_lossy().contains("/job-"));
+            for file in ["data/agent.log", "agent.log", "jobs"].map(|file| self.path(file)).into_iter().chain(jobs) {
+                let text = fs::read_to_string(&file).unwrap_or_default();
                 let lines: Vec<&str> = text.lines().collect();
-                eprintln!("--- {file}\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+                if !lines.is_empty() {
+                    eprintln!("--- {}\n{}", file.display(), lines[lines.len().saturating_sub(80)..].join("\n"));
+                }
             }
         }
         // The one that has the folder now. A zombie's number cannot be anybody else's.
@@ -247,8 +251,34 @@ async fn an_agent_that_is_stopped_stops_no_job_and_one_that_is_drained_lets_them
     assert!(third.wait().unwrap().success(), "and then it has left");
 }
 
-/// Five agents are replaced one after the other, by another build of the program, while jobs of both come and go at all of
-/// them.
+/// Others wait for the folder, too: one that a command has started while there was none, and one that is to replace the
+/// same agent. The first took it before whoever was to have it, and that gave up after 15 s.
+#[tokio::test]
+async fn whoever_waits_for_the_same_folder_keeps_nobody_from_replacing_an_agent() {
+    let machine = Machine::new();
+    let socket = machine.path("agent.sock");
+    let mut first = machine.agent(&[]);
+    until("an agent", async || std::os::unix::net::UnixStream::connect(&socket).ok().map(drop)).await;
+    // As a command starts it that has just found none.
+    let mut late = machine.agent(&["--idle", "10m", "--detached"]);
+    let late = until("its end", async || late.try_wait().unwrap()).await;
+    assert!(first.try_wait().unwrap().is_none() && !late.success(), "there is one already: {late}");
+    let mut both = [machine.agent(&["--replace"]), machine.agent(&["--replace"])];
+    // Told twice it does not end in good order.
+    assert!(matches!(first.wait().unwrap().code(), Some(0 | 143)), "it has made way");
+    let ended = until("one of them", async || both.iter_mut().find_map(|agent| agent.try_wait().unwrap())).await;
+    assert!(matches!(ended.code(), Some(0 | 143)), "it was told to go, and did not give up: {ended}");
+    until("the other", async || machine.peerlock("ls").status().unwrap().success().then_some(())).await;
+    let pid = machine.pid().expect("an agent runs");
+    assert!(both.iter().any(|agent| agent.id().cast_signed() == pid.as_raw()), "it is the one that stayed");
+    for agent in &mut both {
+        let _ = agent.kill();
+        let _ = agent.wait();
+    }
+}
+
+/// Five agents are replaced one after the other, by another build of the program, while jobs of both come and go at all
+/// of them.
 #[tokio::test]
 async fn a_rolling_upgrade_loses_no_job() {
     let mut world = World::new(SLOTS, Duration::from_secs(60), Duration::ZERO);

@@ -1,5 +1,5 @@
-//! What an operator does by hand: getting a slot back from whoever holds it, also on another machine, and changing how
-//! many there are.
+//! What an operator does by hand: getting a slot back from whoever holds it, also on another machine, changing how many
+//! there are, and removing names.
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -194,5 +194,73 @@ fn slots_are_changed_while_they_are_in_use() {
     assert_eq!(third.ends_with(0), "third\n");
     for (arguments, code) in [("resize it's 0", 64), ("resize it's 1025", 64), ("resize nothing 2", 66)] {
         assert_eq!(ends(here, arguments).0, code, "{arguments}");
+    }
+}
+
+/// The fencing number of a slot that is taken and left.
+fn number(folder: &Folder, options: &str) -> u64 {
+    let printed = folder.run(options, "echo $PEERLOCK_TOKEN").ends_with(0);
+    printed.trim().parse().unwrap_or_else(|_| panic!("no number: {printed}"))
+}
+
+fn names(folder: &Folder, prefix: &str) -> Vec<String> {
+    let output = folder.peerlock(&format!("ls --json {prefix}")).output().unwrap();
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    listed.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_name_is_removed_when_nobody_uses_it_and_its_numbers_never_come_back() {
+    let (here, there) = (Folder::new(), Folder::new());
+    let (agent, address) = here.agent("");
+    let secret = here.path("data/secret").display().to_string();
+    let (_there, _) = there.agent(&format!("--secret-file {secret} --join {address}"));
+    let first = number(&here, "-n 3 r");
+    let mut holder = there.run("r", &stays(&there, "pid", "exit 0"));
+    there.written("pid");
+    for folder in [&here, &there] {
+        let (code, _, said) = ends(folder, "remove r");
+        assert_eq!(code, 75, "{said}");
+        assert!(said.contains("r is not removed: somebody at") && said.contains("peerlock show r"), "{said}");
+    }
+    holder.send(Signal::SIGTERM);
+    holder.ends_with(0);
+    let last = number(&there, "r");
+    assert!(last > first);
+    assert_eq!(ends(&here, "remove r"), (0, String::new(), String::new()));
+    assert_eq!(names(&there, ""), [""; 0]);
+    for gone in ["remove r", "show r", "resize r 2"] {
+        assert_eq!(ends(&there, gone).0, 66, "{gone}");
+    }
+    // It is another one of the same name, also by what the register's file says.
+    agent.send(Signal::SIGKILL);
+    drop(agent);
+    let (_agent, _) = here.agent("");
+    assert_eq!(names(&here, ""), [""; 0]);
+    let again = number(&here, "-n 2 r");
+    assert!(again > last, "{again} after {last}");
+    assert_eq!(here.show("r")["slots"], 2);
+}
+
+#[test]
+fn many_names_are_removed_by_how_they_begin() {
+    let Cluster { here, there, .. } = &Cluster::new();
+    for name in ["b-1", "b-2", "b-3", "b", "c-1"] {
+        number(if name == "b-2" { there } else { here }, name);
+    }
+    let (code, _, said) = ends(there, "acquire --ttl 1h b-4");
+    assert_eq!(code, 0, "{said}");
+    let (code, printed, said) = ends(here, "remove --prefix b-");
+    assert_eq!((code, printed.as_str()), (75, ""), "{said}");
+    assert!(said.contains("b-4 is not removed") && said.contains("3 of 4 names removed"), "{said}");
+    assert_eq!(names(here, ""), ["b", "b-4", "c-1"]);
+    let (code, _, said) = ends(there, "remove b nobody c-1");
+    assert_eq!(code, 66, "{said}");
+    assert!(said.contains("there is no resource nobody"), "{said}");
+    assert_eq!(names(here, ""), ["b-4"]);
+    assert_eq!(ends(here, "remove --prefix nothing").0, 0);
+    for bad in [&["remove"][..], &["remove", "--prefix", ""], &["remove", "--prefix", "b", "b"], &["remove", "a\nb"]] {
+        let (code, _, said) = Running::start(here.peerlock("").args(bad)).ends();
+        assert_eq!(code, 64, "{bad:?}: {said}");
     }
 }

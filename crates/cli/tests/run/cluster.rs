@@ -1,5 +1,5 @@
-//! A cluster as its operator meets it: who votes, what is left when voters are lost, and files that are not as they were
-//! written.
+//! A cluster as its operator meets it: who votes, what is left when voters are lost, and files that are not as they
+//! were written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -363,7 +363,8 @@ fn a_full_disk_ends_the_agent_before_anybody_is_told_what_it_forgets() {
     folder.run("-w 30s another", "true").ends_with(0);
 }
 
-/// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a word.
+/// A file that may not grow is a disk that is full. Whoever does not listen for SIGXFSZ is killed by it, without a
+/// word.
 #[test]
 fn an_agent_whose_files_may_not_grow_ends_with_a_sentence() {
     let folder = Folder::new();

@@ -149,8 +149,8 @@ fn stream(port: &str, token: &str) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// An agent with as many files as are usual, and somebody who opens more event streams than that at its port: without the
-/// token, and with it.
+/// An agent with as many files as are usual, and somebody who opens more event streams than that at its port: without
+/// the token, and with it.
 #[test]
 fn event_streams_at_the_port_neither_stop_a_job_nor_lock_the_owner_out() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();

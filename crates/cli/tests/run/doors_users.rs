@@ -1,5 +1,5 @@
-//! Other users of the machine, and hosts whose agent is not there: nobody becomes a cluster of its own without a word, and
-//! nobody uses what is another's. What needs another user, or a machine's usual places, needs root.
+//! Other users of the machine, and hosts whose agent is not there: nobody becomes a cluster of its own without a word,
+//! and nobody uses what is another's. What needs another user, or a machine's usual places, needs root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
@@ -32,8 +32,8 @@ fn holds(folder: &Folder) -> Running {
     holder
 }
 
-/// A host whose agent is stopped, killed, or not started yet after a boot took itself for the only one, and let the next
-/// one in beside whoever held the slot elsewhere.
+/// A host whose agent is stopped, killed, or not started yet after a boot took itself for the only one, and let the
+/// next one in beside whoever held the slot elsewhere.
 #[test]
 fn a_run_whose_agent_is_not_there_is_no_cluster_of_its_own() {
     let (one, two) = (Folder::new(), Folder::new());
@@ -81,7 +81,8 @@ fn another_user_is_no_cluster_of_its_own() {
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
 }
 
-/// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it either.
+/// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
+/// either.
 #[test]
 fn what_is_one_users_is_nothing_to_another() {
     if !has_others() {

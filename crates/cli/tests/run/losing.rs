@@ -136,8 +136,8 @@ fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     assert!(folder.started().is_some());
 }
 
-/// The only voter is frozen. The agent tells its clients before its session's time is over, or then if it comes too late;
-/// and not that it is their lease which has ended, as it did.
+/// The only voter is frozen. The agent tells its clients before its session's time is over, or then if it comes too
+/// late; and not that it is their lease which has ended, as it did.
 #[test]
 fn a_slot_that_is_lost_with_the_agents_session_is_said_to_be() {
     let (one, two) = (Folder::new(), Folder::new());

@@ -19,6 +19,8 @@ pub enum Post {
     Word(Word),
     /// To the register.
     Wish(Session, Wish),
+    /// To the register: the resource is to be removed, in which somebody has seen nobody in this generation.
+    Remove(u64),
 }
 
 /// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
@@ -41,6 +43,10 @@ pub enum Fate {
     Resize(usize),
     /// This peer is forced out.
     Expel(usize, usize),
+    /// Nobody at this peer has used the resource for a while.
+    Forget(usize),
+    /// Somebody sees that nobody takes part in the resource, and wants it removed.
+    Remove,
     /// The register is told of the end of this grant.
     Detach(usize, Ticket),
     /// The client of a detached grant whose peer is gone leaves.
@@ -68,6 +74,8 @@ pub(super) struct Cluster {
     sessions: u32,
     takeovers: u32,
     forces: u32,
+    forgets: u32,
+    removes: u32,
     detached: u32,
     repeats: u32,
     /// How often the number of slots has changed.
@@ -76,10 +84,10 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: usize) -> Self {
-        let Fates { stops, sessions, takeovers, forces, detached, repeats, .. } = *fates;
+        let Fates { stops, sessions, takeovers, forces, forgets, removes, detached, repeats, .. } = *fates;
         let register = Register::new(ids, fates, slots as u32);
-        let (post, alone) = (Vec::new(), Vec::new());
-        Self { register, post, alone, stops, sessions, takeovers, forces, detached, repeats, resized: 0 }
+        let (post, alone, resized) = (Vec::new(), Vec::new(), 0);
+        Self { register, post, alone, stops, sessions, takeovers, forces, forgets, removes, detached, repeats, resized }
     }
 
     /// The detached grants of one session are another's.
@@ -157,6 +165,9 @@ impl<P: Explorable> World<P> {
             if cluster.forces > 0 && register.is_party(session) {
                 choices().for_each(|choice| add(Fate::Expel(at, choice)));
             }
+            if cluster.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
+                add(Fate::Forget(at));
+            }
             if cluster.detached > 0 && register.stands(session) && !local.is_forced {
                 let is_detached = |grant: &Grant| register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
                 let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
@@ -172,6 +183,9 @@ impl<P: Explorable> World<P> {
         }
         if fates.resizes.get(cluster.resized).is_some_and(|&slots| slots > 0) {
             choices().for_each(|choice| add(Fate::Resize(choice)));
+        }
+        if cluster.removes > 0 && register.is_left() {
+            add(Fate::Remove);
         }
         (0..cluster.alone.len()).for_each(|at| add(Fate::LeaveAlone(at)));
         let is_inside = |it: &Detached| self.all_inside().any(|grant| grant.fencing == it.fencing);
@@ -195,7 +209,21 @@ impl<P: Explorable> World<P> {
                     let local = self.nodes[at].local.clone();
                     return if local.is_up { self.step(at, local, Input::Word(word), effects) } else { None };
                 }
+                Post::Wish(from, Wish::Quit { generation }) => {
+                    let cluster = self.cluster_mut();
+                    let [told, opened] = cluster.register.quit(from, generation, 0, slip);
+                    told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+                    opened
+                }
                 Post::Wish(from, wish) => self.cluster_mut().register.grant(from, &wish, slip),
+                Post::Remove(generation) => {
+                    let cluster = self.cluster_mut();
+                    if cluster.register.remove(generation, slip) {
+                        // The register tells nobody of what it does not know.
+                        cluster.post.retain(|post| !matches!(post, Post::Word(word) if word.fact == Fact::Expelled));
+                    }
+                    None
+                }
             },
             Fate::Repeat(at) => {
                 let cluster = self.cluster_mut();
@@ -225,6 +253,16 @@ impl<P: Explorable> World<P> {
                 cluster.register.resize(slots, choice)
             }
             Fate::Expel(at, choice) => self.expel(at, choice),
+            Fate::Forget(at) => {
+                self.cluster_mut().forgets -= 1;
+                return self.step(at, self.nodes[at].local.clone(), Input::Forget, effects);
+            }
+            Fate::Remove => {
+                let cluster = self.cluster_mut();
+                cluster.removes -= 1;
+                cluster.send(Post::Remove(cluster.register.generation));
+                None
+            }
             Fate::Detach(at, ticket) => {
                 let session = self.session(at);
                 let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
@@ -297,9 +335,13 @@ impl<P: Explorable> World<P> {
         let session = self.session(at);
         let local = Local { is_forced: true, ..self.nodes[at].local.clone() };
         self.set(at, local);
+        let may_be_removed = self.rules.limits.fates.is_some_and(|fates| fates.removes > 0);
         let cluster = self.cluster_mut();
         cluster.forces -= 1;
         let [told, opened] = cluster.register.expel(session, choice);
+        if may_be_removed {
+            cluster.register.note_forced(session);
+        }
         told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
         opened
     }
@@ -343,7 +385,7 @@ impl<P: Explorable> World<P> {
             Post::Wish(_, Wish::Close { generation, .. } | Wish::Renumber { generation }) => {
                 is_tidy && *generation < cluster.register.generation
             }
-            Post::Wish(_, Wish::Join) => false,
+            Post::Wish(_, Wish::Join | Wish::Quit { .. }) | Post::Remove(_) => false,
         };
         let post = cluster.post.iter().any(is_lost).then(|| {
             let kept = cluster.post.iter().filter(|post| !is_lost(post));
@@ -405,6 +447,7 @@ impl fmt::Display for Post {
         match self {
             Self::Word(word) => write!(f, "register → {}  {word}", word.to),
             Self::Wish(from, wish) => write!(f, "{from} → register  {wish}"),
+            Self::Remove(generation) => write!(f, "→ register  remove(generation {generation})"),
         }
     }
 }

@@ -93,6 +93,10 @@ pub struct Fates {
     pub takeovers: u32,
     /// Parties that are forced out, with clients that may stay inside until they hear of it.
     pub forces: u32,
+    /// Parties that give up what they have, since nobody has used it for a while.
+    pub forgets: u32,
+    /// Times that somebody sees that nobody takes part in the resource, and wants it removed.
+    pub removes: u32,
     /// Grants that the register is told the end of: their clients stay inside when their peer stops.
     pub detached: u32,
     /// Words and wishes that arrive twice.
@@ -116,4 +120,12 @@ pub enum Slip {
     NoGrantFile,
     /// A process that takes over goes on as if it were the old one: no generation is opened.
     TakeOverUnnoticed,
+    /// R10: a party is taken out also if its wish for that is of an older generation.
+    QuitsLate,
+    /// R11: the resource is removed whoever takes part in it, in whatever generation.
+    RemovesUsed,
+    /// R11: the resource is removed though somebody was forced out of it, who is not told any more.
+    RemovesForced,
+    /// R11: the next resource of the name begins in the first generation.
+    ForgetsFloor,
 }

@@ -17,6 +17,8 @@ pub(super) struct Register {
     sessions: Vec<(Session, Option<u64>)>,
     /// Grants with an end of their own, and the sessions that they were given to.
     pub(super) detached: Vec<(Session, Detached)>,
+    /// The sessions that were forced out and stand: they may not know of it.
+    forced: Vec<Session>,
 }
 
 impl Register {
@@ -24,7 +26,14 @@ impl Register {
         let session = |(at, &peer)| (Session { peer, number: 0 }, (at < fates.parties).then_some(1));
         let sessions: Vec<_> = ids.iter().enumerate().map(session).collect();
         let coordinator = (fates.parties > 0).then(|| sessions[0].0);
-        Self { generation: u64::from(fates.parties > 0), coordinator, slots, sessions, detached: Vec::new() }
+        Self {
+            generation: u64::from(fates.parties > 0),
+            coordinator,
+            slots,
+            sessions,
+            detached: Vec::new(),
+            forced: Vec::new(),
+        }
     }
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = Session> {
@@ -82,7 +91,53 @@ impl Register {
                 None
             }
             Wish::Renumber { generation } => (*generation == self.generation).then(|| self.open(0)).flatten(),
+            Wish::Quit { .. } => None, // See below: two hear of it.
         }
+    }
+
+    /// A session is a party no more: what the register tells it, and the new coordinator.
+    pub(super) fn quit(
+        &mut self,
+        from: Session,
+        generation: u64,
+        choice: usize,
+        slip: Option<Slip>,
+    ) -> [Option<Word>; 2] {
+        if !self.stands(from) {
+            return [None, None];
+        }
+        let left = |now| Some(Word { to: from, generation: now, fact: Fact::Left { quit: generation } });
+        let is_due = generation == self.generation || slip == Some(Slip::QuitsLate);
+        if !is_due || !self.is_party(from) {
+            // It does not say which generation it is, only that it is a later one.
+            return [left(generation + u64::from(!is_due)), None];
+        }
+        self.sessions.iter_mut().filter(|(standing, _)| *standing == from).for_each(|(_, since)| *since = None);
+        self.forced.retain(|forced| *forced != from);
+        let opened = self.open(choice);
+        [left(self.generation), opened]
+    }
+
+    /// Whether nobody takes part, as who looks sees it.
+    pub(super) fn is_left(&self) -> bool {
+        self.parties().next().is_none() && self.detached.is_empty()
+    }
+
+    /// R11. Forgets the resource, if nobody has used it since that generation. The next one of its name is founded by
+    /// who joins, in a generation above.
+    pub(super) fn remove(&mut self, generation: u64, slip: Option<Slip>) -> bool {
+        let is_unused = generation == self.generation && self.is_left() || slip == Some(Slip::RemovesUsed);
+        if !is_unused || !self.forced.is_empty() && slip != Some(Slip::RemovesForced) {
+            return false;
+        }
+        self.sessions.iter_mut().for_each(|(_, since)| *since = None);
+        self.coordinator = None;
+        self.detached.clear();
+        self.forced.clear();
+        if slip == Some(Slip::ForgetsFloor) {
+            self.generation = 0;
+        }
+        true
     }
 
     /// A new session of a peer.
@@ -95,6 +150,7 @@ impl Register {
     pub(super) fn end(&mut self, session: Session, choice: usize) -> Option<Word> {
         let was_party = self.is_party(session);
         self.sessions.retain(|&(standing, _)| standing != session);
+        self.forced.retain(|forced| *forced != session);
         if was_party { self.open(choice) } else { None }
     }
 
@@ -108,6 +164,7 @@ impl Register {
     pub(super) fn take_over(&mut self, old: Session, new: Session, has_clients: bool, choice: usize) -> Option<Word> {
         let was_party = self.is_party(old);
         self.sessions.retain(|&(standing, _)| standing != old);
+        self.forced.retain(|forced| *forced != old);
         self.begin(new);
         if !was_party && !has_clients {
             return None;
@@ -140,6 +197,13 @@ impl Register {
         self.detached.retain(|&(of, _)| of != session);
         let opened = self.open(choice);
         [Some(Word { to: session, generation: self.generation, fact: Fact::Expelled }), opened]
+    }
+
+    /// It may not know of that: to be called where the resource may be removed, which depends on it.
+    pub(super) fn note_forced(&mut self, session: Session) {
+        self.forced.push(session);
+        self.forced.sort_unstable();
+        self.forced.dedup();
     }
 
     pub(super) fn resize(&mut self, slots: u32, choice: usize) -> Option<Word> {

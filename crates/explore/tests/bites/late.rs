@@ -167,8 +167,8 @@ fn what_is_no_fault_is_survived() {
         (3, Limits::new(2), 1000),
     ];
     for fault in [Fault::None, Fault::NewsTwice, Fault::NextTwice, Fault::FreeNotSent] {
-        // With all news twice, three peers are too many for every day where the role moves or messages overtake each other:
-        // PEERLOCK_LARGE=1 explores them, too.
+        // With all news twice, three peers are too many for every day where the role moves or messages overtake each
+        // other: PEERLOCK_LARGE=1 explores them, too.
         let is_large = |peers, limits: &Limits, term| peers == 3 && (!limits.ordered || term == 1);
         let plays_all = fault != Fault::NewsTwice || std::env::var_os("PEERLOCK_LARGE").is_some();
         let fits = |&(peers, ref limits, term): &_| plays_all || !is_large(peers, limits, term);

@@ -1,6 +1,6 @@
-//! Small worlds as they are typed: a case is its text, such as `peers=3 slots=2 losses=1 ordered`. One that fails prints
-//! how to play it alone; any other is explored in the same way:
-//! `PEERLOCK_CASE="…" cargo test -p peerlock-explore --test NAME one_case -- --nocapture`.
+//! Small worlds as they are typed: a case is its text, such as `peers=3 slots=2 losses=1 ordered`. One that fails
+//! prints how to play it alone; any other is explored in the same way: `PEERLOCK_CASE="…" cargo test -p
+//! peerlock-explore --test NAME one_case -- --nocapture`.
 
 use peerlock_base::{PeerId, Span};
 use peerlock_explore::{Counterexample, Explorable, Explored, Limits, Violation, World, explore_with_hope};

@@ -95,13 +95,26 @@ impl fmt::Display for Case {
         say("untidy", (!tidy).into(), 0)?;
         if self.has_register {
             let Fates {
-                parties, stops, sessions, takeovers, forces, detached, repeats, resizes, any_coordinator, ..
+                parties,
+                stops,
+                sessions,
+                takeovers,
+                forces,
+                forgets,
+                removes,
+                detached,
+                repeats,
+                resizes,
+                any_coordinator,
+                ..
             } = self.fates;
             say("parties", parties as u64, u64::MAX)?;
             say("stops", stops.into(), 0)?;
             say("sessions", sessions.into(), 0)?;
             say("takeovers", takeovers.into(), 0)?;
             say("forces", forces.into(), 0)?;
+            say("forgets", forgets.into(), 0)?;
+            say("removes", removes.into(), 0)?;
             say("detached", detached.into(), 0)?;
             say("repeats", repeats.into(), 0)?;
             say("resize", resizes[0].into(), 0)?;
@@ -140,6 +153,8 @@ impl FromStr for Case {
                 "sessions" => fates.sessions = value,
                 "takeovers" => fates.takeovers = value,
                 "forces" => fates.forces = value,
+                "forgets" => fates.forgets = value,
+                "removes" => fates.removes = value,
                 "detached" => fates.detached = value,
                 "repeats" => fates.repeats = value,
                 "resize" => fates.resizes[0] = value,

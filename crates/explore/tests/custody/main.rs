@@ -6,8 +6,9 @@
 //!
 //! **What a world is.** There are `peers` peers, of which the first `parties` are parties of the resource from the
 //! beginning, with all tokens at peer 0; the others join before their first request. Each peer's clients make
-//! `requests` requests, at most `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `detached`, `repeats`
-//! and `withdrawals` may each happen at most this many times, to anybody, at any moment; `resize` and `then` are the
+//! `requests` requests, at most `clients` at a time. `stops`, `sessions`, `takeovers`, `forces`, `forgets`, `removes`,
+//! `detached`, `repeats` and `withdrawals` may each happen at most this many times, to anybody, at any moment (a removal
+//! when somebody sees that nobody takes part, and what is asked of the register then takes any time); `resize` and `then` are the
 //! numbers of slots that follow. A session may end at any moment after its peer has stopped. With `any`, the register
 //! names any party as coordinator. Messages, words of the register and wishes to it take any time and overtake each
 //! other. A generation has 100 fencing numbers unless `numbers` says otherwise. Arrival numbers are told at once, or
@@ -46,7 +47,7 @@ fn large_worlds() {
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
     let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 untidy=1 \
-                parties=2 stops=3 sessions=1 takeovers=2 forces=1 detached=2 repeats=1 resize=1 then=2 any=1";
+                parties=2 stops=3 sessions=1 takeovers=2 forces=1 forgets=1 removes=1 detached=2 repeats=1 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());
@@ -77,6 +78,41 @@ fn deaths() {
         "peers=3 slots=3 parties=3 stops=1",
         "peers=2 slots=1 parties=2 stops=1 timeouts=3",
         "peers=4 slots=1 parties=4 stops=1",
+    ]);
+}
+
+/// What nobody uses is given up, by the coordinator, by who has the token, by who has nothing, and asked for again.
+#[test]
+fn what_is_given_up() {
+    hold(&[
+        "peers=2 slots=1 requests=2 parties=2 forgets=2",
+        "peers=2 slots=1 requests=2 parties=2 forgets=2 repeats=1",
+        "peers=2 slots=2 requests=2 parties=2 forgets=2",
+        "peers=3 slots=1 parties=3 forgets=2",
+        "peers=3 slots=1 parties=2 forgets=2",
+        "peers=2 slots=1 parties=2 forgets=1 stops=1 sessions=1",
+        "peers=2 slots=1 requests=2 withdrawals=1 parties=2 forgets=1",
+        "peers=2 slots=1 withdrawals=1 parties=2 forgets=1 resize=2 then=1",
+        "peers=2 slots=1 withdrawals=1 parties=1 forgets=1 repeats=1 resize=2",
+        "peers=2 slots=1 parties=2 forces=1 forgets=1",
+        "peers=2 slots=1 parties=2 forgets=1 detached=1 stops=1",
+        "peers=2 slots=2 parties=2 forgets=1 resize=1",
+    ]);
+}
+
+/// Nobody takes part any more, the resource is removed, and founded again by who asks: while that is under way, twice,
+/// with deaths and with messages of before.
+#[test]
+fn what_is_removed() {
+    hold(&[
+        "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1 repeats=1",
+        "peers=2 slots=1 requests=2 parties=1 forgets=2 removes=2",
+        "peers=2 slots=2 requests=2 parties=1 forgets=2 removes=1",
+        "peers=3 slots=1 parties=1 forgets=2 removes=1",
+        "peers=2 slots=1 parties=2 stops=1 sessions=1 forgets=1 removes=1",
+        "peers=2 slots=1 parties=2 forces=1 forgets=1 removes=1",
+        "peers=2 slots=1 parties=2 stops=1 forgets=1 removes=1 detached=1",
+        "peers=2 slots=1 parties=1 takeovers=1 forgets=1 removes=1",
     ]);
 }
 

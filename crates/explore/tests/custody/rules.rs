@@ -35,7 +35,7 @@ fn number(violation: &Violation) -> bool {
     matches!(violation, Violation::Fencing(..))
 }
 
-const TABLE: [Row; 17] = [
+const TABLE: [Row; 24] = [
     ("R1", Fault::Rule(Rule::Fence), "peers=3 slots=1 parties=2 stops=1", twice),
     ("R2", Fault::Rule(Rule::Forget), "peers=3 slots=1 parties=3 stops=1", waits_or_lost),
     ("R2", Fault::Rule(Rule::NotOurs), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
@@ -48,6 +48,18 @@ const TABLE: [Row; 17] = [
     ("R8", Fault::Rule(Rule::NothingLeaves), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
     ("R8", Fault::Slip(Slip::CloseRemovesJoiners), "peers=3 slots=1 parties=3 stops=2", waits_or_lost),
     ("R9", Fault::Rule(Rule::EarlyNews), "peers=3 slots=1 parties=2 stops=1", waits_or_lost),
+    ("R10", Fault::Rule(Rule::GiveUpFirst), "peers=2 slots=1 parties=2 forgets=1", twice),
+    ("R10", Fault::Rule(Rule::GiveUpWaits), "peers=2 slots=1 parties=2 forgets=1", waits_or_lost),
+    (
+        "R10",
+        Fault::Rule(Rule::GiveUpLasts),
+        "peers=2 slots=1 requests=2 withdrawals=1 parties=1 forgets=1 repeats=1 resize=2",
+        twice,
+    ),
+    ("R10", Fault::Slip(Slip::QuitsLate), "peers=2 slots=1 requests=2 parties=2 forgets=1 repeats=1", twice),
+    ("R11", Fault::Slip(Slip::RemovesUsed), "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1", twice),
+    ("R11", Fault::Slip(Slip::RemovesForced), "peers=2 slots=1 parties=2 forces=1 forgets=1 removes=1", waits_or_lost),
+    ("R11", Fault::Slip(Slip::ForgetsFloor), "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1", number),
     ("detached", Fault::Rule(Rule::DetachedEnd), "peers=2 slots=1 parties=2 stops=1 detached=1", twice),
     ("force", Fault::Rule(Rule::Youngest), "peers=3 slots=1 parties=2 takeovers=1 forces=1", twice),
     ("resize", Fault::Rule(Rule::HoldBack), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),

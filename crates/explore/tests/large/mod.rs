@@ -1,8 +1,9 @@
-//! Worlds that are too large for every day. The documents have them in tables, a row of which begins with a world as it is
-//! typed and the number of its states.
+//! Worlds that are too large for every day. The documents have them in tables, a row of which begins with a world as it
+//! is typed and the number of its states.
 //!
-//! `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1` explores them all, which takes
-//! half an hour and some gigabytes. Every day only the smallest are, and the others must be worlds that can be typed.
+//! `PEERLOCK_LARGE=1 cargo test -p peerlock-explore large -- --nocapture --test-threads 1` explores them all, which
+//! takes half an hour and some gigabytes. Every day only the smallest are, and the others must be worlds that can be
+//! typed.
 
 /// The largest that is explored every day.
 const EVERY_DAY: usize = 60_000;

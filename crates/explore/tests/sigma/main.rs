@@ -29,8 +29,8 @@ use peerlock_mutex::strawman::{self, Strawman};
 /// More than any case of the tests has. Ten times as many take some gigabytes and minutes.
 const MOST_STATES: usize = 4_000_000;
 
-/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said. Retries
-/// (0.5 s) and renewals (3.3 s) may come, ends of leases (10 s) may not.
+/// One request of each client, a network that reorders and is reliable otherwise; unless something else is said.
+/// Retries (0.5 s) and renewals (3.3 s) may come, ends of leases (10 s) may not.
 fn case(text: &str) -> Voting {
     let limits = Limits { alike: true, tidy: true, longest_timer: Span::from_secs(5), ..Limits::new(1) };
     Voting::read(text, limits)

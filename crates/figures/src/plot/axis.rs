@@ -57,6 +57,14 @@ impl Axis {
         value.is_finite() && (value > 0.0 || !matches!(self.kind, Kind::Log { .. }))
     }
 
+    /// How many categories it has; none if it is one of numbers.
+    pub fn categories(&self) -> usize {
+        match &self.kind {
+            Kind::Category { names } => names.len(),
+            _ => 0,
+        }
+    }
+
     /// Whether neighbours on this axis are joined by a line.
     pub fn joins(&self) -> bool {
         !matches!(self.kind, Kind::Category { .. })
@@ -102,7 +110,7 @@ impl Axis {
             }
             Kind::Log { low, high } => {
                 let decades = (high / low).log10();
-                let within: &[f64] = if decades > 3.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let within: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
                 let last = high.log10().ceil() as i32;
                 let apart = (decades / 10.0).ceil().max(1.0) as i32; // No more words than there is room for.
                 let first = (low.log10() / f64::from(apart)).floor() as i32 * apart;

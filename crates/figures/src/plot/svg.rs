@@ -41,11 +41,11 @@ impl Svg {
         ));
     }
 
-    /// A closed line around nothing.
-    pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str) {
-        let corners = list(corners);
+    /// A closed line, around nothing or full of its colour.
+    pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str, is_full: bool) {
+        let (corners, inside) = (list(corners), if is_full { colour } else { "none" });
         self.push(format_args!(
-            r#"<polygon points="{corners}" fill="none" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#
+            r#"<polygon points="{corners}" fill="{inside}" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#
         ));
     }
 
@@ -54,6 +54,11 @@ impl Svg {
         self.push(format_args!(
             r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="none" stroke="{colour}" stroke-width="1.8"/>"#
         ));
+    }
+
+    /// A circle that is filled.
+    pub fn disc(&mut self, (x, y): (f64, f64), radius: f64, colour: &str) {
+        self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{colour}"/>"#));
     }
 
     /// A line of text, anchored at this point.
@@ -93,7 +98,37 @@ pub fn width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.56
 }
 
+/// A text in rows that are no wider than this, if its words are not.
+pub fn wrapped(text: &str, size: f64, most: f64) -> Vec<&str> {
+    let mut rows: Vec<&str> = Vec::new();
+    let mut from = 0;
+    let mut end = 0;
+    for word in text.split(' ') {
+        let until = end + word.len() + usize::from(end > 0);
+        if end > from && width(&text[from..until], size) > most {
+            rows.push(&text[from..end]);
+            from = end + 1;
+        }
+        end = until;
+    }
+    rows.push(&text[from..end]);
+    rows
+}
+
 /// Text in XML and HTML, also within quotes.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_go_into_rows_and_are_never_cut() {
+        assert_eq!(wrapped("one way", 10.0, 100.0), ["one way"]);
+        assert_eq!(wrapped("restart after 5 s", 10.0, 50.0), ["restart", "after 5", "s"]);
+        assert_eq!(wrapped("incomprehensibilities", 10.0, 50.0), ["incomprehensibilities"]);
+        assert_eq!(wrapped("", 10.0, 50.0), [""]);
+    }
 }

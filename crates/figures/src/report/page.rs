@@ -9,25 +9,7 @@ use crate::figure::{Claim, Resolved};
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::{escape, tidy};
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #111; --paper: #fff; --soft: #555; --line: #ccc; --good: #00563f; --bad: #a03000; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --paper: #16181b; --soft: #a9adb3; --line: #3c4046; --good: #63d1a8; --bad: #ff9a6b; } svg { filter: invert(.92) hue-rotate(180deg); } }
-body { font: 16px/1.5 Helvetica, Arial, 'Liberation Sans', sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-a { color: inherit; } h1 { margin-bottom: .2rem; } h2 { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
-.id, code { font-family: ui-monospace, Menlo, Consolas, 'Liberation Mono', monospace; font-size: .9em; }
-.id, .origin { color: var(--soft); font-weight: normal; } .id { white-space: nowrap; } code { overflow-wrap: anywhere; }
-svg { max-width: 100%; height: auto; margin: .5rem 0; }
-nav ul { columns: 20rem; padding-left: 1.2rem; } nav li { break-inside: avoid; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; margin: .8rem 0; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); }
-th { border-bottom: 2px solid var(--soft); } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-table.promises td { min-width: 6.5rem; } table.promises td:first-child, table.promises th:first-child { position: sticky; left: 0; background: var(--paper); }
-td.reading { min-width: 16rem; } td.what { min-width: 9rem; } td.says { text-align: right; min-width: 7rem; }
-.reproduced { color: var(--good); font-weight: bold; } .moved { color: var(--bad); font-weight: bold; } .differs { font-weight: bold; }
-.small { font-size: .85rem; color: var(--soft); }
-@media print { :root { --ink: #111; --paper: #fff; --soft: #555; --line: #ccc; } svg { filter: none; } body { max-width: none; margin: 0; font-size: 11pt; } svg, tr { break-inside: avoid; } h2, thead { break-after: avoid; } details, nav { display: none; } }
-@media (max-width: 40rem) { body { margin: 1rem auto; padding: 0 .7rem; font-size: 15px; } table { font-size: .8rem; } .wide svg { min-width: 34rem; } td.n { white-space: normal; } }
-";
+const STYLE: &str = include_str!("page.css");
 
 /// The whole page.
 pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Provenance) -> String {
@@ -45,7 +27,7 @@ pub fn html(plan: &Plan, results: &Results, plots: &[String], provenance: &Prove
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>peerlock: figures, published and measured</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
+         <style>\n{STYLE}</style>\n</head>\n<body>\n{body}</body>\n</html>\n"
     )
 }
 
@@ -89,7 +71,7 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
     push(body, &format!("<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">"));
     push(
         body,
-        "<table><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th><th class=\"n\">measured</th>\
+        "<table class=\"numbers\"><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th><th class=\"n\">measured</th>\
          <th>verdict</th></tr></thead><tbody>",
     );
     for (figure, number) in numbers {
@@ -98,8 +80,8 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
         push(
             body,
             &format!(
-                "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td>{}, {}</td><td class=\"n\">{}</td>\
-                 <td class=\"n\">{}</td><td>{}</td></tr>",
+                "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td class=\"what\">{}, {}</td><td class=\"says\">{}</td>\
+                 <td class=\"got\">{}</td><td>{}</td></tr>",
                 escape(&number.published.curve),
                 escape(&number.published.what),
                 escape(&number.published.says),
@@ -149,7 +131,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
     }
     push(
         body,
-        "<div class=\"wide\"><table><thead><tr><th>number</th><th class=\"n\">published</th>\
+        "<div class=\"wide\"><table class=\"numbers\"><thead><tr><th>number</th><th class=\"n\">published</th>\
          <th class=\"n\">measured</th><th>verdict</th><th>how we read it</th></tr></thead><tbody>",
     );
     for number in &resolved.numbers {
@@ -169,7 +151,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
         push(
             body,
             &format!(
-                "<tr><td class=\"what\">{}, {}</td><td class=\"says\">{}</td><td class=\"says\">{}</td><td>{}</td>\
+                "<tr><td class=\"what\">{}, {}</td><td class=\"says\">{}</td><td class=\"got\">{}</td><td>{}</td>\
                  <td class=\"reading\">{}</td></tr>",
                 escape(&number.published.curve),
                 escape(&number.published.what),

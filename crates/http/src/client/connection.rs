@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::Endpoint;
 
-/// An idle connection is used again for this long: well within the time after which the agent closes it, and longer than
-/// whoever keeps a lease lets pass between two renewals.
+/// An idle connection is used again for this long: well within the time after which the agent closes it, and longer
+/// than whoever keeps a lease lets pass between two renewals.
 const FRESH: Duration = Duration::from_secs(20);
 
 /// A connection to an agent. It is closed when this is dropped.

@@ -1,7 +1,7 @@
 //! What is done when somebody's state is lost with all its backups. The paper "resorts to conventional fault tolerant
-//! algorithms such as those described in \[18\]", which search by broadcast and make the token anew. Those know one token
-//! and no queue of ours, so this is their idea for k tokens and any protocol: ask everybody who is inside, and when all
-//! who are not gone have answered, begin anew with the tokens where they are and the missing ones made.
+//! algorithms such as those described in \[18\]", which search by broadcast and make the token anew. Those know one
+//! token and no queue of ours, so this is their idea for k tokens and any protocol: ask everybody who is inside, and
+//! when all who are not gone have answered, begin anew with the tokens where they are and the missing ones made.
 //!
 //! ```text
 //!   3 (misses 2)      1             4

@@ -78,8 +78,9 @@ impl Owner {
     }
 }
 
-/// In the place of a turn's number: the client has none, and is struck out by a coordinator. Below all numbers of turns, so
-/// that whoever has become the owner since stays it, however late this comes. A client that withdraws gives no number.
+/// In the place of a turn's number: the client has none, and is struck out by a coordinator. Below all numbers of
+/// turns, so that whoever has become the owner since stays it, however late this comes. A client that withdraws gives
+/// no number.
 const STRUCK: u64 = 0;
 
 /// Whether both numbers are of one chain of hand-overs, which no coordinator has interrupted.
@@ -503,7 +504,8 @@ mod tests {
     }
 
     /// Trial 79 of the coordinator in `faults/table`, with messages that are late by more than a lease: the word of an
-    /// earlier coordinator that it had struck a client out, which had become the owner since, was taken for its withdrawal.
+    /// earlier coordinator that it had struck a client out, which had become the owner since, was taken for its
+    /// withdrawal.
     #[test]
     fn who_was_struck_out_by_an_earlier_coordinator_is_the_owner_still() {
         let (mut earlier, mut common) = in_office();

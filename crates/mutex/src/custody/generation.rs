@@ -16,8 +16,9 @@ use crate::token::{Claim, Token};
 
 impl Custody {
     pub(super) fn on_joined(&mut self, generation: u64, coordinator: PeerId, slots: u32, cx: &mut Cx<'_, Self>) {
-        // Where we are a party already, the coordinator's question tells us of every generation.
-        if self.stage == Stage::Party {
+        // Where we are a party already, the coordinator's question tells us of every generation. R10: and who gives up
+        // its part was one when it said so, and is told what has become of that.
+        if matches!(self.stage, Stage::Party | Stage::Leaving) {
             return;
         }
         self.stage = Stage::Party;
@@ -30,8 +31,14 @@ impl Custody {
         }
     }
 
+    /// Whether the register has been asked to take us out of this generation, and has not answered. That ends it, or
+    /// something else has.
+    fn gives_up(&self, generation: u64) -> bool {
+        self.stage == Stage::Leaving && generation == self.generation && self.keeps(Rule::GiveUpLasts)
+    }
+
     pub(super) fn on_opened(&mut self, generation: u64, slots: u32, census: Census, cx: &mut Cx<'_, Self>) {
-        if generation < self.generation || generation <= self.answered {
+        if generation < self.generation || generation <= self.answered || self.gives_up(generation) {
             return;
         }
         // We are asked like everybody else, which moves us to this generation; only then is the role ours.
@@ -54,6 +61,13 @@ impl Custody {
         // R6. Another session of this host is silent: the coordinator waits for that one's end.
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
+        }
+        // R10. What we had is thrown away, and who waits here asks when the register has answered: until then we may not
+        // take part again in a generation that we have given up.
+        if self.gives_up(generation) {
+            self.answered = generation;
+            let (tokens, waiting) = <_>::default();
+            return self.post(from, Body::Answer(Answer { session: self.me, tokens, waiting }), cx);
         }
         // A session that joined in this generation has asked in it already, and is a party whatever it answers.
         let has_joined = self.stage == Stage::Party && generation == self.generation;

@@ -80,6 +80,11 @@ impl Keeper {
         self.detached.len() < before && !is_left && over.slot < self.slots
     }
 
+    /// Whether nobody waits, and nobody is inside.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.is_empty() && self.line.seats().all(|seat| seat.free)
+    }
+
     /// How many of these wait, or all.
     pub(super) fn kept(&self, of: Option<PeerId>) -> usize {
         of.map_or_else(|| self.line.len(), |peer| self.line.waiting_at(peer))

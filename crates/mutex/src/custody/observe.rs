@@ -90,6 +90,7 @@ impl fmt::Display for Custody {
             (None, Stage::Party) => write!(f, "coordinator {}", self.coordinator)?,
             (None, Stage::Joining) => write!(f, "joining")?,
             (None, Stage::Outside) => write!(f, "no party")?,
+            (None, Stage::Leaving) => write!(f, "gives up")?,
         }
         write!(f, "{}", self.tokens)?;
         if !self.waiting.is_empty() {

@@ -165,15 +165,20 @@ impl<A: Copy> Crowd<A> {
     /// Changes what is known of somebody; how many know it now.
     fn change(&mut self, claim: Claim, change: impl FnOnce(&mut Waiter<A>)) -> usize {
         let Some(place) = self.place(claim) else { return 0 };
-        while self.fresh <= place {
-            if self.at(self.fresh).is_some() {
-                self.heard.insert((0, self.fresh));
+        let is_fresh = self.fresh <= place;
+        if is_fresh {
+            for older in self.fresh..place {
+                if self.at(older).is_some() {
+                    self.heard.insert((0, older));
+                }
             }
-            self.fresh += 1;
+            self.fresh = place + 1;
+            self.skip_gaps();
         }
-        self.skip_gaps();
         let Some(waiter) = &mut self.places[(place - self.first) as usize] else { return 0 };
-        self.heard.remove((waiter.known(), place));
+        if !is_fresh {
+            self.heard.remove((waiter.known(), place));
+        }
         change(waiter);
         if !waiter.promised {
             self.heard.insert((waiter.known(), place));
@@ -231,6 +236,13 @@ impl<A: Copy> Crowd<A> {
         let unknown = self.unknown().next().map(|place| (0, place));
         let first_from = |known| self.heard.first_from((known, 0));
         unknown.into_iter().chain(core::iter::successors(first_from(1), move |&(known, _)| first_from(known + 1)))
+    }
+
+    /// For each number of holders from two on, the youngest whom that many know, and who does not get a free token.
+    pub(super) fn youngest_by_known(&self) -> impl Iterator<Item = (u32, u64)> {
+        let last_below = |known| self.heard.last_below((known, 0));
+        let from_above = core::iter::successors(last_below(u32::MAX), move |&(known, _)| last_below(known));
+        from_above.take_while(|&(known, _)| known > 1)
     }
 
     /// Everybody with place, oldest first.

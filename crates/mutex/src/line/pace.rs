@@ -1,9 +1,9 @@
 //! Whether stays are so short that word from the coordinator comes too late.
 
 /// With several tokens who comes next is bound late, and each holder hears of its next one message after it has
-/// entered. Who leaves before that finds nobody to hand its token to. If most do, it is better to be told ahead, as with
-/// one token, though that binds waiters early. Whether they do can be seen only while nobody is told ahead: so after a
-/// while that is tried again, after twice as long if it was in vain.
+/// entered. Who leaves before that finds nobody to hand its token to. If most do, it is better to be told ahead, as
+/// with one token, though that binds waiters early. Whether they do can be seen only while nobody is told ahead: so
+/// after a while that is tried again, after twice as long if it was in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Pace {

@@ -36,6 +36,11 @@ impl<T: Ord + Copy> Sorted<T> {
         self.0.get(self.0.partition_point(|&element| element < lowest)).copied()
     }
 
+    /// The highest that is below this.
+    pub(super) fn last_below(&self, bound: T) -> Option<T> {
+        self.0[..self.0.partition_point(|&element| element < bound)].last().copied()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = T> {
         self.0.iter().copied()
     }
@@ -74,6 +79,7 @@ mod tests {
             assert_eq!(sorted.first(), set.first().copied());
             let lowest = rng.below(45);
             assert_eq!(sorted.first_from(lowest), set.range(lowest..).next().copied());
+            assert_eq!(sorted.last_below(lowest), set.range(..lowest).next_back().copied());
             assert!(sorted.iter().eq(set.iter().copied()));
         }
         assert!([3, 1, 3, 2].into_iter().collect::<Sorted<u32>>().iter().eq([1, 2, 3]));

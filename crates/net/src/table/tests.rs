@@ -228,3 +228,30 @@ fn a_secret_that_was_dropped_counts_no_more() {
     }
     assert_eq!(table.metrics().downs[&Why::Secret], 2);
 }
+
+#[test]
+fn what_may_wait_goes_with_the_next_message_or_when_everything_is_flushed() {
+    let table = table(|_| ());
+    let (one, other) = (table.take(newcomer(LARGER)).unwrap(), table.follow(newcomer(SMALLER), 1).unwrap());
+    let is_woken = |link: &LinkGuard| {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        std::pin::pin!(link.worked()).poll(&mut context).is_ready()
+    };
+    let to_write = |link: &LinkGuard| match link.work() {
+        Work::Messages(messages, _) => messages.iter().map(|bytes| String::from_utf8_lossy(bytes).into()).collect(),
+        _ => Vec::<String>::new(),
+    };
+    table.send_soon(LARGER, one.epoch, "a".into()).unwrap();
+    table.send_soon(SMALLER, other.epoch, "b".into()).unwrap();
+    assert!(!is_woken(&one) && !is_woken(&other), "it waits");
+    table.send(LARGER, one.epoch, "c".into()).unwrap();
+    assert!(is_woken(&one) && !is_woken(&other));
+    assert_eq!(to_write(&one), ["a", "c"]);
+    table.flush();
+    assert!(!is_woken(&one), "it has gone along");
+    assert!(is_woken(&other));
+    assert_eq!(to_write(&other), ["b"]);
+    table.flush();
+    assert!(!is_woken(&other), "there is nothing more");
+    assert_eq!(table.send_soon(LARGER, other.epoch, "d".into()), Err(Unsent::Down));
+}

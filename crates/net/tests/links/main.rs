@@ -24,9 +24,14 @@ fn config() -> Config {
     config
 }
 
-/// Beats so fast that silence shows soon.
+/// Asks so often that silence shows soon.
 fn impatient() -> Config {
-    Config { beat: Duration::from_millis(40), missed: 4, ..config() }
+    Config { beat: Duration::from_millis(40), missed: 4, rest: Duration::from_millis(200), ..config() }
+}
+
+/// Asks as often, and a link is always in use.
+fn restful() -> Config {
+    Config { rest: Duration::from_secs(3600), ..impatient() }
 }
 
 fn secret() -> Secret {

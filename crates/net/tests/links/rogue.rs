@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 
-pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/1");
+pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/2");
 
 /// A libp2p node that does what a test tells it to.
 pub struct Rogue {

@@ -150,8 +150,8 @@ async fn a_member_joins_however_many_strangers_say_nothing() {
     drop(silent);
 }
 
-/// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the first
-/// is told, and so is whoever watches the peer in between.
+/// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the
+/// first is told, and so is whoever watches the peer in between.
 #[tokio_test]
 async fn a_copied_identity_is_recognized() {
     for follows in [true, false] {

@@ -10,6 +10,7 @@ use super::*;
 const DATA: u8 = 4;
 const BEAT: u8 = 5;
 const BYE: u8 = 6;
+const ASK: u8 = 7;
 
 #[tokio_test]
 async fn a_killed_peer_is_down() {
@@ -18,7 +19,7 @@ async fn a_killed_peer_is_down() {
     assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
 }
 
-/// On QUIC nobody says that a process was killed, and libp2p says nothing of one that is frozen: our heartbeats do.
+/// On QUIC nobody says that a process was killed, and libp2p says nothing of one that is frozen: it is asked.
 async fn a_silent_peer_is_down(transport: Transport) {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
@@ -27,7 +28,7 @@ async fn a_silent_peer_is_down(transport: Transport) {
     assert_eq!(address, "10.0.0.7:7400".parse().unwrap(), "as it said");
     say(&mut stream, DATA, b"my last words").await;
     assert_eq!(message(&mut net).await.2, b"my last words");
-    assert_eq!(hear(&mut stream).await.0, BEAT, "we are not silent");
+    assert_eq!(hear(&mut stream).await.0, ASK, "it rests too long");
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
 }
 
@@ -38,15 +39,55 @@ async fn a_silent_peer_is_down_by_every_transport() {
     }
 }
 
+/// The next frame that is no question.
+async fn hear_more(stream: &mut libp2p::Stream) -> (u8, Vec<u8>) {
+    loop {
+        let frame = hear(stream).await;
+        if frame.0 != ASK {
+            return frame;
+        }
+    }
+}
+
+/// Where something was said not long ago the other is asked at every beat, however long the rest would be.
 #[tokio_test]
-async fn beats_keep_a_link_that_has_nothing_to_say() {
+async fn a_peer_that_says_nothing_to_what_was_said_is_down() {
+    let mut net = start(restful()).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(net.address()).await;
+    let (peer, epoch, _) = up(&mut net).await;
+    net.send(peer, epoch, "are you there?".into()).unwrap();
+    assert_eq!(hear_more(&mut stream).await.0, DATA);
+    say(&mut stream, DATA, b"my last words").await;
+    assert_eq!(message(&mut net).await.2, b"my last words");
+    for _ in 0..restful().missed {
+        assert_eq!(hear(&mut stream).await.0, ASK);
+    }
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
+}
+
+#[tokio_test]
+async fn who_is_asked_answers() {
+    let mut net = start(restful()).await;
+    let mut rogue = Rogue::follower(&net).await;
+    let mut stream = rogue.link(net.address()).await;
+    let (peer, epoch, _) = up(&mut net).await;
+    for _ in 0..20 {
+        say(&mut stream, ASK, b"").await;
+        assert_eq!(hear_more(&mut stream).await.0, BEAT);
+    }
+    say(&mut stream, BYE, b"").await;
+    assert_eq!(down(&mut net).await, (peer, epoch, Why::Left));
+}
+
+#[tokio_test]
+async fn answers_keep_a_link_that_has_nothing_to_say() {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
     let mut stream = rogue.link(net.address()).await;
     let (_, epoch, _) = up(&mut net).await;
-    // Three times as many beats as may be missing, one for each of theirs.
-    for _ in 0..12 {
-        assert_eq!(hear(&mut stream).await.0, BEAT);
+    for _ in 0..4 {
+        assert_eq!(hear(&mut stream).await.0, ASK);
         say(&mut stream, BEAT, b"").await;
     }
     say(&mut stream, DATA, b"still here").await;
@@ -85,8 +126,8 @@ async fn a_peer_that_does_not_read_costs_its_link_and_bounded_memory() {
 #[tokio_test]
 async fn an_application_that_lags_is_waited_for() {
     let inbox = 64 * 1024;
-    let mut slow = start(Config { inbox, ..impatient() }).await;
-    let mut fast = start(Config { outbox: 64 << 20, ..impatient() }).await;
+    let mut slow = start(Config { inbox, ..restful() }).await;
+    let mut fast = start(Config { outbox: 64 << 20, ..restful() }).await;
     fast.dial(slow.address()).unwrap();
     let (to, epoch, _) = up(&mut fast).await;
     let count = 2_000u32;
@@ -97,7 +138,7 @@ async fn an_application_that_lags_is_waited_for() {
     }
     until(&slow, |metrics| metrics.received_bytes >= inbox as u64 - 4096).await;
     // Many more beats than may be missing.
-    tokio::time::sleep(20 * impatient().beat).await;
+    tokio::time::sleep(20 * restful().beat).await;
     let received = slow.metrics().received_bytes;
     assert!(received <= inbox as u64 + 4096, "{received} bytes wait for the application");
     up(&mut slow).await;
@@ -208,9 +249,9 @@ async fn hanging_up_closes_the_connection_of_a_peer_that_does_not_read() {
     for _ in 0..100 {
         net.send(peer, epoch, vec![0; 60_000].into()).unwrap();
     }
-    // Where the link took a while to stand, beats were said on it before.
+    // Where the link took a while to stand, it was asked before.
     let mut first = hear(&mut stream).await;
-    while first.0 == BEAT {
+    while first.0 == ASK {
         first = hear(&mut stream).await;
     }
     assert_eq!(first.1.len(), 60_000, "it has begun");

@@ -8,7 +8,7 @@ use peerlock_mutex::token::Claim;
 use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
 use super::session::label;
-use super::{Alarm, Effect, Node};
+use super::{Alarm, Effect, Node, Phase};
 use crate::clients::{Entry, Stage, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
@@ -21,8 +21,8 @@ const SURVEY_FIRST: Span = Span::from_millis(100);
 const SURVEY_TRY: Span = Span::from_millis(50);
 /// How long `show` waits for an answer.
 const QUERY: Span = Span::from_millis(500);
-/// How long somebody who does not want to wait at all waits for the register or a count. Our choice: longer than it takes
-/// where nobody is missing, and shorter than people wait for an answer.
+/// How long somebody who does not want to wait at all waits for the register or a count. Our choice: longer than it
+/// takes where nobody is missing, and shorter than people wait for an answer.
 const TRY_PATIENCE: Span = Span::from_millis(1500);
 
 impl Node {
@@ -69,7 +69,8 @@ impl Node {
         if let Some((since, who)) = self.survey.stall(resource) {
             return is_long(since).then(|| self.recovering(name, since, &who));
         }
-        // The register has not answered that we take part: it has no majority, and our session has not ended by that yet.
+        // The register has not answered that we take part: it has no majority, and our session has not ended by that
+        // yet.
         let is_party = self.parts.get(&resource).is_some_and(|part| part.custody.is_party());
         (!is_party && is_long(entry.asked)).then(|| self.no_majority(entry.asked))
     }
@@ -108,6 +109,9 @@ impl Node {
         let answer = match question {
             Question::Here(resource) => Some(Answer::Here(that_fit(self.clients_of(resource, self.now)))),
             Question::Line(resource) => self.line_of(resource, asker),
+            Question::Used { resource, give_up } => Some(Answer::Used(self.is_used(resource, give_up))),
+            // Who has just begun may still hear of clients that it has from before.
+            Question::Revoke { .. } if self.phase == Phase::Joining || self.standing.is_asking(&Ask::Returned) => None,
             Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
         };
         match answer {
@@ -181,6 +185,7 @@ impl Node {
                 }
             }
             Answer::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
+            Answer::Used(is_used) => self.on_used(from, number, is_used),
             Answer::Here(clients) => {
                 self.survey.on_query_clients(from, number, clients);
                 self.try_to_finish(number);

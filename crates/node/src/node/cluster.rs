@@ -46,20 +46,11 @@ impl Node {
                 let ours = self.standing.cluster();
                 self.membership.contacts.up(peer, epoch, address, ours, self.now);
             }
-            NetEvent::Down { peer, epoch, why } => {
-                if self.membership.contacts.down(peer, epoch, self.now) {
-                    self.standing.part(peer);
-                    self.on_link_down(peer);
-                    self.founder = self.founder.filter(|founder| *founder != peer);
-                    self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
-                    self.try_to_found();
-                    self.relay_soon();
-                }
-            }
+            NetEvent::Down { peer, epoch, why } => self.on_down(peer, epoch, why),
             NetEvent::Message { from, epoch, bytes } => {
                 self.counters.received += 1;
                 let ours = self.standing.cluster();
-                self.membership.contacts.on_bytes(from, epoch, &bytes, ours, &mut self.news);
+                self.membership.contacts.on_bytes(from, epoch, &bytes, ours, self.now, &mut self.news);
             }
             NetEvent::Unreached { address, why } => {
                 if self.membership.on_unreached(&address) {
@@ -71,6 +62,18 @@ impl Node {
                 }
                 self.effects.push(Effect::Event(Event::Unreached { address, why }));
             }
+        }
+    }
+
+    /// A connection is over. Nothing happens if it was not the last that began.
+    pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
+        if self.membership.contacts.down(peer, epoch, self.now) {
+            self.standing.part(peer);
+            self.on_link_down(peer);
+            self.founder = self.founder.filter(|founder| *founder != peer);
+            self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
+            self.try_to_found();
+            self.relay_soon();
         }
     }
 
@@ -92,8 +95,8 @@ impl Node {
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
         let greeting = self.greeting(self.told_of());
         self.mention(host, &greeting);
-        // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster, only
-        // who votes is looked for.
+        // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster,
+        // only who votes is looked for.
         if self.standing.cluster().is_none() || self.seated.contains(&host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
@@ -167,6 +170,9 @@ impl Node {
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
         // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
         if theirs.follows(ours) && self.standing.session().is_some() {
+            if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
+                self.notice(Notice::RecoveredBeside { host, ours, theirs });
+            }
             return self.strange("a cluster that was recovered while it has its majority");
         }
         // Whoever follows gives up its file for good: so it is not done for a word that is said once.
@@ -188,8 +194,8 @@ impl Node {
         }
     }
 
-    /// Whether a host can have had a voter's file, to recover the cluster from, as far as we know: our own file says who
-    /// votes, and the register has said so. Who knows neither has nothing to lose by following.
+    /// Whether a host can have had a voter's file, to recover the cluster from, as far as we know: our own file says
+    /// who votes, and the register has said so. Who knows neither has nothing to lose by following.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.standing.register().map(|register| register.state().seats());
         let view = self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners));

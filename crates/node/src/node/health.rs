@@ -54,8 +54,8 @@ impl Node {
         }
     }
 
-    /// Why nothing moves: we have no session and somebody waits; we count; or the one who counts, or should answer, says
-    /// so or nothing.
+    /// Why nothing moves: we have no session and somebody waits; we count; or the one who counts, or should answer,
+    /// says so or nothing.
     fn stall(&self, name: &Name, key: Key, trouble: Option<&Error>, now: Time) -> Option<Stall> {
         let why = match trouble {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,

@@ -1,9 +1,9 @@
 //! Whom we are linked with: nobody is linked with everybody.
 //!
-//! *Needed* are, to everybody with a session: those who vote, whoever has said or is to be told something within a minute,
-//! and in a resource that is in use the coordinator, who has the tokens, and whoever comes next. Without a session everybody
-//! is, since anybody may help. Who is needed is dialled, where the register says that it listens; a link that nobody needs
-//! ends:
+//! *Needed* are, to everybody with a session: those who vote, whoever has said or is to be told something within a
+//! minute, and in a resource that is in use the coordinator, who has the tokens, and whoever comes next. Without a
+//! session everybody is, since anybody may help. Who leads the register needs everybody who has a session. Who is needed
+//! is dialled, where the register says that it listens; a link that nobody needs ends:
 //!
 //! ```text
 //!   A                         B
@@ -14,16 +14,15 @@
 //!   ✂ hangs up, and both stop dialling each other
 //! ```
 //!
-//! So one side alone never ends it for the other to open it again. What is under way when it ends is not lost: `link.rs` says
-//! it again on the next connection, and who has something unconfirmed dials.
+//! So one side alone never ends it for the other to open it again. What is under way when it ends is not lost:
+//! `link.rs` says it again on the next connection, and who has something unconfirmed dials.
 //!
-//! Who is told as next is dialled then, not when the token leaves, so that the hand-over is one message. Where the dial comes
-//! to nothing, the way by the leader (`relay.rs`) is taken after a second.
+//! Who is told as next is dialled then, not when the token leaves, so that the hand-over is one message. Where the dial
+//! comes to nothing, the way by the leader (`relay.rs`) is taken after a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, PeerId, Span};
-use peerlock_mutex::custody;
 
 use super::{Alarm, Effect, Node, Phase};
 use crate::contacts::Contact;
@@ -32,6 +31,9 @@ use crate::wire::Body;
 
 /// How often who has no session asks where the voters are.
 const SEEK: Span = Span::from_secs(3);
+/// At most so many are dialled, and asked, at a time: in a large cluster everybody may be without a session at once,
+/// and who votes is linked with everybody.
+const MOST_SOUGHT: usize = 16;
 
 impl Node {
     /// Whether a link with this host is needed, where these are by the resources in use.
@@ -95,13 +97,8 @@ impl Node {
         Some(self.info_of(host)?.addresses.iter().map(ToString::to_string).collect())
     }
 
-    /// Who comes next is dialled as soon as we are told.
-    pub(super) fn reach_next(&mut self, resource: Key, body: &custody::Body) {
-        let slot = match body {
-            custody::Body::Next { slot, .. } => *slot,
-            custody::Body::Token { token, .. } => token.slot,
-            _ => return,
-        };
+    /// Who comes next after this token is dialled as soon as we are told.
+    pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
         let next = self.parts.get(&resource).and_then(|part| part.custody.next_of(slot));
         if let Some(next) = next {
             self.reach(next.peer);
@@ -142,20 +139,36 @@ impl Node {
         }
     }
 
+    /// Who leads the register is linked with everybody who has a session, since sessions are renewed over those links.
+    /// Who is not may have joined by a leader that died before it could name the other voters, and knows nobody to ask:
+    /// it is dialled while its session stands, which it keeps if it is there.
+    pub(super) fn reach_who_is_lonely(&mut self) {
+        let Some(register) = self.standing.register().filter(|register| register.is_leader()) else { return };
+        let hosts = register.state().sessions().values().map(|session| session.host);
+        let is_lonely = |host: &PeerId| *host != self.host() && !self.membership.is_connected(*host);
+        let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
+        self.sought += 1;
+        in_turn(&lonely, self.sought).into_iter().for_each(|host| self.reach(host));
+    }
+
     /// We have had no session for a while, or never: anybody may help.
     pub(super) fn seek(&mut self) {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
         self.effects.extend(spare.into_iter().map(Effect::Dial));
-        let members: Vec<PeerId> =
-            self.view.iter().flat_map(|view| &view.members).map(|(host, _)| *host).chain(self.seated.clone()).collect();
-        for host in members {
+        self.sought += 1;
+        let members = self.view.iter().flat_map(|view| &view.members).map(|(host, _)| *host);
+        let unmet: BTreeSet<PeerId> = members.filter(|host| !self.membership.is_linked(*host)).collect();
+        // Who votes knows best, and the others have their turn.
+        let sought: BTreeSet<PeerId> = self.seated.iter().copied().chain(in_turn(&unmet, self.sought)).collect();
+        for host in sought {
             if let Some(addresses) = self.listens_at(host).filter(|_| !self.membership.is_linked(host)) {
                 self.dial_host(host, addresses);
             }
         }
         if self.standing.cluster().is_some() {
-            self.mention_to_all(&Body::Seek);
+            let met = self.membership.contacts.open().map(|(host, _)| host).collect();
+            in_turn(&met, self.sought).into_iter().for_each(|host| self.mention(host, &Body::Seek));
         }
     }
 
@@ -175,6 +188,7 @@ impl Node {
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
         self.look_who_votes();
+        self.give_up_unused();
         let in_use = self.needed_by_parts();
         // Who votes waits until others let it go: they need it, and it has as many links as there are members.
         let votes = self.seated.contains(&self.host());
@@ -220,6 +234,29 @@ impl Node {
                 self.membership.contacts.drop_unconfirmed(from);
             }
             self.end_link(from);
+        }
+    }
+}
+
+/// Those whose turn it is in this round.
+fn in_turn(hosts: &BTreeSet<PeerId>, round: usize) -> Vec<PeerId> {
+    let first = (round * MOST_SOUGHT).checked_rem(hosts.len()).unwrap_or(0);
+    hosts.iter().copied().cycle().skip(first).take(hosts.len().min(MOST_SOUGHT)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_has_a_turn_and_few_at_a_time() {
+        for count in [0, 1, 5, 16, 17, 32, 100, 1000] {
+            let hosts: BTreeSet<PeerId> = (0..count).map(PeerId::new).collect();
+            let rounds: Vec<Vec<PeerId>> = (0..count as usize + 1).map(|round| in_turn(&hosts, round)).collect();
+            assert!(rounds.iter().all(|round| round.len() == hosts.len().min(MOST_SOUGHT)), "{count}");
+            assert_eq!(rounds.concat().into_iter().collect::<BTreeSet<_>>(), hosts, "{count}");
+            let soon: BTreeSet<PeerId> = rounds.concat().into_iter().take(count as usize + MOST_SOUGHT).collect();
+            assert_eq!(soon, hosts, "one after another, {count}");
         }
     }
 }

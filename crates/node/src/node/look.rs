@@ -159,8 +159,8 @@ impl Node {
         self.standing.look(Look::Resource(label(&name)), Ask::ExpelWhom(call, name, peer), self.now);
     }
 
-    /// From now on this call waits for the register, and not for ever: it may take a whole session until it is known that
-    /// there is no majority.
+    /// From now on this call waits for the register, and not for ever: it may take a whole session until it is known
+    /// that there is no majority.
     pub(super) fn wait_for_register(&mut self, call: u64) {
         self.timers.set(Alarm::Caller(call), self.now + CALLERS);
     }
@@ -232,6 +232,7 @@ impl Node {
                 self.answer_caller(call, Ok(Answer::Listed(listed)));
             }
             (Ask::Show(number), Seen::Resources(page)) => self.on_query_page(number, page),
+            (Ask::RemoveSeen(call), Seen::Resources(page)) => self.on_remove_seen(call, page),
             (Ask::RevokeFrom(call), Seen::Resources(page)) => self.on_revoke_seen(call, page),
             (Ask::ExpelWhom(call, name, peer), Seen::Resources(page)) => self.on_expel(call, name, peer, page),
             _ => self.strange("something else was seen than was looked at"),
@@ -263,7 +264,9 @@ impl Node {
             self.look_soon();
         }
         self.look_who_votes();
-        for host in self.membership.contacts.cut_off() {
+        let mut cut_off = self.membership.contacts.awaited();
+        cut_off.retain(|host| !self.membership.is_connected(*host));
+        for host in cut_off {
             match members.contains(&host) {
                 true => self.reach(host),
                 false => self.look_again(),
@@ -331,8 +334,8 @@ impl Node {
         };
         let session = known.sessions.get(&peer).copied();
         let contact = self.membership.contacts.get(peer);
-        // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be linked,
-        // and without a session of our own we know nothing new of others.
+        // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be
+        // linked, and without a session of our own we know nothing new of others.
         let is_told = self.standing.session().is_some() && !self.seated.contains(&peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.standing.ttl() * 2;

@@ -3,7 +3,7 @@
 use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 use peerlock_mutex::register::{Fact, Wish, Word};
 use peerlock_mutex::{self as mutex, Custody, Grant, custody};
-use peerlock_register::{Command, SessionId};
+use peerlock_register::{Command, Outcome, Refusal, SessionId};
 
 use super::session::label;
 use super::{Alarm, Node};
@@ -12,9 +12,11 @@ use crate::sabotage::{Sabotage, makes, without};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
-/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than twice
-/// of what its clients can want.
+/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than
+/// twice of what its clients can want.
 const RATION: usize = 250_000;
+/// At most so many parts are given up at a time: each is an entry of the register.
+const MOST_GIVEN_UP: usize = 1000;
 /// How soon we look whether what was lost with a process has been counted since.
 const RECOUNT: Span = Span::from_secs(2);
 
@@ -26,6 +28,8 @@ pub(super) struct Part {
     pub opened: Time,
     /// How many generations have followed the first that we were part of.
     pub recoveries: u64,
+    /// When anything was last said of it, by whomever.
+    used: Time,
 }
 
 impl Node {
@@ -40,8 +44,12 @@ impl Node {
         let (me, now) = (self.session_of((session, self.host())), self.now);
         self.parts.entry(name.key()).or_insert_with(|| {
             let config = custody::Config { without: without(), ..custody::Config::default() };
-            let custody = Custody::taking_over(me, config, inside);
-            Part { name: name.clone(), custody, opened: now, recoveries: 0 }
+            // What it had in this session before is void, and what is older stays so.
+            let custody = match self.given_up.remove(&name.key()) {
+                Some((_, memory)) if inside.is_empty() => Custody::returning(me, config, memory),
+                Some(_) | None => Custody::taking_over(me, config, inside),
+            };
+            Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
         });
     }
 
@@ -54,13 +62,72 @@ impl Node {
         if !self.parts.contains_key(&resource) && self.heir.keep_message(from, resource, &message) {
             return;
         }
-        let body = message.body.clone();
+        // Who counts asks for what we have given up, too, if the register has not heard of that in time; and we may be
+        // the one who is to count, and hear of it later than those who have joined since.
+        let counts = |(_, memory): &(Name, custody::Memory)| memory.counts(message.generation);
+        if self.given_up.get(&resource).is_some_and(counts) && !makes(Sabotage::SilentOnceGivenUp) {
+            self.open_given_up(resource);
+        }
+        let slot = match &message.body {
+            custody::Body::Next { slot, .. } => Some(*slot),
+            custody::Body::Token { token, .. } => Some(token.slot),
+            _ => None,
+        };
         self.part_step(resource, mutex::Input::Message { from, message });
-        self.reach_next(resource, &body);
+        slot.into_iter().for_each(|slot| self.reach_next(resource, slot));
     }
 
-    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that is
-    /// once in many messages.
+    /// Our part in a resource begins again, if we have given it up in this session.
+    fn open_given_up(&mut self, resource: Key) {
+        if let Some((name, _)) = self.given_up.get(&resource).cloned() {
+            self.open_part(&name);
+        }
+    }
+
+    /// Gives up what nobody uses, and forgets what was given up: the register keeps the name, its slots and its
+    /// numbers, and who asks again joins again.
+    pub(super) fn give_up_unused(&mut self) {
+        let nothing = self.parts.iter().filter(|(_, part)| part.custody.is_nothing()).map(|(resource, _)| *resource);
+        for resource in nothing.collect::<Vec<_>>() {
+            self.forget_part(resource);
+        }
+        let is_unused = |(resource, part): &(&Key, &Part)| {
+            self.now.since(part.used) >= self.config.unused && !self.clients.has_any(**resource)
+        };
+        let unused: Vec<Key> = self.parts.iter().filter(is_unused).map(|(it, _)| *it).take(MOST_GIVEN_UP).collect();
+        for resource in unused {
+            self.part_step(resource, mutex::Input::Forget);
+        }
+        self.clients.forget(|resource| !self.parts.contains_key(&resource));
+    }
+
+    /// Nothing is kept of our part but its memory, if it is nothing.
+    fn forget_part(&mut self, resource: Key) {
+        if self.clients.has_any(resource) {
+            return;
+        }
+        if let Some(part) = self.parts.remove(&resource) {
+            self.given_up.insert(resource, (part.name, part.custody.memory()));
+            self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
+        }
+    }
+
+    /// The register has heard that we have given up our part; or there was another generation before it did.
+    pub(super) fn on_quit(&mut self, resource: Key, session: SessionId, quit: u64, outcome: &Outcome) {
+        let generation = match outcome {
+            Outcome::Advanced(opening) => opening.generation,
+            Outcome::Refused(Refusal::OldGeneration) => quit + 1,
+            _ => quit,
+        };
+        let to = self.session_of((session, self.host()));
+        self.part_step(resource, mutex::Input::Word(Word { to, generation, fact: Fact::Left { quit } }));
+        if self.parts.get(&resource).is_some_and(|part| part.custody.is_nothing()) {
+            self.forget_part(resource);
+        }
+    }
+
+    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that
+    /// is once in many messages.
     fn has_ration(&mut self, from: PeerId, message: &custody::Message) -> bool {
         let said = self.rations.entry(from).or_default();
         *said += 1 + match &message.body {
@@ -83,6 +150,7 @@ impl Node {
             return;
         }
         let generation = part.custody.generation();
+        part.used = self.now;
         let mut effects = Vec::new();
         mutex::step(&mut part.custody, input, &mut mutex::Cx::new(me, self.now, &mut self.rng, &mut effects));
         if part.custody.generation() > generation {
@@ -123,6 +191,9 @@ impl Node {
                 (Command::Close { session, resource, generation, keep }, Ask::Inform)
             }
             Wish::Renumber { generation } => (Command::Renumber { resource, generation }, Ask::Inform),
+            Wish::Quit { generation } => {
+                (Command::Quit { session, resource, generation }, Ask::Quit(key, session, generation))
+            }
         };
         self.standing.ask(command, ask, self.now);
     }
@@ -152,8 +223,8 @@ impl Node {
         }
     }
 
-    /// The process that messages were meant for has ended. As long as its session stands a count would wait for that, and
-    /// its end is followed by one.
+    /// The process that messages were meant for has ended. As long as its session stands a count would wait for that,
+    /// and its end is followed by one.
     fn recount_later(&mut self, resource: Key, generation: u64, host: PeerId) {
         self.timers.set(Alarm::Recount(resource, generation, host), self.now + RECOUNT);
         self.look_soon();
@@ -169,6 +240,8 @@ impl Node {
     }
 
     pub(super) fn recount(&mut self, resource: Key, generation: u64) {
+        // It may be our answer that is lost.
+        self.open_given_up(resource);
         let is_of = |part: &Part| part.custody.generation() <= generation;
         if self.parts.get(&resource).is_some_and(is_of) {
             self.wish(resource, Wish::Renumber { generation });

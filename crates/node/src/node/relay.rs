@@ -6,7 +6,7 @@ use peerlock_base::PeerId;
 use peerlock_register::Register;
 
 use super::{Alarm, Effect, Node, Phase};
-use crate::connections::{BEAT, Change, Packet};
+use crate::connections::{BEAT, Change, Packet, Part};
 use crate::relay::is_relayed;
 use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
@@ -17,26 +17,29 @@ impl Node {
         self.timers.set_if_none(Alarm::Relay, self.now + BEAT);
     }
 
-    /// There is something for a host that is not connected: if it is known to be cut off, it is looked for at once.
+    /// There is something for a host: if it is known to be cut off, it is looked for at once.
     pub(super) fn relay_for(&mut self, host: PeerId) {
-        match self.membership.contacts.is_due(host, self.now) {
+        match !self.membership.is_connected(host) && self.membership.contacts.is_due(host, self.now) {
             true => self.timers.set(Alarm::Relay, self.now),
             false => self.relay_soon(),
         }
     }
 
-    /// Looks for those who are cut off from us, and after those connections that there are.
+    /// Looks for those who are cut off from us or may be, and after those connections that there are.
     pub(super) fn look_after_relays(&mut self) {
         if self.phase == Phase::Left {
             return;
         }
         let (me, now) = (self.host(), self.now);
-        let cut_off = self.membership.contacts.cut_off();
+        let awaited = self.membership.contacts.awaited();
         let is_looking = self.standing.session().is_some() && !makes(Sabotage::Relay);
         let is_due = |host: &&PeerId| is_looking && self.membership.contacts.is_due(**host, now);
+        // A doubt that has passed ends no connection: who hears of it late would take it for a new one.
+        self.relay.connections.give_up(|host| self.membership.contacts.is_well(host, now));
         self.relay.connections.beat(me, now);
-        cut_off.iter().filter(is_due).for_each(|host| self.relay.connections.connect(*host, me, now));
-        if !cut_off.is_empty() || !self.relay.connections.is_idle() {
+        awaited.iter().filter(is_due).for_each(|host| self.relay.connections.connect(*host, me, now));
+        self.relay.prune(|host| awaited.binary_search(&host).is_ok());
+        if !awaited.is_empty() || !self.relay.connections.is_idle() {
             self.relay_soon();
         }
     }
@@ -55,18 +58,34 @@ impl Node {
             }
             return;
         }
-        // It has not noticed yet that we are connected, or we that we are not any more.
-        if self.membership.contacts.get(from).is_some_and(|contact| contact.epoch.is_some()) {
-            return;
-        }
-        // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and knocks
-        // again in a second.
+        // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and
+        // knocks again in a second.
         if !self.seated.contains(&sender) && !self.is_member(from) {
             return self.note_mentioned(&[from]);
+        }
+        // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests
+        // nobody else would tell us for a while.
+        if matches!(packet.part, Part::Knock | Part::Open)
+            && let Some(contact) = self.membership.contacts.get(from)
+            && contact.epoch.is_some()
+        {
+            if contact.is_trusted(self.now) {
+                return;
+            }
+            self.give_up_connection(from);
         }
         self.relay.heard(from, sender);
         self.relay.connections.on_packet(from, packet, me, self.now);
         self.relay_soon();
+    }
+
+    /// The other end has given up a connection that we took for good. It is over for us from now on: the transport may
+    /// tell us so late, or never, and what comes by way of another is heard at once.
+    fn give_up_connection(&mut self, host: PeerId) {
+        if let Some(epoch) = self.membership.contacts.get(host).and_then(|contact| contact.epoch) {
+            self.effects.push(Effect::HangUp(host));
+            self.on_down(host, epoch, "it is reached by way of another host only".to_owned());
+        }
     }
 
     /// The voter of this host, if it has one: what was decided, and whether it leads, by whose way others reach each
@@ -85,7 +104,7 @@ impl Node {
                 match effect {
                     Effect::Send { to, epoch, bytes } if is_relayed(epoch) => {
                         self.counters.relayed += 1;
-                        self.relay.connections.send(to, epoch, bytes);
+                        self.relay.connections.send(to, epoch, bytes, self.now);
                     }
                     Effect::HangUp(host) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
                         self.relay.connections.hang_up(host, "we hang up");
@@ -97,14 +116,16 @@ impl Node {
             if changes.is_empty() {
                 break;
             }
-            let ours = self.standing.cluster();
-            let contacts = &mut self.membership.contacts;
+            let (ours, now) = (self.standing.cluster(), self.now);
             for change in changes {
                 match change {
-                    Change::Up(host, epoch) => contacts.relayed_up(host, epoch, ours, self.now),
-                    Change::Down(host, epoch, _) => contacts.relayed_down(host, epoch, self.now),
+                    Change::Up(host, epoch) => {
+                        self.give_up_connection(host); // Which was in doubt.
+                        self.membership.contacts.relayed_up(host, epoch, ours, now);
+                    }
+                    Change::Down(host, epoch, _) => self.membership.contacts.relayed_down(host, epoch, now),
                     Change::Message(host, epoch, bytes) => {
-                        contacts.on_bytes(host, epoch, &bytes, ours, &mut self.news);
+                        self.membership.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.news);
                     }
                     Change::Unreached(_) => {} // Nobody is wanted here but for as long as there is something for it.
                 }

@@ -85,8 +85,8 @@ impl Node {
         }
     }
 
-    /// What the register knows of a grant whose host does not answer. Nobody stops a detached one: it can be taken out if
-    /// nothing else goes with it.
+    /// What the register knows of a grant whose host does not answer. Nobody stops a detached one: it can be taken out
+    /// if nothing else goes with it.
     pub(super) fn on_revoke_seen(&mut self, call: u64, page: Page) {
         let Some(revocation) = self.revocations.get(&call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);

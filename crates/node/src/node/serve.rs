@@ -263,20 +263,25 @@ impl Node {
 
     /// Nothing is left of a ticket. That is said before the next one is let in.
     fn finish(&mut self, ticket: TicketId, why: Error) {
-        let Some(entry) = self.clients.get(ticket).cloned() else { return };
+        let Some(entry) = self.clients.get(ticket) else { return };
+        let name = entry.wanted.name.clone();
+        let held = match entry.stage {
+            Stage::Held { since, lease, grant } => Some((since, lease, grant)),
+            Stage::Waiting { .. } | Stage::Entering { .. } => None,
+        };
         self.timers.cancel(&Alarm::Ticket(ticket));
         self.effects.push(Effect::Ended(ticket, why));
-        if let Stage::Held { since, lease, .. } = entry.stage {
+        if let Some((since, lease, _)) = held {
             self.counters.released += u64::from(lease.lost.is_none());
-            let (name, held) = (entry.wanted.name.clone(), since.until(self.now).into());
+            let (name, held) = (name.clone(), since.until(self.now).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         self.unrequest(ticket);
         self.clients.remove(ticket);
-        if let Stage::Held { lease, grant, .. } = entry.stage
+        if let Some((_, lease, grant)) = held
             && lease.bound.is_none()
         {
-            self.attach(entry.wanted.name, grant.fencing);
+            self.attach(name, grant.fencing);
         }
     }
 

@@ -42,18 +42,22 @@ impl Node {
 
     fn on_turn(&mut self, turn: Turn) {
         match turn {
-            Turn::Stands(session) => self.on_session(session),
+            // Before it stands: killed in between, the next process has to end this one, and not the one before it.
+            Turn::Opened(session) => {
+                let (cluster, ttl) = (self.standing.cluster_of_session(), self.standing.session_ttl());
+                self.heir.out.push(Keep::Session { cluster, session, ttl });
+            }
+            Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
             Turn::Extended(bound) => {
                 self.extend(bound);
                 self.look_who_votes();
+                self.reach_who_is_lonely();
             }
         }
     }
 
-    fn on_session(&mut self, session: SessionId) {
-        let (cluster, ttl) = (self.standing.cluster(), self.standing.session_ttl());
-        self.heir.out.extend(cluster.map(|cluster| Keep::Session { cluster, session, ttl }));
+    fn on_session(&mut self) {
         self.timers.cancel(&Alarm::Trouble);
         self.troubles = Troubles { halted: self.troubles.halted, ..Troubles::default() };
         if self.phase == Phase::Joining {
@@ -80,6 +84,8 @@ impl Node {
                 self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
             }
         }
+        // Nobody says anything to this session any more.
+        self.given_up.clear();
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
         let mut lost = 0;
         for ticket in self.clients.ids() {
@@ -216,9 +222,19 @@ impl Node {
             (Ask::Join(resource, session), outcome) if self.standing.session() == Some(session) => {
                 self.on_joined(resource, session, outcome);
             }
-            (Ask::Join(..) | Ask::Inform, _) => {}
-            (Ask::Detach { ticket, resource, fencing, at, call }, outcome) => {
-                self.on_detached(ticket, resource, fencing, at, call, outcome);
+            (Ask::Quit(resource, session, generation), outcome) if self.standing.session() == Some(session) => {
+                self.on_quit(resource, session, generation, &outcome);
+            }
+            // Its client was told that it is given back: the next session says so again, if this one is not it.
+            (Ask::Attach(session, name, fencing), Outcome::Refused(Refusal::NoSession)) => {
+                match self.standing.session() == Some(session) {
+                    true => self.orphans.push((name, fencing)),
+                    false => self.attach(name, fencing),
+                }
+            }
+            (Ask::Join(..) | Ask::Quit(..) | Ask::Attach(..) | Ask::Inform, _) => {}
+            (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
+                self.on_detached(ticket, of, fencing, at, call, outcome);
             }
             (Ask::Resize(call, _), Outcome::Done | Outcome::Advanced(_)) => {
                 self.answer_caller(call, Ok(Answer::Resized))
@@ -226,6 +242,7 @@ impl Node {
             (Ask::Resize(call, name), Outcome::Refused(Refusal::NoResource)) => {
                 self.answer_caller(call, Err(Error::NoSuchResource { name }));
             }
+            (Ask::Remove(call), outcome) => self.on_remove_outcome(call, &outcome),
             (Ask::Expel(call), Outcome::Done | Outcome::Advanced(_) | Outcome::Refused(Refusal::NoParty)) => {
                 self.answer_caller(call, Ok(Answer::Expelled));
             }
@@ -243,6 +260,7 @@ impl Node {
             }
             (
                 Ask::ExpelWhom(..)
+                | Ask::RemoveSeen(_)
                 | Ask::RevokeFrom(_)
                 | Ask::Cluster
                 | Ask::Everybody
@@ -257,7 +275,7 @@ impl Node {
         }
     }
 
-    fn on_joined(&mut self, resource: Key, session: SessionId, outcome: Outcome) {
+    pub(super) fn on_joined(&mut self, resource: Key, session: SessionId, outcome: Outcome) {
         match outcome {
             Outcome::Joined { generation, coordinator, opened, slots } => {
                 self.refuse_mismatches(resource, slots);
@@ -268,8 +286,14 @@ impl Node {
                     self.part_step(resource, mutex::Input::Word(word));
                 }
             }
+            // The register has no such name: it never had one, or one that was removed. Of that we may have seen
+            // generations, and what comes late of them stays void.
             Outcome::Refused(Refusal::Full) => {
-                self.parts.remove(&resource);
+                if let Some(part) = self.parts.remove(&resource)
+                    && !part.custody.memory().is_empty()
+                {
+                    self.given_up.insert(resource, (part.name, part.custody.memory()));
+                }
                 let waiting: Vec<TicketId> = self.clients.waiting(resource).map(|(ticket, _)| ticket).collect();
                 for ticket in waiting {
                     self.clients.unclaim(ticket);
@@ -289,21 +313,13 @@ impl Node {
         let (Some(session), Some(entry)) = (self.standing.session(), self.clients.get(ticket)) else { return };
         let Some((ttl, note)) = entry.wanted.detachable() else { return };
         let Grant { slot, fencing } = grant;
-        let resource = entry.resource;
-        let ask = Ask::Detach { ticket, resource, fencing, at: self.now, call };
-        let name = label(&entry.wanted.name);
-        self.standing.ask(Command::Detach { session, resource: name, slot, fencing, ttl, note }, ask, self.now);
+        let of = entry.wanted.name.clone();
+        let resource = label(&of);
+        let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
+        self.standing.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
     }
 
-    fn on_detached(
-        &mut self,
-        ticket: TicketId,
-        resource: Key,
-        fencing: u64,
-        at: Time,
-        call: Option<u64>,
-        outcome: Outcome,
-    ) {
+    fn on_detached(&mut self, ticket: TicketId, of: Name, fencing: u64, at: Time, call: Option<u64>, outcome: Outcome) {
         let entry = self.clients.get(ticket).filter(|entry| match entry.stage {
             Stage::Entering { grant } | Stage::Held { grant, .. } => grant.fencing == fencing,
             Stage::Waiting { .. } => false,
@@ -332,9 +348,7 @@ impl Node {
             }
             // Its client has gone, or the session under which it was to be granted.
             (Outcome::Done, None) => {
-                if let Some(name) = self.clients.name(resource).cloned() {
-                    self.attach(name, fencing);
-                }
+                self.attach(of, fencing);
                 self.answer_lost(call);
             }
             (Outcome::Refused(Refusal::Full), Some((false, _))) => {
@@ -370,7 +384,7 @@ impl Node {
         match self.standing.session() {
             Some(session) => {
                 let command = Command::Attach { session, resource: label(&name), fencing };
-                self.standing.ask(command, Ask::Inform, self.now);
+                self.standing.ask(command, Ask::Attach(session, name, fencing), self.now);
             }
             None => self.orphans.push((name, fencing)),
         }

@@ -2,12 +2,15 @@
 
 mod clients;
 mod forged;
+mod given_up;
 mod health;
 mod heir;
 mod limits;
 mod links;
 mod nonsense;
 mod over;
+mod relay;
+mod removed;
 mod revoke;
 mod versions;
 mod world;
@@ -343,6 +346,23 @@ fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_
     }
 }
 
+/// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot was
+/// kept for as long as the grant would have lasted.
+#[test]
+fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_hears_of_it() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.input(3, Input::Release { call: Some(6), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(20));
+    assert_eq!(world.fencing(1, waits), None, "nobody has heard of it");
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    assert!(world.fencing(1, waits).is_some());
+}
+
 #[test]
 fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     let mut world = World::of(3);
@@ -546,41 +566,6 @@ fn nobody_is_let_in_who_would_have_to_leave_at_once() {
             assert!(world.fencing(3, next).is_some());
         }
     }
-}
-
-/// Two who do not reach each other, and the one between them leads.
-#[test]
-fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
-    let mut world = World::of(3);
-    let name = "partial";
-    let first = world.acquire(2, wanted(name));
-    world.run(Span::from_secs(1));
-    assert!(world.fencing(2, first).is_some());
-    assert!(world.node(1).register().is_some_and(peerlock_register::Register::is_leader));
-    // From here on 2 and 3 never meet.
-    world.apart.insert((2, 3));
-    world.disconnect_pair(2, 3);
-    world.settle();
-    let second = world.acquire(3, wanted(name));
-    world.run(Span::from_secs(4));
-    assert_eq!(world.fencing(3, second), None, "somebody is inside");
-    world.input(2, Input::Release { call: None, ticket: first });
-    world.run(Span::from_secs(2));
-    assert!(world.fencing(3, second).is_some(), "the request and the token have come by way of the leader");
-    // A count goes the same way: 1, which had no part in it, takes part and dies.
-    let third = world.acquire(1, wanted(name));
-    world.run(Span::from_secs(1));
-    world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
-    world.run(Span::from_secs(4));
-    assert!(world.fencing(1, third).is_some(), "everybody has been counted");
-    // And back again, over a connection of their own.
-    world.apart.clear();
-    world.run(Span::from_secs(2));
-    let fourth = world.acquire(2, wanted(name));
-    world.run(Span::from_secs(1));
-    world.input(3, Input::Release { call: None, ticket: second });
-    world.run(Span::from_secs(1));
-    assert!(world.fencing(2, fourth).is_some());
 }
 
 /// A session is renewed over a connection, or ends: else somebody could hold up everything whom nobody reaches.

@@ -226,8 +226,8 @@ fn the_lists_of_a_newcomer_are_not_followed() {
     assert_eq!(known[1].drain(..2).collect::<Vec<_>>(), [20, 50], "and those of a neighbour do");
 }
 
-/// *Departure:* who begins to join and knows nobody sends what it is handed to where it joins, and says that it is not in
-/// the ring: known from an earlier life, it would be handed the same again. Who knows its place already answers.
+/// *Departure:* who begins to join and knows nobody sends what it is handed to where it joins, and says that it is not
+/// in the ring: known from an earlier life, it would be handed the same again. Who knows its place already answers.
 #[test]
 fn who_joins_is_no_hop() {
     let mut n = Chord::new(node(30), CONFIG);

@@ -239,6 +239,9 @@ impl Register {
                 {
                     *replaces = replaces.or(self.state.session_of(*host).map(|(session, _)| session));
                 }
+                if let Command::Close { session, .. } = &command {
+                    lead.told.on_close(*session, now);
+                }
                 let of_host = lead.asked.get(&origin.host).map_or(0, BTreeSet::len);
                 if lead.queue.len() < MOST_QUEUED
                     && of_host < MOST_OF_HOST

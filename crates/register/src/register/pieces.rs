@@ -7,8 +7,8 @@
 //!          ◄──had all──               it is put together, and the engine gets it as one message
 //! ```
 //!
-//! Whatever is lost is made good by the engine: it repeats a snapshot until it is answered, and each time the piece that
-//! was not confirmed goes out again.
+//! Whatever is lost is made good by the engine: it repeats a snapshot until it is answered, and each time the piece
+//! that was not confirmed goes out again.
 
 use std::collections::BTreeMap;
 
@@ -89,8 +89,8 @@ impl Register {
         self.send(host, Letter::Piece { message: Box::new(piece), at: at as u32, all: all as u32 });
     }
 
-    /// A piece has come: the whole, if it was the last. What does not go on from what is here is not taken, and who sent
-    /// it hears how much is.
+    /// A piece has come: the whole, if it was the last. What does not go on from what is here is not taken, and who
+    /// sent it hears how much is.
     pub(super) fn on_piece(&mut self, from: PeerId, message: Message, at: u32, all: u32) -> Option<Message> {
         let (voter, term) = (message.from, message.term);
         let rest = message.without_snapshot();

@@ -11,23 +11,36 @@ use crate::state::State;
 use crate::wire::Letter;
 use crate::{Label, SessionId};
 
-/// How long a word waits before it is told again.
+/// How long a word waits before it is told again …
 const AGAIN: Span = Span::from_millis(300);
+/// … and at most so long, where as many generations as this are opened to a session, and it closes others meanwhile.
+const LONGEST: Span = Span::from_millis(4800);
+const MANY_OPENED: usize = 64;
 /// At most this many words are told at a time, of at most so many resources; the others have their turn after that.
 const MOST_TOLD: usize = 256;
 const MOST_LOOKED_AT: usize = 2048;
-/// At most this many generations are opened to one coordinator that it has not closed: it asks others about each of them,
-/// and what is not confirmed has to be kept.
-const MOST_OPENED: usize = 4096;
+/// At most this many generations are opened to one coordinator that it has not closed: it asks others about each of
+/// them, and what is not confirmed has to be kept. Our choice: more than it has out as questions to the register at a
+/// time, so that it never waits for the next.
+const MOST_OPENED: usize = 1024;
 
 /// One word: about what, to whom, of which generation.
 type Word = (Label, SessionId, u64, Topic);
 
+/// How a word was told.
+#[derive(Clone, Copy)]
+struct Telling {
+    at: Time,
+    /// How long after that it is due again; never if it was heard.
+    pause: Option<Span>,
+}
+
 /// What a leader has told.
 #[derive(Default)]
 pub(super) struct Told {
-    /// When each is due again; never if it was heard.
-    words: BTreeMap<Word, Option<Time>>,
+    words: BTreeMap<Word, Telling>,
+    /// When each coordinator has last asked for a generation to be closed.
+    closed: BTreeMap<SessionId, Time>,
     /// How many generations were opened to each coordinator, as far as they are among these.
     opened: BTreeMap<SessionId, usize>,
     /// Whose turn it is.
@@ -41,6 +54,7 @@ impl Told {
             let words = state.resources().get(name).into_iter().flat_map(|it| it.words());
             words.into_iter().any(|word| word == (*session, *generation, *topic))
         });
+        self.closed.retain(|session, _| state.sessions().contains_key(session));
         self.opened.clear();
         for (_, session, _, topic) in self.words.keys() {
             *self.opened.entry(*session).or_default() += usize::from(*topic == Topic::Opened);
@@ -49,6 +63,24 @@ impl Told {
 
     fn has_room(&self, session: SessionId) -> bool {
         self.opened.get(&session).is_none_or(|opened| *opened < MOST_OPENED)
+    }
+
+    fn is_due(&self, word: &Word, now: Time) -> bool {
+        self.words.get(word).is_none_or(|told| told.pause.is_some_and(|pause| now >= told.at + pause))
+    }
+
+    /// How long a word that is told now waits until it is told again. Who has closed others of many since the last time
+    /// hears us and has much to do: to tell it more often would be more of that.
+    fn pause(&self, word: &Word) -> Span {
+        let Some(Telling { at, pause: Some(pause) }) = self.words.get(word) else { return AGAIN };
+        let closes = self.closed.get(&word.1).is_some_and(|closed| closed > at);
+        let is_busy = closes && self.opened.get(&word.1).is_some_and(|opened| *opened >= MANY_OPENED);
+        if is_busy { (*pause * 2).min(LONGEST) } else { AGAIN }
+    }
+
+    /// A coordinator has counted a generation.
+    pub(super) fn on_close(&mut self, session: SessionId, now: Time) {
+        self.closed.insert(session, now);
     }
 }
 
@@ -74,7 +106,7 @@ impl Register {
             }
             for (session, generation, topic) in resource.words() {
                 let word = (name.clone(), session, generation, topic);
-                if told.words.get(&word).is_some_and(|due| due.is_none_or(|due| now < due)) {
+                if !told.is_due(&word, now) {
                     continue;
                 }
                 let is_new = topic == Topic::Opened && !told.words.contains_key(&word);
@@ -94,8 +126,9 @@ impl Register {
                 self.send(host, Letter::Told { resource: name.clone(), session, generation, fact });
             }
             if let Some(lead) = &mut self.lead {
-                let again = (!self.config.makes(Sabotage::TellsOnce)).then_some(now + AGAIN);
-                lead.told.words.insert((name, session, generation, topic), again);
+                let word = (name, session, generation, topic);
+                let pause = (!self.config.makes(Sabotage::TellsOnce)).then(|| lead.told.pause(&word));
+                lead.told.words.insert(word, Telling { at: now, pause });
             }
         }
     }
@@ -112,8 +145,8 @@ impl Register {
         let is_theirs = self.state.sessions().get(&word.1).is_none_or(|session| session.host == from);
         if !is_theirs || word.3 == Topic::Opened {
             self.count_strange("word that something was heard, from who was not told it");
-        } else if let Some(due) = self.lead.as_mut().and_then(|lead| lead.told.words.get_mut(&word)) {
-            *due = None;
+        } else if let Some(telling) = self.lead.as_mut().and_then(|lead| lead.told.words.get_mut(&word)) {
+            telling.pause = None;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is asked for so often that it must not cost more with every member, session and resource: which resources a
-//! leader has to look at in every tick, which sessions a host has, how many could vote. Follows from the rest of the state,
-//! and is not kept with it.
+//! leader has to look at in every tick, which sessions a host has, how many could vote. Follows from the rest of the
+//! state, and is not kept with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +78,12 @@ impl Index {
             (before, now) if before == now => {}
             (_, now) => _ = self.granted.insert(name.clone(), now),
         }
+    }
+
+    /// A resource is there no more.
+    pub(super) fn forget(&mut self, name: &Label) {
+        self.talked_of.remove(name);
+        self.grants -= self.granted.remove(name).unwrap_or(0);
     }
 
     /// How many grants are detached, of all resources.

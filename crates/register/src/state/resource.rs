@@ -10,6 +10,12 @@ use crate::command::{MOST_FENCING, Opening, Outcome, Refusal};
 use crate::fact::Topic;
 use crate::{Label, SessionId, Ttl};
 
+/// Fencing numbers of a generation are between this much times its number and the next one's.
+const NUMBERS: u64 = 1 << 32;
+
+/// From this generation on the number of slots stays.
+const MOST_RESIZED: u64 = MOST_GENERATION / 2;
+
 /// A named resource.
 ///
 /// Fencing numbers are no part of it but hang on its generation: the next number of a slot is at least
@@ -27,8 +33,8 @@ pub struct Resource {
     detached: BTreeMap<u64, Detached>,
     /// Grants that this generation's coordinator was told of and that are over since: slots by fencing number.
     expired: BTreeMap<u64, u32>,
-    /// Who was forced out, and the generation that this has opened. Also if it has joined since: perhaps that was a late
-    /// letter, and it does not know.
+    /// Who was forced out, and the generation that this has opened. Also if it has joined since: perhaps that was a
+    /// late letter, and it does not know.
     expelled: BTreeMap<SessionId, u64>,
     /// The highest fencing number of each slot's detached grants that are over: a late word of one does not bring it
     /// back. Numbers of a slot only ever rise.
@@ -122,6 +128,11 @@ impl Resource {
     /// The grants that outlive their sessions, by fencing number.
     pub fn detached(&self) -> &BTreeMap<u64, Detached> {
         &self.detached
+    }
+
+    /// Whether somebody was forced out whose session stands, and who may not have heard of it.
+    pub(super) fn has_forced(&self) -> bool {
+        !self.expelled.is_empty()
     }
 
     /// Which words have to be told: to whom, of which generation, and what about.
@@ -220,6 +231,10 @@ impl Resource {
         if self.slots == slots {
             return Outcome::Done;
         }
+        // Whoever likes may ask for this, again and again: half of all generations are left for what happens by itself.
+        if self.generation >= MOST_RESIZED {
+            return Outcome::Refused(Refusal::Full);
+        }
         self.slots = slots;
         Outcome::Advanced(self.advance(name))
     }
@@ -248,6 +263,22 @@ impl Resource {
         Outcome::Done
     }
 
+    /// A party has nothing any more: to the others it is as if its session had ended. By generation, so that a late
+    /// letter does not take away what it has since it joined again.
+    pub(super) fn quit(&mut self, name: &Label, session: SessionId, generation: u64) -> Outcome {
+        if self.generation != generation {
+            return Outcome::Refused(Refusal::OldGeneration);
+        }
+        match self.parties.remove(&session) {
+            Some(_) => {
+                // Who knows of this generation does not have to hear that it was forced out in an earlier one.
+                self.expelled.remove(&session);
+                Outcome::Advanced(self.advance(name))
+            }
+            None => Outcome::Refused(Refusal::NoParty),
+        }
+    }
+
     /// A party gives a grant, or a session of the host that has given one renews it.
     pub(super) fn detach(&mut self, grant: Detached, fencing: u64) -> Outcome {
         match self.detached.get_mut(&fencing) {
@@ -264,8 +295,11 @@ impl Resource {
         if self.over.get(&grant.slot).is_some_and(|over| fencing <= *over) {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
-        if !self.parties.contains_key(&grant.session) {
-            return Outcome::Refused(Refusal::NoParty);
+        let Some(party) = self.parties.get(&grant.session) else { return Outcome::Refused(Refusal::NoParty) };
+        // It was given before its session was forced out or gave up its part, or by another resource of this name that
+        // was removed since: nobody is inside with it.
+        if fencing < party.since * NUMBERS {
+            return Outcome::Refused(Refusal::NoSuchGrant);
         }
         if self.detached.len() >= MOST_DETACHED {
             return Outcome::Refused(Refusal::Full);

@@ -1,6 +1,9 @@
 use super::*;
 use crate::command::Opening;
 
+/// Fencing numbers of the first generation are above this.
+const N: u64 = 1 << 32;
+
 fn label(text: &str) -> Label {
     Label::new(text).unwrap()
 }
@@ -107,6 +110,151 @@ fn slots_and_numbers_open_generations_once() {
     assert_eq!(state.apply(1, unknown), Outcome::Refused(Refusal::NoResource));
 }
 
+/// The state could not be read again from a certain generation on, and anybody may ask for another number of slots.
+#[test]
+fn slots_are_not_changed_until_there_are_no_generations_left() {
+    let (mut state, _) = three();
+    let resize = |slots| Command::Resize { resource: label("r"), slots };
+    state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION / 2 - 2);
+    assert!(matches!(state.apply(1, resize(3)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, resize(2)), Outcome::Refused(Refusal::Full));
+    assert_eq!((state.apply(1, resize(3)), resource(&state).slots()), (Outcome::Done, 3));
+}
+
+#[test]
+fn who_quits_is_a_party_no_more_and_does_so_once() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(state.apply(1, quit(a, 0)), Outcome::Refused(Refusal::OldGeneration));
+    assert!(matches!(state.apply(1, quit(a, 1)), Outcome::Advanced(Opening { generation: 2, .. })));
+    assert!(!resource(&state).parties().contains_key(&a) && resource(&state).coordinator() != Some(a));
+    // It joins again, and the same letter comes late.
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 2, .. }));
+    assert_eq!(state.apply(1, quit(a, 1)), Outcome::Refused(Refusal::OldGeneration));
+    assert!(resource(&state).parties().contains_key(&a));
+    for (session, generation) in [(a, 2), (b, 3), (c, 4)] {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(state.apply(1, quit(session, generation + 1)), Outcome::Refused(Refusal::NoParty));
+    }
+    // The name and its numbers stay.
+    assert_eq!((resource(&state).generation(), resource(&state).coordinator()), (5, None));
+    assert!(matches!(state.apply(1, join(b)), Outcome::Joined { generation: 6, opened: true, .. }));
+}
+
+fn quit(session: SessionId, generation: u64) -> Command {
+    Command::Quit { session, resource: label("r"), generation }
+}
+
+fn remove(generation: u64) -> Command {
+    Command::Remove { resource: label("r"), generation }
+}
+
+/// `r` without anybody who takes part in it, in generation 4.
+fn left() -> (State, [SessionId; 3]) {
+    let (mut state, sessions) = three();
+    for (session, generation) in sessions.into_iter().zip(1..) {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+    }
+    (state, sessions)
+}
+
+#[test]
+fn a_name_is_removed_when_nobody_takes_part_and_what_is_founded_later_begins_above_it() {
+    let (mut state, [a, b, c]) = three();
+    assert_eq!(state.apply(1, remove(1)), Outcome::Refused(Refusal::InUse));
+    for (session, generation) in [(a, 1), (b, 2), (c, 3)] {
+        assert_eq!(state.apply(1, remove(generation)), Outcome::Refused(Refusal::InUse));
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(state.apply(1, remove(generation)), Outcome::Refused(Refusal::OldGeneration));
+    }
+    assert_eq!(state.apply(1, remove(4)), Outcome::Done);
+    assert!(state.resources().is_empty());
+    for late in [remove(4), quit(a, 4), close(a, 4, &[]), detach(a, N + 9), attach(a, N + 9)] {
+        assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoResource));
+    }
+    assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "its generations are kept");
+    // It has as many slots as the first wants now, and so has every other name: nobody knows which were there.
+    let other = |name| Command::Join { session: b, resource: label(name), slots: 5 };
+    for name in ["r", "other"] {
+        let joined = state.apply(1, other(name));
+        assert!(matches!(joined, Outcome::Joined { generation: 5, opened: true, slots: 5, .. }), "{joined:?}");
+    }
+}
+
+/// Nor does anything else that was said of the one before.
+#[test]
+fn a_late_letter_does_not_remove_the_next_one_of_a_name() {
+    let (mut state, [a, b, _]) = left();
+    state.apply(1, remove(4));
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
+    let founded = state.clone();
+    let renumber = Command::Renumber { resource: label("r"), generation: 4 };
+    for late in [remove(4), quit(a, 4), close(a, 4, &[]), close(b, 4, &[]), renumber, detach(a, 4 * N + 1)] {
+        assert!(matches!(state.apply(1, late), Outcome::Refused(_)));
+        assert_eq!(state, founded);
+    }
+    assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::OldGeneration), "it was used since");
+    assert_eq!(state.apply(1, remove(6)), Outcome::Done);
+}
+
+/// Somebody may be inside though no session takes part.
+#[test]
+fn a_name_with_a_detached_grant_is_not_removed() {
+    let (mut state, sessions) = three();
+    state.apply(1, detach(sessions[0], N + 1));
+    state.apply(1, end(&sessions));
+    assert_eq!(state.apply(1, remove(2)), Outcome::Refused(Refusal::InUse));
+    state.apply(1, Command::Lapse { resource: label("r"), fencing: N + 1, stretch: 0 });
+    assert_eq!(state.apply(1, remove(2)), Outcome::Done);
+    assert_eq!(state.granted().count(), 0);
+}
+
+/// Who does not know that it was forced out goes on as if it took part; nobody would tell it any more.
+#[test]
+fn a_name_is_not_removed_before_who_was_forced_out_has_heard_of_it() {
+    let (mut state, [a, b, c]) = three();
+    state.apply(1, Command::Expel { resource: label("r"), session: a });
+    assert!(matches!(state.apply(1, quit(b, 2)), Outcome::Advanced(_)));
+    assert!(matches!(state.apply(1, quit(c, 3)), Outcome::Advanced(_)));
+    assert_eq!(words(&state), [(a, 2, Topic::Expelled)]);
+    assert_eq!(state.apply(1, remove(4)), Outcome::Refused(Refusal::InUse));
+    let mut ended = state.clone();
+    ended.apply(1, end(&[a]));
+    assert_eq!(ended.apply(1, remove(4)), Outcome::Done);
+    // Or it has joined again and gives up its part in a later generation, of which it would not know otherwise.
+    assert!(matches!(state.apply(1, join(a)), Outcome::Joined { generation: 5, .. }));
+    assert_eq!(state.apply(1, quit(a, 2)), Outcome::Refused(Refusal::OldGeneration));
+    assert_eq!(words(&state), [(a, 5, Topic::Opened), (a, 2, Topic::Expelled)]);
+    assert!(matches!(state.apply(1, quit(a, 5)), Outcome::Advanced(_)));
+    assert_eq!(state.apply(1, remove(6)), Outcome::Done);
+}
+
+#[test]
+fn what_was_removed_leaves_nothing_but_a_number() {
+    let (mut state, [a, ..]) = three();
+    let before = state.encode().len();
+    let name = |number: u64| label(&format!("build-{number}"));
+    for number in 0..1000 {
+        let resource = name(number);
+        let Outcome::Joined { generation, .. } = state.apply(1, Command::Join { session: a, resource, slots: 1 })
+        else {
+            panic!("it is not founded")
+        };
+        state.apply(1, Command::Quit { session: a, resource: name(number), generation });
+        let remove = Command::Remove { resource: name(number), generation: generation + 1 };
+        assert_eq!(state.apply(1, remove), Outcome::Done);
+        assert_eq!(generation, 2 * number + 1);
+    }
+    assert!(state.encode().len() <= before + 2, "{} bytes", state.encode().len() - before);
+    // Not so often that nobody else could open a generation.
+    state.floor = MOST_REMOVED;
+    let resource = name(1);
+    state.apply(1, Command::Join { session: a, resource: resource.clone(), slots: 1 });
+    state.apply(1, Command::Quit { session: a, resource: resource.clone(), generation: MOST_REMOVED + 1 });
+    let remove = Command::Remove { resource, generation: MOST_REMOVED + 2 };
+    assert_eq!(state.apply(1, remove), Outcome::Refused(Refusal::Full));
+}
+
 /// The entry's own term decides, which is the same at all voters.
 #[test]
 fn an_end_that_was_decided_in_another_term_has_no_effect() {
@@ -169,33 +317,33 @@ fn attach(session: SessionId, fencing: u64) -> Command {
 #[test]
 fn a_detached_grant_is_named_by_its_number_and_given_by_a_session_that_stands() {
     let (mut state, [a, b, _]) = three();
-    assert_eq!(state.apply(1, detach(a, 100)), Outcome::Done);
-    assert_eq!(state.apply(1, detach(b, 100)), Outcome::Refused(Refusal::NotYours));
-    assert_eq!(state.apply(1, detach(b, 101)), Outcome::Done);
-    assert_eq!(state.apply(1, attach(a, 101)), Outcome::Refused(Refusal::NotYours));
-    assert_eq!(state.apply(1, attach(b, 101)), Outcome::Done);
-    assert_eq!(state.apply(1, attach(b, 101)), Outcome::Done, "it is not there, as was asked");
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
+    assert_eq!(state.apply(1, detach(b, N + 100)), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(state.apply(1, detach(b, N + 101)), Outcome::Done);
+    assert_eq!(state.apply(1, attach(a, N + 101)), Outcome::Refused(Refusal::NotYours));
+    assert_eq!(state.apply(1, attach(b, N + 101)), Outcome::Done);
+    assert_eq!(state.apply(1, attach(b, N + 101)), Outcome::Done, "it is not there, as was asked");
     state.apply(1, end(&[a, b]));
-    for late in [detach(b, 102), attach(a, 100)] {
+    for late in [detach(b, N + 102), attach(a, N + 100)] {
         assert_eq!(state.apply(1, late), Outcome::Refused(Refusal::NoSession));
     }
-    assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [100], "it outlives its session");
+    assert_eq!(resource(&state).detached().keys().copied().collect::<Vec<_>>(), [N + 100], "it outlives its session");
     assert_eq!(state.apply(1, open(9, 9, None)), Outcome::Opened { session: SessionId::new(4) });
-    assert_eq!(state.apply(1, detach(SessionId::new(4), 103)), Outcome::Refused(Refusal::NoParty));
+    assert_eq!(state.apply(1, detach(SessionId::new(4), N + 103)), Outcome::Refused(Refusal::NoParty));
 }
 
 /// Its client may ask any process of the host, and the first one may be gone.
 #[test]
 fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
     let (mut state, [a, ..]) = three();
-    state.apply(1, detach(a, 100));
+    state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
     state.apply(1, open(1, 9, None));
     let later = SessionId::new(4);
-    assert_eq!(state.apply(1, detach(later, 100)), Outcome::Done, "it need not be a party");
-    let grant = &resource(&state).detached()[&100];
+    assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done, "it need not be a party");
+    let grant = &resource(&state).detached()[&(N + 100)];
     assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (a, PeerId::new(1), 1, "note"));
-    assert_eq!(state.apply(1, attach(later, 100)), Outcome::Done);
+    assert_eq!(state.apply(1, attach(later, N + 100)), Outcome::Done);
     assert!(resource(&state).detached().is_empty());
 }
 
@@ -203,19 +351,19 @@ fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
 #[test]
 fn a_grant_that_is_over_does_not_come_back() {
     let (mut state, [a, ..]) = three();
-    for over in [attach(a, 100), Command::Lapse { resource: label("r"), fencing: 100, stretch: 0 }] {
+    for over in [attach(a, N + 100), Command::Lapse { resource: label("r"), fencing: N + 100, stretch: 0 }] {
         let mut state = state.clone();
-        state.apply(1, detach(a, 100));
+        state.apply(1, detach(a, N + 100));
         assert_eq!(state.apply(1, over), Outcome::Done);
-        assert_eq!(state.apply(1, detach(a, 100)), Outcome::Refused(Refusal::NoSuchGrant));
-        assert_eq!(state.apply(1, detach(a, 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
-        assert_eq!(state.apply(1, detach(a, 101)), Outcome::Done);
+        assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Refused(Refusal::NoSuchGrant));
+        assert_eq!(state.apply(1, detach(a, N + 99)), Outcome::Refused(Refusal::NoSuchGrant), "nor an older one");
+        assert_eq!(state.apply(1, detach(a, N + 101)), Outcome::Done);
     }
     // Of two that are there the younger may be over first.
-    state.apply(1, detach(a, 100));
-    state.apply(1, detach(a, 101));
-    state.apply(1, attach(a, 101));
-    assert_eq!(state.apply(1, detach(a, 100)), Outcome::Done);
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, detach(a, N + 101));
+    state.apply(1, attach(a, N + 101));
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
 }
 
 /// An earlier renewal may come late, by way of a leader that was cut off: its client was told the later one's end.
@@ -224,20 +372,20 @@ fn a_renewal_does_not_make_a_grant_shorter() {
     let (mut state, [a, ..]) = three();
     let renew = |millis| {
         let (ttl, note) = (Ttl::from_millis(millis).unwrap(), label("note"));
-        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: 100, ttl, note }
+        Command::Detach { session: a, resource: label("r"), slot: 0, fencing: N + 100, ttl, note }
     };
     for (millis, expected) in [(5_000, 5_000), (9_000, 9_000), (5_000, 9_000)] {
         assert_eq!(state.apply(1, renew(millis)), Outcome::Done);
-        assert_eq!(u64::from(resource(&state).detached()[&100].ttl), expected);
+        assert_eq!(u64::from(resource(&state).detached()[&(N + 100)].ttl), expected);
     }
 }
 
 #[test]
 fn a_grant_lapses_in_its_last_stretch_only() {
     let (mut state, [a, ..]) = three();
-    state.apply(1, detach(a, 100));
-    state.apply(1, detach(a, 100));
-    let lapse = |stretch| Command::Lapse { resource: label("r"), fencing: 100, stretch };
+    state.apply(1, detach(a, N + 100));
+    state.apply(1, detach(a, N + 100));
+    let lapse = |stretch| Command::Lapse { resource: label("r"), fencing: N + 100, stretch };
     assert_eq!(state.apply(1, lapse(0)), Outcome::Refused(Refusal::NoSuchGrant), "it was renewed");
     assert_eq!(state.apply(1, lapse(1)), Outcome::Done);
     assert_eq!(state.apply(1, lapse(1)), Outcome::Refused(Refusal::NoSuchGrant));
@@ -247,22 +395,22 @@ fn a_grant_lapses_in_its_last_stretch_only() {
 #[test]
 fn the_coordinator_hears_the_end_of_the_grants_that_it_has_heard_of() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, detach(a, 100));
+    state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
     let coordinator = resource(&state).coordinator().unwrap();
     let opened = (coordinator, 2, Topic::Opened);
-    state.apply(1, detach(b, 101));
+    state.apply(1, detach(b, N + 101));
     let told = |state: &State| state.word(&label("r"), coordinator, 2, Topic::Opened).expect("it is open");
     let Fact::Opened { slots: 2, asked, detached } = told(&state).1 else { panic!("{state:?}") };
-    assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, 100)]));
+    assert_eq!((asked, detached), (vec![(b, PeerId::new(2)), (c, PeerId::new(3))], vec![(0, N + 100)]));
     let before = told(&state);
-    state.apply(1, attach(b, 101));
+    state.apply(1, attach(b, N + 101));
     assert_eq!(words(&state), [opened]);
-    state.apply(1, Command::Lapse { resource: label("r"), fencing: 100, stretch: 0 });
-    assert_eq!(words(&state), [opened, (coordinator, 2, Topic::Expired(100))]);
+    state.apply(1, Command::Lapse { resource: label("r"), fencing: N + 100, stretch: 0 });
+    assert_eq!(words(&state), [opened, (coordinator, 2, Topic::Expired(N + 100))]);
     assert_eq!(told(&state), before, "what opened the generation is told as it was");
-    let (host, fact) = state.word(&label("r"), coordinator, 2, Topic::Expired(100)).unwrap();
-    assert_eq!((host, fact), (state.sessions()[&coordinator].host, Fact::Expired { slot: 0, fencing: 100 }));
+    let (host, fact) = state.word(&label("r"), coordinator, 2, Topic::Expired(N + 100)).unwrap();
+    assert_eq!((host, fact), (state.sessions()[&coordinator].host, Fact::Expired { slot: 0, fencing: N + 100 }));
     assert_eq!(State::decode(&state.encode(), Versions::OURS), Ok(state.clone()), "nor is any of it forgotten");
     // The next one's coordinator begins without it.
     state.apply(1, Command::Renumber { resource: label("r"), generation: 2 });
@@ -312,7 +460,7 @@ fn a_count_does_not_remove_those_that_have_joined_since_it_was_opened() {
 #[test]
 fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
     let (mut state, [a, b, c]) = three();
-    state.apply(1, detach(b, 100));
+    state.apply(1, detach(b, N + 100));
     let expel = |session| Command::Expel { resource: label("r"), session };
     assert!(matches!(state.apply(1, expel(b)), Outcome::Advanced(Opening { generation: 2, .. })));
     assert_eq!(state.apply(1, expel(b)), Outcome::Refused(Refusal::NoParty));
@@ -333,11 +481,11 @@ fn who_is_forced_out_is_told_so_and_the_others_count_without_it() {
 #[test]
 fn force_takes_a_grant_whose_session_is_over() {
     let (mut state, [a, ..]) = three();
-    state.apply(1, detach(a, 100));
+    state.apply(1, detach(a, N + 100));
     state.apply(1, end(&[a]));
     assert_eq!(state.apply(1, Command::Expel { resource: label("r"), session: a }), Outcome::Done);
     let coordinator = resource(&state).coordinator().unwrap();
-    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(100))));
+    assert!(words(&state).contains(&(coordinator, 2, Topic::Expired(N + 100))));
 }
 
 /// What the model of custody assumes: the end of the one and the part of the other are one entry, and one generation.
@@ -419,9 +567,16 @@ fn a_change_of_voters_is_settled_by_an_entry_behind_the_last_one() {
 fn nothing_grows_without_a_bound() {
     let (mut state, [a, ..]) = three();
     for fencing in 0..MOST_DETACHED as u64 {
-        assert_eq!(state.apply(1, detach(a, fencing)), Outcome::Done);
+        assert_eq!(state.apply(1, detach(a, N + fencing)), Outcome::Done);
     }
     assert_eq!(state.apply(1, detach(a, 1 << 40)), Outcome::Refused(Refusal::Full));
+    let join = |name: usize| Command::Join { session: a, resource: label(&format!("n{name}")), slots: 1 };
+    for name in state.resources().len()..MOST_RESOURCES {
+        assert!(matches!(state.apply(1, join(name)), Outcome::Joined { .. }));
+    }
+    // What there is no room for never was: nobody who takes part, or did, is refused.
+    assert_eq!(state.apply(1, join(0)), Outcome::Refused(Refusal::Full));
+    assert!(matches!(state.apply(1, join(MOST_RESOURCES - 1)), Outcome::Joined { .. }));
     for host in 4..=MOST_MEMBERS as u64 {
         state.apply(1, open(host, 1, None));
     }

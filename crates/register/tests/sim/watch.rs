@@ -91,12 +91,15 @@ pub struct Counts {
     pub expelled: u64,
     /// Grants that were given back by a later session than the one that gave them.
     pub given_back: u64,
-    /// Processes that ended in good order; those that led when they began to, and of these those that did not at the end.
+    /// Processes that ended in good order; those that led when they began to, and of these those that did not at the
+    /// end.
     pub stops: u64,
     pub led: u64,
     pub resigned: u64,
     pub recovered: u64,
     pub chosen: u64,
+    /// Names that were removed.
+    pub removed: u64,
 }
 
 impl Counts {
@@ -125,6 +128,7 @@ impl Counts {
         self.resigned += run.resigned;
         self.recovered += run.recovered;
         self.chosen += run.chosen;
+        self.removed += run.removed;
     }
 
     /// Many runs in which nothing happens would say nothing.
@@ -132,12 +136,13 @@ impl Counts {
         let all = [self.ended, self.elections, self.answers, self.healed, self.crashes, self.torn, self.flips];
         let more = [self.partitions, self.freezes, self.compactions, self.raised, self.full, self.expired];
         let late = [self.given_back, self.stops, self.resigned, self.recovered, self.chosen, self.expelled];
+        let names = [self.removed];
         // Not all can be: some could not be heard.
         assert!(self.resigned * 3 > self.led * 2, "leaders that stop do not resign: {self}");
         // Nor these: some hosts are gone with nobody to take their place, or went just before the end.
         assert!(self.healed * 3 > self.wounds * 2, "lost voters are not replaced: {self}");
         assert!(
-            all.iter().chain(&more).chain(&late).all(|count| *count > 10) && self.most_voters == 5,
+            all.iter().chain(&more).chain(&late).chain(&names).all(|count| *count > 10) && self.most_voters == 5,
             "too little: {self}"
         );
     }
@@ -147,14 +152,14 @@ impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { events, ended, elections, answers, most_voters, wounds, healed, .. } = self;
         let Self { crashes, torn, full, flips, partitions, freezes, compactions, raised, .. } = self;
-        let Self { told, expired, expelled, given_back, stops, led, resigned, recovered, chosen, .. } = self;
+        let Self { told, expired, expelled, given_back, stops, led, resigned, recovered, chosen, removed, .. } = self;
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
              voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits, {full} of full disks), \
              {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; {told} words \
              ({expired} ends of grants, {expelled} forced out), {given_back} grants given back later, {stops} stops \
-             ({resigned} of {led} leaders resigned), {chosen} choices of voters, {recovered} recoveries; no violation"
+             ({resigned} of {led} leaders resigned), {chosen} choices of voters, {recovered} recoveries, {removed} names removed; no violation"
         )
     }
 }
@@ -272,6 +277,10 @@ impl Watch {
     /// All is quiet: what was confirmed must be in every voter's state.
     pub fn look_for_confirmed(&self, register: &Register) -> Result<(), Violation> {
         let state = register.state();
+        // Of a name that was removed it is known that no later one begins below it.
+        let has_come_to = |name: &Label, generation: u64| {
+            state.resources().get(name).map_or(state.floor(), |it| it.generation()) >= generation
+        };
         // What the lost voters had confirmed last is lost with them.
         for (command, outcome) in self.confirmed.iter().filter(|_| !self.recovered) {
             let is_there = match (command, outcome) {
@@ -280,14 +289,12 @@ impl Watch {
                 }
                 (_, Outcome::Ended { sessions, .. }) => sessions.iter().all(|session| state.is_over(*session)),
                 (Command::Join { resource, .. }, Outcome::Joined { generation, .. }) => {
-                    state.resources().get(resource).is_some_and(|it| it.generation() >= *generation)
+                    has_come_to(resource, *generation)
                 }
                 (Command::Attach { resource, fencing, .. }, Outcome::Done) => {
                     state.resources().get(resource).is_none_or(|it| !it.detached().contains_key(fencing))
                 }
-                (_, Outcome::Advanced(opening)) => {
-                    state.resources().get(&opening.resource).is_some_and(|it| it.generation() >= opening.generation)
-                }
+                (_, Outcome::Advanced(opening)) => has_come_to(&opening.resource, opening.generation),
                 _ => true,
             };
             if !is_there {

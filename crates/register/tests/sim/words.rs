@@ -26,8 +26,12 @@ pub struct Words {
     told: BTreeSet<(Label, SessionId, u64, Topic)>,
     /// When a coordinator heard that its generation is closed.
     closed: BTreeMap<(Label, u64), Time>,
+    /// The latest generation of each name, whether it was removed since or not.
+    latest: BTreeMap<Label, u64>,
     /// Who was forced out last in which generation, and when somebody heard that.
     expelled: BTreeMap<(Label, SessionId), (u64, Time)>,
+    /// In which generation a session has asked last to take part no more.
+    quit: BTreeMap<(Label, SessionId), u64>,
     /// Grants in the newest state, those that have been and are not in it any more, and those that were confirmed.
     held: BTreeMap<Grant, SessionId>,
     over: BTreeMap<Grant, Time>,
@@ -49,6 +53,11 @@ impl Words {
             if cluster != state.cluster() {
                 return Err(Violation::Reused(format!("{name} {}", resource.generation())));
             }
+            let latest = self.latest.entry(name.clone()).or_default();
+            if resource.generation() < *latest {
+                return Err(Violation::Reused(format!("{name} {} after {latest}", resource.generation())));
+            }
+            *latest = resource.generation();
         }
         let grants = state.resources().iter().flat_map(|(name, it)| {
             it.detached().iter().map(|(fencing, grant)| ((name.clone(), *fencing), grant.session))
@@ -88,6 +97,11 @@ impl Words {
             (Command::Close { resource, generation, .. }, Outcome::Done) => {
                 self.closed.entry((resource.clone(), *generation)).or_insert(now);
             }
+            (Command::Quit { resource, session, generation }, _) => {
+                let latest = self.quit.entry((resource.clone(), *session)).or_default();
+                *latest = (*latest).max(*generation);
+            }
+            (Command::Remove { .. }, Outcome::Done) => counts.removed += 1,
             (Command::Expel { resource, session }, Outcome::Advanced(opening)) => {
                 self.expelled.insert((resource.clone(), *session), (opening.generation, now));
             }
@@ -148,7 +162,9 @@ impl Words {
             let is_it = |word: &&(Label, SessionId, u64, Topic)| {
                 (&word.0, word.1, word.3) == (name, *session, Topic::Expelled) && word.2 >= *generation
             };
-            let was_told = self.told.iter().any(|word| is_it(&word));
+            // Who gives up its part in a later generation knows of that.
+            let knows = self.quit.get(&(name.clone(), *session)).is_some_and(|quit| quit >= generation);
+            let was_told = knows || self.told.iter().any(|word| is_it(&word));
             if there.contains(session) && state.sessions().contains_key(session) && is_due(Some(since)) && !was_told {
                 return Err(Violation::Untold(format!("{name}: {session} does not know that it was forced out")));
             }

@@ -341,7 +341,7 @@ impl World {
                 Doing::Told { resource, session, generation, fact } => {
                     self.on_told(host, resource, session, generation, &fact)?;
                 }
-                Doing::Answered(number, outcome) => self.on_answered(host, number, outcome),
+                Doing::Answered(number, outcome) => self.on_answered(host, number, outcome)?,
             }
         }
         self.look(host)?;

@@ -55,6 +55,8 @@ pub enum Command {
     Drain,
     /// A person wants a resource to have this many slots.
     Resize(usize, u32),
+    /// A person wants a resource removed, if nobody uses it.
+    Remove(usize),
     /// A person takes away by force what a host has of a resource.
     Force(usize, PeerId),
     /// A person says who shall vote, or leaves it to the register.
@@ -77,6 +79,8 @@ pub enum Note {
     Returned(Ticket),
     /// A client whose process has ended goes on here.
     Resumed(Ticket),
+    /// A resource was removed from here.
+    Removed,
     /// It has met a host of another cluster.
     OtherCluster(ClusterId, ClusterId),
     /// For its log.
@@ -113,6 +117,9 @@ const KNOWN: u64 = 7;
 
 /// The number of all calls that people make by hand: no ticket of a client has it.
 const BY_HAND: u64 = u64::MAX;
+
+/// The same for removals, less the number of the resource: they take a while, and are told apart.
+const REMOVALS: u64 = BY_HAND - 1;
 
 /// What a resource is called.
 pub fn name_of(resource: usize) -> Name {
@@ -248,7 +255,7 @@ impl Whole {
         out: &mut Vec<Effect<Self>>,
     ) {
         match effect {
-            node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes),
+            node::Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, cx.now),
             node::Effect::HangUp(peer) => self.connections.hang_up(peer, "we hang up"),
             node::Effect::Dial(address) => {
                 if let Some(peer) = peer_at(&address).filter(|peer| *peer != cx.me) {
@@ -277,8 +284,8 @@ impl Whole {
                 }
             }
             node::Effect::Lost(id, _) => {
-                // Half of them go at once and say so; the others use the time that they have left. Who has lost it before it
-                // heard that it had it is told so next.
+                // Half of them go at once and say so; the others use the time that they have left. Who has lost it
+                // before it heard that it had it is told so next.
                 if cx.rng.chance(0.5)
                     && let Some(&ticket) = self.tickets.get(&id)
                     && self.visits.get(&ticket).is_some_and(|visit| visit.is_inside)
@@ -343,6 +350,7 @@ impl Whole {
                 self.tickets.insert(id, ticket);
                 self.visits.get_mut(&ticket).expect("it has just asked").ticket = Some(id);
             }
+            Ok(Answer::Removed) => out.push(Effect::Note(Note::Removed)),
             Ok(Answer::Renewed(until)) => out.push(Effect::Until { ticket, until }),
             Ok(_) => {}
             Err(_) if self.visits.get(&ticket).is_some_and(|visit| visit.is_inside && visit.ticket.is_none()) => {
@@ -459,6 +467,9 @@ impl Actor for Whole {
             Input::Command(Command::Drain) => node::Input::Drain,
             Input::Command(Command::Resize(resource, slots)) => {
                 node::Input::Resize { call: BY_HAND, name: name_of(resource), slots }
+            }
+            Input::Command(Command::Remove(resource)) => {
+                node::Input::Remove { call: REMOVALS - resource as u64, name: name_of(resource) }
             }
             Input::Command(Command::Force(resource, peer)) => {
                 node::Input::Expel { call: BY_HAND, name: name_of(resource), peer }

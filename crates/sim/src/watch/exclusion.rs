@@ -57,10 +57,10 @@ impl Exclusion {
         }
     }
 
-    /// A client that leaves at the very moment in which it was let in counts as inside until somebody else can know that it
-    /// has left: until the first word that its peer sends from then on arrives. Nobody may be let in before, for the same
-    /// run would let two in if it had stayed for a while. Not to be watched where clients are told ends: such an end may
-    /// have come before its client was let in, and needs no word.
+    /// A client that leaves at the very moment in which it was let in counts as inside until somebody else can know
+    /// that it has left: until the first word that its peer sends from then on arrives. Nobody may be let in before,
+    /// for the same run would let two in if it had stayed for a while. Not to be watched where clients are told ends:
+    /// such an end may have come before its client was let in, and needs no word.
     pub fn seeing_instants(mut self) -> Self {
         self.sees_instants = true;
         self

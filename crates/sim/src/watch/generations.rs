@@ -13,9 +13,9 @@ use crate::ledger::{Client, Ledger};
 /// Fencing numbers of a generation are between this much times its number and the next one's.
 const NUMBERS: u64 = 1 << 32;
 
-/// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one in
-/// its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced out does
-/// not count. And in the end everybody has been served.
+/// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one
+/// in its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced
+/// out does not count. And in the end everybody has been served.
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Seen>,
@@ -101,8 +101,8 @@ impl Generations {
 }
 
 impl Watch<Whole> for Generations {
-    /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the same
-    /// step must keep to.
+    /// Every voter is asked what it has applied: whoever has done so first. Only then is it known what a grant of the
+    /// same step must keep to.
     fn after_step(&mut self, _now: Time, peer: PeerId, actor: &Whole) -> Result<(), Broken> {
         if let Some(register) = actor.register()
             && self.applied.insert(peer, register.applied()) != Some(register.applied())

@@ -5,9 +5,9 @@ use super::{Broken, Mark, Watch};
 use crate::actor::Actor;
 use crate::ledger::{Client, Ledger};
 
-/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier. Where there
-/// are several slots, only after those who had done so since then, too: who was promised the slot of somebody who stays for
-/// long is passed by a few before it is promised another (`Line` in `peerlock-mutex`).
+/// Everybody who asks after [`Mark::Quiet`] is let in after all who had asked for the resource clearly earlier. Where
+/// there are several slots, only after those who had done so since then, too: who was promised the slot of somebody who
+/// stays for long is passed by a few before it is promised another (`Line` in `peerlock-mutex`).
 #[derive(Debug)]
 pub struct InLine {
     from: Time,

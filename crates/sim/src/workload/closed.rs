@@ -51,8 +51,8 @@ impl ClosedLoop {
         Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
     }
 
-    /// Who is sent away asks again, until it has been inside as often as it wants. The run is given up when nobody has been
-    /// let in for `patience`; whoever is still to come then was not served.
+    /// Who is sent away asks again, until it has been inside as often as it wants. The run is given up when nobody has
+    /// been let in for `patience`; whoever is still to come then was not served.
     pub fn insisting(mut self, patience: Span) -> Self {
         (self.insists, self.patience) = (true, patience);
         self

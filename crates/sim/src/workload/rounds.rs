@@ -150,8 +150,9 @@ impl<A: Routing> Workload<A> for InRounds {
 
     fn start<W: Watch<A>>(world: &mut World<'_, A, Self, W>) -> Result<(), Broken> {
         let plan = world.load.plan;
-        // Who asks when is the same in all processes of a run; who leaves is up to each of them. With churn, who is in the
-        // overlay is known only where it lives: each process has its share of all that happens, among its own peers.
+        // Who asks when is the same in all processes of a run; who leaves is up to each of them. With churn, who is in
+        // the overlay is known only where it lives: each process has its share of all that happens, among its own
+        // peers.
         if let Some(own) = world.own_stream(&world.load.leaving) {
             world.load.leaving = own;
         }

@@ -37,12 +37,14 @@ pub struct Visits {
     pub stops: Option<Span>,
     /// Now and then somebody gives a resource another number of slots, up to this many: the mean time between two.
     pub resizes: Option<(Span, u32)>,
+    /// Now and then somebody removes a resource, if nobody uses it just then: the mean time between two.
+    pub removes: Option<Span>,
     /// Now and then somebody takes away by force what a host has of a resource: the mean time between two.
     pub forces: Option<Span>,
     /// Now and then somebody says which hosts shall vote, or leaves it to the register: the mean time between two.
     pub seats: Option<Span>,
-    /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is seated,
-    /// and a smaller set would need it.
+    /// Whoever says so chooses three hosts or five: one of them may be lost for good in the moment in which it is
+    /// seated, and a smaller set would need it.
     pub careful: bool,
     /// Nobody comes while so many wait, so that they can all be served in time.
     pub most_waiting: usize,
@@ -74,6 +76,8 @@ const OFF: Span = Span::from_secs(3);
 pub struct InVisits {
     visits: Visits,
     rng: Rng,
+    /// Apart, so that a run without removals is as it was.
+    removals: Rng,
     /// Whose process has begun.
     started: Vec<PeerId>,
     /// Who is about to stop.
@@ -108,6 +112,8 @@ struct Counts {
     resumed: u64,
     served_last: u64,
     resizes: u64,
+    removes: u64,
+    removed: u64,
     forces: u64,
     seats: u64,
     rifts: u64,
@@ -135,13 +141,14 @@ pub enum Event {
 impl InVisits {
     /// Of each seed others.
     pub fn new(visits: Visits, seed: u64) -> Self {
-        let rng = Rng::stream(seed, 0);
+        let (rng, removals) = (Rng::stream(seed, 0), Rng::stream(seed, 95));
         let (started, stopping, gone, wounded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let patient = BTreeSet::new();
         let last = Time::END;
         Self {
             visits,
             rng,
+            removals,
             started,
             stopping,
             patient,
@@ -354,6 +361,10 @@ impl Workload<Whole> for InVisits {
     fn on_note<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, note: Note) -> Result<(), Broken> {
         match note {
             Note::Joined | Note::Notice(_) => Ok(()),
+            Note::Removed => {
+                world.load.counts.removed += 1;
+                Ok(())
+            }
             Note::Left => {
                 world.crash(peer)?;
                 let off = world.load.rng.between(Span::ZERO, OFF);
@@ -392,8 +403,8 @@ impl Workload<Whole> for InVisits {
     }
 
     fn tell(&self, sheet: &mut Sheet) {
-        let Counts { told, not_acquired, stops, deaths, returned, resumed, served_last, resizes, forces, seats, rifts } =
-            self.counts;
+        let Counts { told, not_acquired, stops, deaths, returned, resumed, served_last, .. } = self.counts;
+        let Counts { resizes, removes, removed, forces, seats, rifts, .. } = self.counts;
         sheet.numbers.sum("told", told);
         sheet.numbers.sum("not acquired", not_acquired);
         sheet.numbers.sum("stops", stops);
@@ -403,6 +414,8 @@ impl Workload<Whole> for InVisits {
         sheet.numbers.sum("served last", served_last);
         sheet.numbers.most("last came, ms", self.last.since(Time::ZERO).as_nanos() / 1_000_000);
         sheet.numbers.sum("resized", resizes);
+        sheet.numbers.sum("to be removed", removes);
+        sheet.numbers.sum("removed", removed);
         sheet.numbers.sum("forced", forces);
         sheet.numbers.sum("seated", seats);
         sheet.numbers.sum("rifts", rifts);

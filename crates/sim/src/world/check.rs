@@ -30,8 +30,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Plays a run. A peer that finds its own state broken panics: that is a broken rule like any other, to be told with its
-/// trace.
+/// Plays a run. A peer that finds its own state broken panics: that is a broken rule like any other, to be told with
+/// its trace.
 pub(super) fn caught(play: impl FnOnce() -> Result<(), Broken>) -> Result<(), Broken> {
     catch_unwind(AssertUnwindSafe(play)).unwrap_or_else(|panic| Err(in_words(&*panic)))
 }
@@ -77,8 +77,8 @@ pub(super) fn waits(
     found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there"))
 }
 
-/// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`tells_ends`) may
-/// have left by itself.
+/// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`tells_ends`)
+/// may have left by itself.
 pub(super) fn was_inside(
     client: Option<Client>,
     peer: PeerId,

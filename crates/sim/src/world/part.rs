@@ -33,15 +33,15 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         self.share.as_ref().is_none_or(|share| number % share.processes() == share.me)
     }
 
-    /// Random numbers that no other process of the run has, in place of those that all have; `None` if there is no other
-    /// process: then all is drawn as in the simulator.
+    /// Random numbers that no other process of the run has, in place of those that all have; `None` if there is no
+    /// other process: then all is drawn as in the simulator.
     pub fn own_stream(&self, common: &Rng) -> Option<Rng> {
         let share = self.share.as_ref().filter(|share| share.processes() > 1)?;
         Some(Rng::stream(common.clone().bits(), PARTS + share.me as u64))
     }
 
-    /// Plays this part in real time, until it is told to stop or a rule is broken. What `resumes` is the next process of
-    /// peers whose last one has ended: they begin with nothing.
+    /// Plays this part in real time, until it is told to stop or a rule is broken. What `resumes` is the next process
+    /// of peers whose last one has ended: they begin with nothing.
     ///
     /// # Errors
     /// A rule was broken that one process can see: a peer does what is impossible, or panics.

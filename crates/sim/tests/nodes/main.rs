@@ -1,8 +1,8 @@
 //! The product's own peers in virtual time, with sessions, tokens, register and disks inside, and everything that is
 //! promised to be borne: no second holder, no fencing number that goes back, nobody who is forgotten or overtaken.
 //!
-//! `RUNS=100000 SEED=10000 cargo test -p peerlock-sim --test nodes seeded -- --nocapture` plays others; one with all its
-//! events: `cargo run -p peerlock-sim --example node_runs -- trace SEED`.
+//! `RUNS=100000 SEED=10000 cargo test -p peerlock-sim --test nodes seeded -- --nocapture` plays others; one with all
+//! its events: `cargo run -p peerlock-sim --example node_runs -- trace SEED`.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod plan;
@@ -12,8 +12,8 @@ use plan::plan;
 use rayon::prelude::*;
 use summary::Summary;
 
-/// About a minute on two cores.
-const RUNS: u64 = 4_000;
+/// About a minute and a half on two cores.
+const RUNS: u64 = 10_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

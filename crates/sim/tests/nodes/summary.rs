@@ -5,7 +5,7 @@ use std::fmt;
 use peerlock_sim::Report;
 
 /// What is counted, by its name in a [`Report`]: faults, and what became of clients.
-const FAULTS: [&str; 16] = [
+const FAULTS: [&str; 18] = [
     "crashed",
     "reboots",
     "outages",
@@ -19,6 +19,8 @@ const FAULTS: [&str; 16] = [
     "stops",
     "withdrawn",
     "resized",
+    "to be removed",
+    "removed",
     "forced",
     "seated",
     "rifts",

@@ -1,8 +1,8 @@
 //! A member that knows the secret and makes no sense ([`Forger`]), among three that do.
 //!
 //! Members trust each other: one that speaks in the register's name, or of tokens that it has not, may stall what it
-//! speaks of, or let two in. But nobody ends, grows without bound or dials what it likes; and where it leaves a resource
-//! and the register alone, everybody is served there.
+//! speaks of, or let two in. But nobody ends, grows without bound or dials what it likes; and where it leaves a
+//! resource and the register alone, everybody is served there.
 //!
 //! `SEED=12 SEEDS=1000 cargo test -p peerlock-node --lib forged -- --nocapture` tries others.
 

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
-use crate::{Event, Keep, Ttl, Wanted};
+use crate::{Event, Keep, Origin, Ttl, Wanted};
 use peerlock_base::Span;
 
 fn outlasting(name: &str, note: &str) -> Wanted {
@@ -49,6 +49,36 @@ fn a_client_goes_on_at_the_next_process_and_nobody_comes_in_beside_it() {
         world.run(Span::from_secs(1));
         assert!(others.iter().any(|(it, ticket)| world.fencing(*it, *ticket) > Some(before)));
     }
+}
+
+/// On a busy machine the file with the cluster's id was written after the first grants, and these were left without a
+/// session that they were of: the next process did not know them, and their commands were stopped.
+#[test]
+fn a_client_goes_on_that_came_in_before_the_founded_cluster_was_written_down() {
+    let mut world = World::new();
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.kill(1);
+    let machine = world.machines.get_mut(&1).unwrap();
+    (machine.slow_disk, machine.file, machine.cluster, machine.estate) = (true, None, None, None);
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
+        world.input(1, Input::Written(number));
+        world.run(Span::from_millis(100));
+    }
+    assert_eq!(world.machines[&1].cluster, None, "that is not written yet");
+    let holder = world.acquire(1, outlasting("r", "mine"));
+    while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
+        world.input(1, Input::Written(number));
+        world.run(Span::from_millis(100));
+    }
+    let before = world.fencing(1, holder).expect("its voter's file is written, and it was free");
+    world.kill(1);
+    world.machines.get_mut(&1).unwrap().slow_disk = false;
+    world.restart(1);
+    resume(&mut world, 1, "mine");
+    world.run(Span::from_secs(4));
+    let ticket = resumed(&world, 1).expect("it has come, and there is a session");
+    assert_eq!(world.fencing(1, ticket), Some(before), "the same grant");
 }
 
 /// For how long a resource has been held, as somebody else sees it.
@@ -160,6 +190,35 @@ fn what_was_left_passes_through_several_processes() {
     world.run(Span::from_secs(3));
     let ticket = resumed(&world, 3).expect("it has come in time");
     assert_eq!((world.fencing(3, ticket), world.fencing(1, waits)), (before, None));
+}
+
+/// The next one ended a session that was over already, and everybody waited until the one in between had run out.
+#[test]
+fn whoever_is_killed_between_the_opening_of_its_session_and_its_first_renewal_holds_nobody_up() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(3);
+    let sessions = |world: &World| {
+        let register = world.node(1).register().expect("it votes");
+        let of_host = register.state().sessions().iter().filter(|(_, session)| session.host == PeerId::new(3));
+        of_host.map(|(session, _)| *session).collect::<Vec<_>>()
+    };
+    let before = sessions(&world);
+    world.machines.get_mut(&3).unwrap().heard.clear();
+    world.restart(3);
+    while sessions(&world) == before || world.machines[&3].estate.as_ref().is_some_and(|it| before == [it.session]) {
+        world.run(Span::from_millis(1));
+    }
+    assert!(!world.heard(3).contains(&Effect::Joined), "it is open, and does not stand yet");
+    world.kill(3);
+    world.restart(3);
+    resume(&mut world, 3, "mine");
+    world.run(Span::from_secs(3));
+    let ticket = resumed(&world, 3).expect("it has come in time");
+    world.input(3, Input::Release { call: None, ticket });
+    world.run(Span::from_secs(3));
+    assert!(world.fencing(1, waits).is_some(), "nothing is left of the process in between");
 }
 
 /// Its session would end before its clients do.

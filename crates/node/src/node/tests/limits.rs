@@ -175,8 +175,8 @@ fn there_is_an_end_to_those_who_have_been_met() {
     assert_eq!(contacts.get(PeerId::new(12_000)).map(|contact| contact.kept()), Some(1), "for whom there is something");
 }
 
-/// Whoever was without a session believed a single word of anybody that the cluster was recovered: it ended, and its voter's
-/// file was removed. The member that makes no sense said so in its first minute among real agents.
+/// Whoever was without a session believed a single word of anybody that the cluster was recovered: it ended, and its
+/// voter's file was removed. The member that makes no sense said so in its first minute among real agents.
 #[test]
 fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     let follows =

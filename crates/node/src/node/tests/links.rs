@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use peerlock_base::Span;
 
 use super::super::*;
-use super::world::{World, wanted};
-use crate::NetEvent;
+use super::world::{CLUSTER, World, wanted};
+use crate::{NetEvent, Origin};
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -15,6 +15,18 @@ impl World {
     fn voters(&self) -> BTreeSet<u64> {
         let register = self.machines.values().find_map(|it| it.node.as_ref()?.register());
         register.expect("somebody votes").state().voter_hosts().into_iter().map(PeerId::get).collect()
+    }
+
+    /// Those that do not.
+    fn others(&self) -> Vec<u64> {
+        let voters = self.voters();
+        (1..=12).filter(|number| !voters.contains(number)).collect()
+    }
+
+    /// Clients of one resource at two hosts that do not vote.
+    fn one_inside_and_one_in_line(&mut self) -> [(u64, TicketId); 2] {
+        let others = self.others();
+        [others[0], others[1]].map(|host| (host, self.acquire(host, wanted("r"))))
     }
 
     fn links_of(&self, number: u64) -> BTreeSet<u64> {
@@ -42,8 +54,7 @@ fn at_rest() -> World {
 #[test]
 fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
     let mut world = at_rest();
-    let voters = world.voters();
-    let others: Vec<u64> = (1..=12).filter(|number| !voters.contains(number)).collect();
+    let (voters, others) = (world.voters(), world.others());
     assert!(!others.is_empty());
     for number in &others {
         assert_eq!(world.links_of(*number), voters, "of {number}");
@@ -60,8 +71,7 @@ fn links_that_nobody_needs_end_and_those_to_the_voters_stay() {
 #[test]
 fn who_has_something_to_say_opens_a_link_and_who_comes_next_is_dialled_when_that_is_told() {
     let mut world = at_rest();
-    let voters = world.voters();
-    let others: Vec<u64> = (1..=12).filter(|number| !voters.contains(number)).collect();
+    let (voters, others) = (world.voters(), world.others());
     let [one, two, three] = others[..3] else { panic!("{others:?}") };
     let first = world.acquire(one, wanted("r"));
     assert!(world.fencing(one, first).is_some());
@@ -84,11 +94,7 @@ fn who_has_something_to_say_opens_a_link_and_who_comes_next_is_dialled_when_that
 #[test]
 fn what_is_on_its_way_when_a_link_ends_arrives() {
     let mut world = at_rest();
-    let voters = world.voters();
-    let others: Vec<u64> = (1..=12).filter(|number| !voters.contains(number)).collect();
-    let (one, two) = (others[0], others[1]);
-    let first = world.acquire(one, wanted("r"));
-    let second = world.acquire(two, wanted("r"));
+    let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
     world.frozen.insert(two);
     world.step(one, Input::Release { call: None, ticket: first });
     world.settle();
@@ -103,11 +109,7 @@ fn what_is_on_its_way_when_a_link_ends_arrives() {
 #[test]
 fn who_has_moved_is_found_where_it_is_now() {
     let mut world = at_rest();
-    let voters = world.voters();
-    let others: Vec<u64> = (1..=12).filter(|number| !voters.contains(number)).collect();
-    let (one, two) = (others[0], others[1]);
-    let first = world.acquire(one, wanted("r"));
-    let second = world.acquire(two, wanted("r"));
+    let [(one, first), (two, second)] = world.one_inside_and_one_in_line();
     world.input(one, Input::Release { call: None, ticket: first });
     world.input(two, Input::Release { call: None, ticket: second });
     world.run(MINUTE * 4);
@@ -125,8 +127,7 @@ fn who_has_moved_is_found_where_it_is_now() {
 #[test]
 fn who_has_no_session_looks_for_everybody_again() {
     let mut world = at_rest();
-    let voters = world.voters();
-    let others: Vec<u64> = (1..=12).filter(|number| !voters.contains(number)).collect();
+    let (voters, others) = (world.voters(), world.others());
     for (voter, port) in voters.iter().zip(2..) {
         world.move_to(*voter, port);
     }
@@ -134,4 +135,30 @@ fn who_has_no_session_looks_for_everybody_again() {
     for number in others {
         assert!(world.node(number).trouble().is_none(), "{number}: {:?}", world.node(number).trouble());
     }
+}
+
+/// Whoever joins by a host that votes alone hears of the others who do when it next asks: until then it knows only that
+/// one.
+#[test]
+fn who_knows_only_a_host_that_has_died_is_found_by_the_next_leader() {
+    let mut world = World::new();
+    world.start(1, Origin::Founds(CLUSTER), &[]);
+    world.keeps = false;
+    world.start(4, Origin::Seeks { expect: None }, &[1]);
+    world.run(Span::from_millis(100));
+    assert!(world.node(4).trouble().is_none());
+    // It is slow for a moment, in which the others come and the first one goes.
+    world.frozen.insert(4);
+    world.keeps = true;
+    [2, 3].into_iter().for_each(|number| world.start(number, Origin::Seeks { expect: None }, &[1]));
+    while world.voters().len() < 3 {
+        world.run(Span::from_millis(10));
+    }
+    world.run(Span::from_millis(200));
+    world.queue.retain(|(to, _)| *to != 4);
+    world.kill(1);
+    world.frozen.clear();
+    world.run(MINUTE);
+    assert!(world.node(4).trouble().is_none(), "{:?}", world.node(4).trouble());
+    assert_eq!(world.node(4).counters().sessions_lost, 0, "it was found while its session stood");
 }

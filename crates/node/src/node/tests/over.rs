@@ -1,5 +1,5 @@
-//! Stories that once ended badly and are over (docs/hardening.md): peers that die with what they have, leave while others
-//! are away, or come for a moment and are killed.
+//! Stories that once ended badly and are over (docs/hardening.md): peers that die with what they have, leave while
+//! others are away, or come for a moment and are killed.
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn are_let_in(world: &mut World, name: &str, numbers: &[u64], within: Span) -> b
     })
 }
 
-/// B1: the one who was to keep the line was cut off when it was told so, and told itself what it wanted to tell the other,
-/// by a call within a call, until its stack was full.
+/// B1: the one who was to keep the line was cut off when it was told so, and told itself what it wanted to tell the
+/// other, by a call within a call, until its stack was full.
 #[test]
 fn who_was_away_when_the_coordinator_left_comes_back_and_is_served() {
     for away in [2, 3] {
@@ -79,8 +79,8 @@ fn runs_that_were_killed_are_no_voters() {
     }
 }
 
-/// A3, b and d: the smaller side of a partition lets nobody in by a name that is new, whoever asks there, however long it
-/// lasts; and what the larger side has founded meanwhile is the only one.
+/// A3, b and d: the smaller side of a partition lets nobody in by a name that is new, whoever asks there, however long
+/// it lasts; and what the larger side has founded meanwhile is the only one.
 #[test]
 fn the_smaller_side_founds_nothing_whoever_comes_there_and_however_late() {
     let mut world = World::of(3);

@@ -3,8 +3,8 @@
 use peerlock_base::Span;
 
 use super::super::*;
-use super::world::{World, wanted};
-use crate::{Class, Wanted};
+use super::world::{CLUSTER, World, wanted};
+use crate::{Class, Origin, Wanted};
 
 /// The grant under this number of a host is asked for at another.
 fn revoke(world: &mut World, at: u64, host: u64, fencing: u64) {
@@ -42,6 +42,21 @@ fn a_holder_is_asked_to_stop_and_the_next_one_is_in_when_it_has() {
         let told = world.heard(holds).iter().filter(|it| matches!(it, Effect::Lost(ticket, _) if *ticket == holder));
         assert_eq!(told.count(), 1, "asked again and again, told once");
     }
+}
+
+/// It answered that nobody is inside, and who had asked was told that the slot is free.
+#[test]
+fn who_has_just_begun_does_not_say_that_nobody_is_inside() {
+    let mut world = World::of(5);
+    let holder = world.acquire(5, detached("note"));
+    let fencing = world.fencing(5, holder).unwrap();
+    world.kill(5);
+    // It finds only one that does not vote, and has no session before it finds another.
+    world.apart.extend([(1, 5), (2, 5), (3, 5)]);
+    world.start(5, Origin::Belongs(CLUSTER), &[4]);
+    assert!(world.node(5).standing.session().is_none() && world.up.contains_key(&(4, 5)));
+    revoke(&mut world, 4, 5, fencing);
+    assert_eq!(world.answer(4), None);
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) struct World {
     pub(super) cut: BTreeSet<u64>,
     /// Pairs that never meet.
     pub(super) apart: BTreeSet<(u64, u64)>,
+    /// Pairs whose connection breaks without a word: nothing arrives, and nobody is told.
+    pub(super) silent: BTreeSet<(u64, u64)>,
     /// Connections that were hung up; tried again when time passes.
     pub(super) hung_up: BTreeSet<(u64, u64)>,
     pub(super) frozen: BTreeSet<u64>,
@@ -73,6 +75,7 @@ impl World {
             ports: BTreeMap::new(),
             cut: BTreeSet::new(),
             apart: BTreeSet::new(),
+            silent: BTreeSet::new(),
             hung_up: BTreeSet::new(),
             frozen: BTreeSet::new(),
             spoils: None,
@@ -176,6 +179,21 @@ impl World {
         self.disconnect_all(|pair| pair == (one.min(other), one.max(other)));
     }
 
+    /// Two never reach each other again, and of neither the other is told.
+    pub(super) fn part_silently(&mut self, one: u64, other: u64) {
+        let pair = (one.min(other), one.max(other));
+        self.apart.insert(pair);
+        self.silent.insert(pair);
+    }
+
+    /// One of two whose connection has broken without a word notices it.
+    pub(super) fn notice(&mut self, one: u64, other: u64) {
+        let epoch = self.up.remove(&(one.min(other), one.max(other))).expect("they were connected");
+        let (peer, why) = (PeerId::new(other), "nothing is heard of it".to_owned());
+        self.queue.push_back((one, Input::Net(NetEvent::Down { peer, epoch, why })));
+        self.settle();
+    }
+
     fn disconnect_all(&mut self, ends: impl Fn((u64, u64)) -> bool) {
         let ended: Vec<_> = self.up.iter().filter(|(pair, _)| ends(**pair)).map(|(k, v)| (*k, *v)).collect();
         for ((a, b), epoch) in ended {
@@ -231,7 +249,7 @@ impl World {
                 Effect::Send { to, epoch, bytes } => {
                     assert!(bytes.len() <= 1 << 20, "no network takes a message of {} bytes", bytes.len());
                     let pair = (number.min(to.get()), number.max(to.get()));
-                    if self.up.get(&pair) == Some(epoch) {
+                    if self.up.get(&pair) == Some(epoch) && !self.silent.contains(&pair) {
                         let (from, epoch, mut bytes) = (PeerId::new(number), *epoch, bytes.clone());
                         if let Some((_, spoil)) = self.spoils.as_mut().filter(|(who, _)| *who == number) {
                             bytes = spoil(bytes);
@@ -248,7 +266,8 @@ impl World {
                     let pair = (number.min(to.get()), number.max(to.get()));
                     if let Some(epoch) = self.up.remove(&pair) {
                         self.hung_up.insert(pair);
-                        for (at, peer) in [(number, *to), (to.get(), PeerId::new(number))] {
+                        let other = (!self.silent.contains(&pair)).then_some((to.get(), PeerId::new(number)));
+                        for (at, peer) in [(number, *to)].into_iter().chain(other) {
                             let why = "hung up".to_owned();
                             self.queue.push_back((at, Input::Net(NetEvent::Down { peer, epoch, why })));
                         }
@@ -274,8 +293,11 @@ impl World {
                     }
                 }
                 Effect::Belongs(cluster) => {
-                    self.machines.get_mut(&number).unwrap().cluster = Some(*cluster);
-                    self.queue.push_back((number, Input::Kept));
+                    let machine = self.machines.get_mut(&number).unwrap();
+                    if !machine.slow_disk {
+                        machine.cluster = Some(*cluster);
+                        self.queue.push_back((number, Input::Kept));
+                    }
                 }
                 Effect::Members(addresses) => {
                     self.machines.get_mut(&number).unwrap().members.clone_from(addresses);

@@ -1,7 +1,7 @@
 //! What processes do with the register: what their clients want, and what they do with what they are told.
 
 use peerlock_base::Span;
-use peerlock_register::{Command, Fact, Label, Look, MOST_ON_PAGE, Outcome, Seen, SessionId, Ttl};
+use peerlock_register::{Command, Fact, Label, Look, MOST_ON_PAGE, Opening, Outcome, Seen, SessionId, Ttl};
 
 use super::{Event, JUDGEMENT_CALM, World, peer};
 use crate::watch::Violation;
@@ -40,7 +40,8 @@ impl World {
             (0..35, _) => Command::Join { session, resource, slots },
             (35..50, _) => {
                 self.fencing += 1;
-                Command::Detach { session, resource, slot: (pick % 2) as u32, fencing: self.fencing, ttl, note }
+                let fencing = (generation << 32) + self.fencing;
+                Command::Detach { session, resource, slot: (pick % 2) as u32, fencing, ttl, note }
             }
             (50..58, Some((resource, slot, fencing))) => {
                 Command::Detach { session, resource, slot, fencing, ttl, note }
@@ -66,6 +67,7 @@ impl World {
                 let chosen = (0..1 + pick % 3).map(|turn| peer(((pick >> 8) + turn).rem_euclid(keepers) as usize));
                 Command::Seats((pick & 128 == 0).then(|| chosen.collect()))
             }
+            (92..95, _) => Command::Quit { session, resource, generation },
             _ => return Ok(()),
         };
         self.ask(host, command)
@@ -154,9 +156,9 @@ impl World {
         self.ask(host, Command::Close { session, resource, generation, keep })
     }
 
-    pub(super) fn on_answered(&mut self, host: usize, number: u64, outcome: Outcome) {
+    pub(super) fn on_answered(&mut self, host: usize, number: u64, outcome: Outcome) -> Result<(), Violation> {
         self.note(|| format!("{host} hears {outcome:?}"));
-        let Some(command) = self.hosts[host].asked.remove(&number) else { return };
+        let Some(command) = self.hosts[host].asked.remove(&number) else { return Ok(()) };
         let it = &mut self.hosts[host];
         match (&command, &outcome) {
             (Command::Join { resource, .. }, Outcome::Joined { generation, .. }) => {
@@ -170,6 +172,15 @@ impl World {
             }
             _ => {}
         }
-        self.watch.on_answer(self.now, peer(host), command, outcome);
+        let is_left =
+            matches!((&command, &outcome), (Command::Quit { .. }, Outcome::Advanced(it)) if it.coordinator.is_none());
+        self.watch.on_answer(self.now, peer(host), command, outcome.clone());
+        // Whoever was the last to take part removes the name.
+        match outcome {
+            Outcome::Advanced(Opening { resource, generation, .. }) if is_left => {
+                self.ask(host, Command::Remove { resource, generation })
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The data folder of a simulated host, on a disk that does what disks do when the power fails.
 //!
-//! `crates/register/tests/sim` has a disk of its own, for one file: it also turns bits over, and `sim`, which drives whole
-//! nodes and so links the register, cannot be linked by the register's tests.
+//! `crates/register/tests/sim` has a disk of its own, for one file: it also turns bits over, and `sim`, which drives
+//! whole nodes and so links the register, cannot be linked by the register's tests.
 
 use peerlock_base::{Rng, Span, Time};
 use peerlock_node::{ClusterId, Estate, Keep, Write as RegisterWrite};
@@ -58,8 +58,8 @@ impl Folder {
         self.boots.to_string()
     }
 
-    /// The machine is started anew. Its clock begins anew, too, so whatever is left of ends says is nonsense: long past,
-    /// or far in the future.
+    /// The machine is started anew. Its clock begins anew, too, so whatever is left of ends says is nonsense: long
+    /// past, or far in the future.
     pub fn reboot(&mut self) {
         self.boots += 1;
         for kept in self.estate.iter_mut().flat_map(|estate| &mut estate.grants) {

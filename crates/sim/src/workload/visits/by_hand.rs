@@ -1,6 +1,6 @@
 //! What people do to a cluster while everything goes wrong.
 
-use peerlock_base::{PeerId, Span, Time};
+use peerlock_base::{PeerId, Rng, Span, Time};
 
 use super::{Event, OFF, On, Visits};
 use crate::actor::Whole;
@@ -18,6 +18,8 @@ pub enum ByHand {
     Seats,
     /// A resource gets another number of slots.
     Resize,
+    /// A resource is removed, if nobody uses it.
+    Remove,
 }
 
 /// How often somebody does this, if at all.
@@ -27,19 +29,26 @@ fn every(visits: Visits, what: ByHand) -> Option<Span> {
         ByHand::Force => visits.forces,
         ByHand::Seats => visits.seats,
         ByHand::Resize => visits.resizes.map(|(every, _)| every),
+        ByHand::Remove => visits.removes,
     }
+}
+
+/// What the chance of such things is drawn from.
+fn chance<'a, W: Watch<Whole>>(world: &'a mut On<'_, W>, what: ByHand) -> &'a mut Rng {
+    if matches!(what, ByHand::Remove) { &mut world.load.removals } else { &mut world.load.rng }
 }
 
 /// Puts the first of each kind in line.
 pub(super) fn begin<W: Watch<Whole>>(world: &mut On<'_, W>) {
-    [ByHand::Stop, ByHand::Force, ByHand::Seats, ByHand::Resize].into_iter().for_each(|what| next(world, what));
+    let all = [ByHand::Stop, ByHand::Force, ByHand::Seats, ByHand::Resize, ByHand::Remove];
+    all.into_iter().for_each(|what| next(world, what));
 }
 
 /// Puts the next one in line, as long as things go wrong.
 fn next<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) {
     let Visits { begin, end, .. } = world.load.visits;
     let Some(every) = every(world.load.visits, what) else { return };
-    let next = world.now().max(Time::ZERO + begin) + world.load.rng.exponential(every);
+    let next = world.now().max(Time::ZERO + begin) + chance(world, what).exponential(every);
     if next < Time::ZERO + end {
         world.schedule(next, Event::ByHand(what));
     }
@@ -57,6 +66,10 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) -> Re
             let resource = world.load.rng.below(resources as u64) as usize;
             (Command::Resize(resource, slots), |counts| &mut counts.resizes)
         }
+        ByHand::Remove => {
+            let resource = world.load.removals.below(resources as u64) as usize;
+            (Command::Remove(resource), |counts| &mut counts.removes)
+        }
         ByHand::Force => {
             let victim = PeerId::new(world.load.rng.below(world.residents() as u64));
             let resource = world.load.rng.below(resources as u64) as usize;
@@ -64,7 +77,8 @@ pub(super) fn happen<W: Watch<Whole>>(world: &mut On<'_, W>, what: ByHand) -> Re
         }
         ByHand::Seats => (Command::Seats(chosen(world)), |counts| &mut counts.seats),
     };
-    let number = world.load.rng.below(world.load.started.len().max(1) as u64) as usize;
+    let started = world.load.started.len().max(1) as u64;
+    let number = chance(world, what).below(started) as usize;
     let started = world.load.started.get(number).copied();
     let Some(peer) = started.filter(|peer| world.thaws(*peer).is_none()) else { return Ok(()) };
     if matches!(what, ByHand::Stop) {

@@ -1,0 +1,82 @@
+//! What nobody uses is given up by the agents, and kept by the register.
+
+use peerlock_base::Span;
+
+use super::super::*;
+use super::world::{World, wanted};
+
+const MINUTE: Span = Span::from_secs(60);
+
+impl World {
+    /// Takes and leaves a slot, and says with which number.
+    fn use_once(&mut self, number: u64, name: &str) -> u64 {
+        let ticket = self.acquire(number, wanted(name));
+        self.run(Span::from_secs(1));
+        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not let in"));
+        self.input(number, Input::Release { call: None, ticket });
+        fencing
+    }
+
+    /// How many hosts have a part in any resource.
+    fn parts(&self) -> usize {
+        self.machines.values().filter_map(|machine| machine.node.as_ref()).map(|node| node.parts.len()).sum()
+    }
+}
+
+#[test]
+fn a_name_that_was_used_once_costs_nothing_any_more_and_its_numbers_go_on() {
+    let mut world = World::of(3);
+    let first: Vec<u64> = (0..100).map(|name| world.use_once(2, &format!("name-{name}"))).collect();
+    assert_eq!(world.parts(), 100);
+    world.run(MINUTE * 12);
+    assert_eq!(world.parts(), 0);
+    let state = world.node(1).register().expect("the first votes").state();
+    assert_eq!(state.resources().len(), 100, "the register keeps them");
+    assert!(state.resources().values().all(|resource| resource.parties().is_empty()));
+    for (name, first) in first.into_iter().enumerate() {
+        assert!(world.use_once(3, &format!("name-{name}")) > first, "no number is given twice");
+    }
+}
+
+#[test]
+fn all_who_have_used_a_name_give_it_up_and_who_is_inside_or_waits_does_not() {
+    let mut world = World::of(4);
+    let mut last = 0;
+    for number in [1, 2, 3, 4, 2] {
+        let fencing = world.use_once(number, "r");
+        assert!(fencing > last);
+        last = fencing;
+    }
+    let inside = world.acquire(1, wanted("used"));
+    let waits = world.acquire(2, wanted("used"));
+    world.run(MINUTE * 60);
+    let has = |world: &World, number: u64, name: &str| {
+        world.node(number).parts.contains_key(&name.parse::<Name>().expect("a name").key())
+    };
+    assert!((1..=4).all(|number| !has(&world, number, "r")));
+    assert!(has(&world, 1, "used") && has(&world, 2, "used"));
+    world.input(1, Input::Release { call: None, ticket: inside });
+    assert!(world.fencing(2, waits).is_some());
+    assert!((1..=4).all(|number| world.use_once(number, "r") > last), "whoever asks again is let in");
+}
+
+/// The question of a count that comes to who has given up its part meanwhile.
+#[test]
+fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
+    let mut world = World::of(3);
+    let first = world.acquire(1, wanted("r"));
+    let second = world.acquire(2, wanted("r"));
+    world.input(1, Input::Release { call: None, ticket: first });
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, second).is_some());
+    world.input(2, Input::Release { call: None, ticket: second });
+    let key = "r".parse::<Name>().expect("a name").key();
+    // As if the register's word of it had not come: what counts the others has asked everybody.
+    let (name, memory) = ("r".parse::<Name>().expect("a name"), world.node(2).parts[&key].custody.memory());
+    let two = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
+    two.parts.remove(&key);
+    two.given_up.insert(key, (name, memory));
+    world.input(3, Input::Resize { call: 7, name: "r".parse().expect("a name"), slots: 2 });
+    world.run(Span::from_secs(1));
+    world.use_once(3, "r");
+}

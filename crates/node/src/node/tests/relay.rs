@@ -1,0 +1,167 @@
+//! Two who do not reach each other, and the one between them leads.
+
+use peerlock_base::Span;
+use peerlock_register::{Register, Versions};
+
+use super::super::*;
+use super::world::{World, wanted};
+use crate::Origin;
+use crate::connections::{Packet, Part};
+use crate::link::Frame;
+use crate::wire::{Body, encode, encode_body};
+
+impl World {
+    /// The connection of one with another, as it knows it.
+    fn epoch(&self, one: u64, other: u64) -> Option<u64> {
+        self.node(one).membership.contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
+    }
+
+    /// A packet by way of the leader, whoever it is from.
+    fn relay(&mut self, from: u64, to: u64, part: Part) {
+        let packet = Packet { number: 0, answer: 0, part };
+        let body = encode_body(&Body::Relay { from: PeerId::new(from), to: PeerId::new(to), packet });
+        self.inject(1, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
+    }
+}
+
+/// Three of which the first leads, and a client of one of the others inside.
+fn one_inside(holder: u64) -> (World, TicketId) {
+    let mut world = World::of(3);
+    assert!(world.node(1).register().is_some_and(Register::is_leader));
+    let first = world.acquire(holder, wanted("r"));
+    // Everybody is linked with everybody, and has been for a while.
+    world.run(Span::from_secs(10));
+    assert!(world.fencing(holder, first).is_some() && world.epoch(2, 3).is_some());
+    (world, first)
+}
+
+#[test]
+fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
+    let mut world = World::of(3);
+    let name = "partial";
+    let first = world.acquire(2, wanted(name));
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, first).is_some());
+    assert!(world.node(1).register().is_some_and(Register::is_leader));
+    // From here on 2 and 3 never meet.
+    world.apart.insert((2, 3));
+    world.disconnect_pair(2, 3);
+    world.settle();
+    let second = world.acquire(3, wanted(name));
+    world.run(Span::from_secs(4));
+    assert_eq!(world.fencing(3, second), None, "somebody is inside");
+    world.input(2, Input::Release { call: None, ticket: first });
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(3, second).is_some(), "the request and the token have come by way of the leader");
+    // A count goes the same way: 1, which had no part in it, takes part and dies.
+    let third = world.acquire(1, wanted(name));
+    world.run(Span::from_secs(1));
+    world.input(1, Input::Resize { call: 2, name: name.parse().unwrap(), slots: 2 });
+    world.run(Span::from_secs(4));
+    assert!(world.fencing(1, third).is_some(), "everybody has been counted");
+    // And back again, over a connection of their own.
+    world.apart.clear();
+    world.run(Span::from_secs(2));
+    let fourth = world.acquire(2, wanted(name));
+    world.run(Span::from_secs(1));
+    world.input(3, Input::Release { call: None, ticket: second });
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, fourth).is_some());
+}
+
+/// The one has noticed that, and the other has not. Once the first knock only ended the connection there, and the next one,
+/// a second later, began another.
+#[test]
+fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
+    for (holder, asker) in [(2, 3), (3, 2)] {
+        let (mut world, first) = one_inside(holder);
+        world.part_silently(2, 3);
+        world.notice(asker, holder);
+        let next = world.acquire(asker, wanted("r"));
+        assert!(world.epoch(holder, asker).is_some() && world.epoch(asker, holder).is_none());
+        world.run(Span::from_millis(1050));
+        assert_eq!(world.epoch(holder, asker), None, "it was told by the knock");
+        world.input(holder, Input::Release { call: None, ticket: first });
+        assert!(world.fencing(asker, next).is_some(), "{asker} asks {holder} by way of the leader");
+    }
+}
+
+/// Neither has noticed it, and a transport takes seconds to: who hears nothing of what it has said looks for another way.
+#[test]
+fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
+    for (holder, asker) in [(2, 3), (3, 2)] {
+        let (mut world, first) = one_inside(holder);
+        world.part_silently(2, 3);
+        let next = world.acquire(asker, wanted("r"));
+        world.run(Span::from_secs(2));
+        assert_eq!((world.epoch(2, 3), world.epoch(3, 2)), (None, None));
+        world.input(holder, Input::Release { call: None, ticket: first });
+        assert!(world.fencing(asker, next).is_some(), "{asker} asks {holder} by way of the leader");
+        // And when nothing is wrong any more they find each other.
+        world.silent.clear();
+        world.apart.clear();
+        world.run(Span::from_secs(2));
+        assert!(world.epoch(2, 3).is_some() && world.epoch(2, 3) == world.epoch(3, 2));
+    }
+}
+
+/// It is frozen, and was only slow to answer. Who has the smaller number opens connections, and went on to do so for
+/// seconds when the doubt had passed: the other may take the good one for broken then, if nothing is said on it.
+#[test]
+fn a_connection_that_was_in_doubt_stays_if_the_other_is_heard_on_it() {
+    for (holder, asker, millis) in [(2, 3, 3000), (3, 2, 1500), (3, 2, 2100), (3, 2, 3000)] {
+        let (mut world, first) = one_inside(holder);
+        let before = world.epoch(3, 2);
+        world.frozen.insert(holder);
+        let next = world.acquire(asker, wanted("r"));
+        world.run(Span::from_millis(millis));
+        world.frozen.clear();
+        world.run(Span::from_millis(1500));
+        assert!((1..=3).all(|number| world.node(number).relay.kept() == 0), "nothing is left of the other way");
+        world.run(Span::from_secs(10));
+        assert_eq!((world.epoch(3, 2), world.epoch(2, 3)), (before, before), "{asker} asks {holder}, {millis}");
+        world.input(holder, Input::Release { call: None, ticket: first });
+        assert!(world.fencing(asker, next).is_some());
+    }
+}
+
+/// The other has lost a connection that rests here: nothing of it was heard by either way until that was noticed.
+#[test]
+fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
+    for (seconds, is_over) in [(0, false), (5, true)] {
+        let mut world = World::of(2);
+        world.start(3, Origin::Seeks { expect: None }, &[1, 2]);
+        world.settle();
+        world.run(Span::from_secs(seconds));
+        let two = world.epoch(2, 3);
+        assert!(two.is_some());
+        world.relay(3, 2, Part::Knock);
+        assert_eq!(world.epoch(2, 3) != two, is_over, "after {seconds} s");
+    }
+}
+
+/// Only who wants another connection says that the one that we have is over: a farewell to one by way of the leader comes
+/// late, when there is another for long.
+#[test]
+fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
+    let (mut world, _) = one_inside(2);
+    let before = world.epoch(2, 3);
+    for part in [Part::Close, Part::Accept, Part::Beat(7), Part::Ask(7), Part::Data(1, vec![7])] {
+        world.relay(3, 2, part);
+        assert_eq!(world.epoch(2, 3), before);
+    }
+}
+
+/// Whoever votes may say that somebody is reached by way of it. What was kept of that was kept for good.
+#[test]
+fn nothing_is_left_of_those_who_were_heard_by_way_of_another() {
+    let (mut world, _) = one_inside(2);
+    let before = world.node(2).kept();
+    for from in 0..500 {
+        let part = [Part::Knock, Part::Open, Part::Close, Part::Data(1, vec![7])][from as usize % 4].clone();
+        world.relay(1000 + from, 2, part);
+    }
+    world.run(Span::from_secs(10));
+    assert_eq!(world.node(2).relay.kept(), 0);
+    assert!(world.node(2).kept() <= before + 500, "hosts that were heard of are forgotten later");
+}

@@ -1,0 +1,220 @@
+//! A name that nobody uses is removed.
+
+use peerlock_base::Span;
+use peerlock_register::{Label, Outcome, Page, ResourceView, SessionId};
+
+use super::super::*;
+use super::world::{World, wanted};
+use crate::{Class, Wanted};
+
+const SECOND: Span = Span::from_secs(1);
+
+impl World {
+    /// Somebody wants a name removed there; what is answered within a second, if anything.
+    fn remove(&mut self, at: u64, name: &str) -> Option<Result<Answer, Error>> {
+        self.machines.get_mut(&at).expect("it is there").heard.clear();
+        self.input(at, Input::Remove { call: 9, name: name.parse().expect("a name") });
+        self.run(SECOND);
+        self.answer(at).cloned()
+    }
+
+    /// Takes a slot and leaves it; its number.
+    fn pass_through(&mut self, number: u64, wanted: Wanted) -> u64 {
+        let ticket = self.acquire(number, wanted);
+        self.run(SECOND);
+        let fencing = self.fencing(number, ticket).unwrap_or_else(|| panic!("{number} is not let in"));
+        self.input(number, Input::Release { call: None, ticket });
+        self.run(SECOND);
+        fencing
+    }
+
+    fn generation(&self, name: &str) -> Option<u64> {
+        let register = self.machines.values().find_map(|machine| machine.node.as_ref()?.register()).expect("a voter");
+        let mut all = register.state().resources().iter();
+        all.find(|(it, _)| it.as_str() == name).map(|(_, resource)| resource.generation())
+    }
+}
+
+fn used(host: &str) -> Option<Result<Answer, Error>> {
+    Some(Err(Error::InUse { name: "r".parse().expect("a name"), host: host.into(), forced: false }))
+}
+
+#[test]
+fn whoever_has_a_part_gives_it_up_and_the_next_of_the_name_has_higher_numbers_and_other_slots() {
+    for users in [&[1][..], &[2], &[1, 2], &[2, 3, 4], &[4, 3, 2, 1]] {
+        for at in [1, 2, 5] {
+            let mut world = World::of(5);
+            let before = users.iter().map(|user| world.pass_through(*user, wanted("r"))).max().expect("somebody");
+            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Removed)), "{users:?} {at}");
+            assert_eq!(world.generation("r"), None);
+            world.run(SECOND * 20);
+            assert!((1..=5).all(|number| world.node(number).resources().is_empty()), "nobody shows it any more");
+            let fencing = world.pass_through(3, Wanted { slots: Some(7), ..wanted("r") });
+            assert!(fencing > before, "{users:?} {at}: {fencing} after {before}");
+            // Those who had given it up, too, and whoever had never heard of it.
+            let mut last = fencing;
+            for user in 1..=5 {
+                let fencing = world.pass_through(user, wanted("r"));
+                assert!(fencing > before, "{fencing} after {before}");
+                last = last.max(fencing);
+            }
+            assert_eq!(world.remove(at, "r"), Some(Ok(Answer::Removed)));
+            assert!(world.pass_through(2, wanted("r")) > last);
+        }
+    }
+}
+
+#[test]
+fn what_is_in_use_is_not_removed_and_not_disturbed() {
+    let mut world = World::of(4);
+    let first = world.acquire(2, wanted("r"));
+    world.run(SECOND);
+    // Two more take part, and only one of them waits.
+    let second = world.acquire(3, wanted("r"));
+    let third = world.acquire(4, wanted("r"));
+    world.run(SECOND);
+    world.input(4, Input::Release { call: None, ticket: third });
+    let generation = world.generation("r");
+    assert!(world.remove(1, "r").is_some_and(|answer| answer.is_err_and(|why| why.class() == Class::NotAcquired)));
+    assert!(world.remove(2, "r").is_some_and(|answer| answer.is_err()));
+    assert_eq!(world.generation("r"), generation);
+    world.input(2, Input::Release { call: None, ticket: first });
+    world.run(SECOND);
+    assert!(world.fencing(3, second).is_some());
+    assert_eq!(world.remove(4, "r"), used("host3"));
+    assert_eq!(world.generation("r"), generation);
+    world.input(3, Input::Release { call: None, ticket: second });
+    assert_eq!(world.remove(4, "r"), Some(Ok(Answer::Removed)));
+    let no_such = Err(Error::NoSuchResource { name: "r".parse().expect("a name") });
+    assert_eq!(world.remove(4, "r"), Some(no_such));
+}
+
+/// Nobody could be asked who has it.
+#[test]
+fn a_detached_grant_keeps_its_name_also_when_its_host_is_gone() {
+    let mut world = World::of(3);
+    let detached = Wanted { detached: Some("note".into()), kept: false, ttl: Span::from_secs(60), ..wanted("r") };
+    let holder = world.acquire(3, detached);
+    let before = world.fencing(3, holder).expect("it was free");
+    world.kill(3);
+    world.run(Span::from_secs(20));
+    assert_eq!(world.remove(2, "r"), used("host3"));
+    world.run(Span::from_secs(60));
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+    assert!(world.pass_through(1, wanted("r")) > before);
+}
+
+#[test]
+fn who_does_not_answer_is_named_and_not_waited_for() {
+    let mut world = World::of(4);
+    world.pass_through(4, wanted("r"));
+    world.kill(4);
+    assert_eq!(world.remove(2, "r"), None, "its session stands");
+    world.run(SECOND * 5);
+    let Some(Err(Error::Recovering { missing, .. })) = world.answer(2) else { panic!("{:?}", world.answer(2)) };
+    assert_eq!(missing.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["host4"]);
+    world.run(SECOND * 20);
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+}
+
+/// It was told so; but nobody but its own agent knows that.
+#[test]
+fn who_was_forced_out_keeps_the_name_until_its_session_is_over() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, wanted("r"));
+    let before = world.fencing(3, holder).expect("it was free");
+    world.input(1, Input::Expel { call: 1, name: "r".parse().expect("a name"), peer: PeerId::new(3) });
+    world.run(SECOND);
+    assert!(world.ended(3, holder).is_some());
+    let Some(Err(error @ Error::InUse { forced: true, .. })) = world.remove(2, "r") else { panic!("it is removed") };
+    assert!(error.to_string().contains("forced out"), "{error}");
+    // It uses it again, and gives it up for that.
+    assert!(world.pass_through(3, wanted("r")) > before);
+    assert_eq!(world.remove(2, "r"), Some(Ok(Answer::Removed)));
+    assert!(world.pass_through(3, wanted("r")) > before);
+}
+
+/// Nothing is lost of who asks in the midst of it: the name is kept, or founded again.
+#[test]
+fn whoever_asks_while_it_is_removed_is_let_in() {
+    for step in 0..40 {
+        let mut world = World::of(3);
+        let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
+        world.step(1, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+        for _ in 0..step {
+            let Some((to, input)) = world.queue.pop_front() else {
+                world.run(Span::from_millis(100));
+                continue;
+            };
+            world.step(to, input);
+        }
+        let asks = [1, 2, 3].map(|user| (user, world.acquire(user, wanted("r"))));
+        for _ in 0..3 {
+            world.run(SECOND * 3);
+            let inside = asks.iter().find(|(user, ticket)| world.fencing(*user, *ticket).is_some());
+            let &(user, ticket) = inside.unwrap_or_else(|| panic!("nobody is let in after {step} steps"));
+            assert!(world.fencing(user, ticket) > before.into_iter().max());
+            world.input(user, Input::Release { call: None, ticket });
+        }
+        assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)), "after {step} steps");
+    }
+}
+
+/// Who asks for it dies, whatever it has done so far.
+#[test]
+fn a_remover_that_dies_leaves_the_name_or_none() {
+    for step in 0..30 {
+        let mut world = World::of(4);
+        let before = [2, 3].map(|user| world.pass_through(user, wanted("r")));
+        world.step(4, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+        for _ in 0..step {
+            let Some((to, input)) = world.queue.pop_front() else {
+                world.run(Span::from_millis(100));
+                continue;
+            };
+            world.step(to, input);
+        }
+        world.kill(4);
+        world.run(SECOND);
+        assert!([1, 2, 3].into_iter().all(|user| world.pass_through(user, wanted("r")) > before[1]), "{step}");
+    }
+}
+
+/// The register is full of other names by now. What is void of the name that was removed stays so: word of it may come
+/// late, and who asks once more would believe it.
+#[test]
+fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
+    let mut world = World::of(3);
+    let name: Name = "r".parse().expect("a name");
+    world.pass_through(2, wanted("r"));
+    assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)));
+    let memory = world.node(2).given_up.get(&name.key()).expect("it has had a part").clone();
+    world.disconnect(2);
+    world.acquire(2, wanted("r"));
+    let node = world.machines.get_mut(&2).and_then(|machine| machine.node.as_mut()).expect("it runs");
+    let session = node.standing.session().expect("it has not ended yet");
+    for resource in [name.key(), "other".parse::<Name>().expect("a name").key()] {
+        node.on_joined(resource, session, Outcome::Refused(Refusal::Full));
+    }
+    assert!(!node.clients.has_any(name.key()), "who asked for it is sent away");
+    assert_eq!(node.given_up, [(name.key(), memory)].into());
+}
+
+/// A voter that is behind was taken for one that knows of a removal.
+#[test]
+fn what_a_voter_does_not_know_yet_was_not_removed() {
+    let mut world = World::of(2);
+    world.pass_through(2, wanted("r"));
+    world.frozen.insert(1);
+    world.step(2, Input::Remove { call: 9, name: "r".parse().expect("a name") });
+    let node = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
+    let parties = vec![(SessionId::new(2), PeerId::new(2))];
+    let (name, coordinator) = (Label::new("r").expect("a label"), Some(parties[0]));
+    let seen = ResourceView { name, slots: 1, generation: 1, closed: true, coordinator, parties, detached: Vec::new() };
+    node.on_remove_seen(9, Page { index: 100, resources: vec![seen], more: false });
+    for (index, is_removed) in [(99, false), (100, true)] {
+        node.on_remove_seen(9, Page { index, resources: Vec::new(), more: false });
+        let removed = |effect: &Effect| matches!(effect, Effect::Answer { answer: Ok(Answer::Removed), .. });
+        assert_eq!(node.effects.iter().any(removed), is_removed, "{index}");
+    }
+}
