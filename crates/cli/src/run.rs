@@ -18,6 +18,7 @@ use clap::{Args, ValueEnum};
 use peerlock::{Class, Client, Hold, Stop};
 use peerlock_supervise::{Job, Moment, OnLost, Signals, supervise};
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use crate::client::{AgentArgs, RequestArgs};
@@ -225,13 +226,15 @@ async fn keep(
         end.send_replace(lease.end(asked, stands));
     };
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
-    let stop = hold.keep(renewed, opened, absent).await;
-    loss.told(hold.why_lost().unwrap_or(&peerlock::Error::Lost));
-    let time_to_stop = match stop {
+    let time_to_stop = match hold.keep(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
         Stop::AtOnce => Duration::ZERO,
     };
+    loss.heard(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
+    // What has to be done comes before what we say of it: that takes for ever where nobody reads it.
+    yield_now().await;
+    loss.tell();
     pending().await
 }
 
@@ -328,6 +331,7 @@ impl Options {
                 WhenLost::None => OnLost::Leave,
             },
             grace: lease.time_to_stop(),
+            slack: lease.margin,
             connection,
         }
     }

@@ -482,8 +482,12 @@ impl Member {
                     }
                 }
             },
-            Letter::Enlist { voter, session, alone } => self.on_enlist(voter, session, alone, now),
-            Letter::Retired { voter } => self.on_retired(voter),
+            Letter::Enlist { voter, session, alone } if self.seated().contains(&from) => {
+                self.on_enlist(voter, session, alone, now);
+            }
+            Letter::Retired { voter } if self.seated().contains(&from) => self.on_retired(voter),
+            // Of somebody who neither leads nor votes as far as we know. Where it does, it says it again.
+            Letter::Enlist { .. } | Letter::Retired { .. } => {}
             Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
             // What is told before the session may be used is dropped, and told again: nobody takes part in anything
             // yet. A session that takes over from another is a party from its first moment on.
@@ -518,8 +522,9 @@ impl Member {
         }
     }
 
+    /// Nobody leads a voter that has lost its seat: as long as ours is led, whoever says so is wrong, or too early.
     fn on_retired(&mut self, voter: VoterId) {
-        if let Some(register) = self.register.take_if(|register| register.voter() == voter) {
+        if let Some(register) = self.register.take_if(|register| register.voter() == voter && !register.is_led()) {
             // Who has founded the cluster may never have asked anybody else.
             self.learn(register.state().voter_hosts());
             self.writes += register.writes() + 1;

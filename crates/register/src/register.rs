@@ -200,6 +200,13 @@ impl Register {
         self.engine.leader().and_then(|voter| self.state.seats().get(&voter)).map(|seat| seat.host)
     }
 
+    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within an
+    /// election's time; a learner may not notice.
+    pub fn is_led(&self) -> bool {
+        let votes = self.state.conf().voters.contains(&self.voter);
+        votes && self.halted.is_none() && self.engine.leader().is_some()
+    }
+
     /// How many letters could not be from a process that works, and why.
     pub fn strange(&self) -> &BTreeMap<&'static str, u64> {
         &self.strange

@@ -24,7 +24,11 @@ fn identity(keeps: bool) -> Identity {
 }
 
 fn tell(member: &mut Member, letter: &Letter) -> Vec<Doing> {
-    member.on_bytes(OTHER, &wire::encode(letter, 1, CLUSTER), Time::ZERO).expect("a letter of ours");
+    say(OTHER, member, letter)
+}
+
+fn say(from: PeerId, member: &mut Member, letter: &Letter) -> Vec<Doing> {
+    member.on_bytes(from, &wire::encode(letter, 1, CLUSTER), Time::ZERO).expect("a letter of ours");
     member.doings()
 }
 
@@ -76,12 +80,46 @@ fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     assert!(matches!(again[..], [Doing::Write { number: 3, write: Write::Replace(_) }]), "{again:?}");
 }
 
+/// Only who leads or votes has anything to say of it: any other member could have a cluster's files removed.
+#[test]
+fn no_voter_begins_or_ends_because_just_anybody_says_so() {
+    let (session, stranger) = (SessionId::new(3), PeerId::new(7));
+    let enlist = |voter, alone| Letter::Enlist { voter: VoterId::new(voter), session, alone };
+    let retired = Letter::Retired { voter: VoterId::new(5) };
+    let mut member = opened(session, true);
+    assert_eq!(say(stranger, &mut member, &enlist(5, false)), []);
+    assert!(member.register().is_none());
+    tell(&mut member, &enlist(5, false));
+    assert_eq!(say(stranger, &mut member, &retired), []);
+    assert_eq!(say(stranger, &mut member, &enlist(6, true)), []);
+    assert_eq!(member.register().map(|register| register.voter()), Some(VoterId::new(5)));
+}
+
+/// Whoever has lost its seat hears of no leader any more.
+#[test]
+fn no_voter_ends_while_it_is_led() {
+    let (mut member, _) = founder();
+    let voter = member.register().unwrap().voter();
+    let session = member.client().session().unwrap();
+    let enlist = Letter::Enlist { voter: VoterId::new(voter.get() + 1), session, alone: true };
+    for letter in [Letter::Retired { voter }, enlist] {
+        assert_eq!(say(ME, &mut member, &letter), [], "{letter:?}");
+    }
+    assert_eq!(member.register().map(|register| register.voter()), Some(voter));
+}
+
 /// It asked before there was anybody to ask, and does not wait for its next turn when its own voter is elected.
 #[test]
 fn who_founds_a_cluster_has_its_session_with_the_first_round() {
+    let (_, answered) = founder();
+    assert!(matches!(answered[..], [Doing::Answered(_, Outcome::Refused(Refusal::NoResource))]), "{answered:?}");
+}
+
+/// Who has founded a cluster and has its session, and what it heard of a first question.
+fn founder() -> (Member, Vec<Doing>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
     let resource = Label::new("r").unwrap();
-    let number = member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
+    member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
     member.wake(Time::ZERO);
     let mut answered = Vec::new();
     for tick in 0..2 {
@@ -101,7 +139,7 @@ fn who_founds_a_cluster_has_its_session_with_the_first_round() {
         }
         assert_eq!(member.client().stands(now).is_some(), tick == 1, "tick {tick}");
     }
-    assert_eq!(answered, [Doing::Answered(number, Outcome::Refused(Refusal::NoResource))]);
+    (member, answered)
 }
 
 #[test]

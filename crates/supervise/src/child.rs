@@ -93,11 +93,6 @@ impl Child {
         killpg(self.group, signal)
     }
 
-    /// Whether its group has members, after it was reaped itself.
-    pub fn has_group(&self) -> bool {
-        killpg(self.group, None) != Err(Errno::ESRCH)
-    }
-
     /// How it ended, once it has. Its number is free for others then, unless its group still has members.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
         self.process.wait()

@@ -13,7 +13,6 @@
 //!
 //! If the slot goes on at another agent, the guard gets a copy of that connection, too.
 
-use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
 use std::process::{Child, ExitCode, Stdio};
@@ -31,6 +30,7 @@ use peerlock_clock::Moment;
 
 use crate::clock::Timer;
 use crate::errand;
+use crate::group::is_alive;
 
 /// How the guard's process calls itself.
 pub const NAME: &str = "peerlock-guard";
@@ -38,8 +38,10 @@ pub const NAME: &str = "peerlock-guard";
 /// A message is two numbers of this width.
 const WIDTH: usize = size_of::<u64>();
 
-/// How often the guard looks whether those it has killed are gone.
+/// How soon the guard looks whether those it has killed are gone, and how seldom in the end: they may be out of its
+/// reach, and live for hours.
 const LOOK: Duration = Duration::from_millis(1);
+const SELDOM: Duration = Duration::from_secs(1);
 
 /// Our end of a guard.
 pub struct Guard {
@@ -65,17 +67,17 @@ impl Guard {
     }
 
     /// Says whom to kill and when, and gives it a connection to hold open, if there is a new one. What is said later
-    /// replaces it, but connections that it has it keeps.
-    pub fn tell(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) {
+    /// replaces it, but connections that it has it keeps. Whether it is there to hear it.
+    pub fn tell(&mut self, group: Pid, end: Moment, connection: Option<&OwnedFd>) -> bool {
         let group = u64::from(group.as_raw().unsigned_abs()).to_le_bytes();
         let message = [group, end.nanos().to_le_bytes()].concat();
         let connection: Vec<RawFd> = connection.map(OwnedFd::as_raw_fd).into_iter().collect();
         let rights = ControlMessage::ScmRights(&connection);
         let rights = if connection.is_empty() { &[][..] } else { std::slice::from_ref(&rights) };
-        // A guard that is frozen must not freeze us when its socket is full. It fails if the guard was killed: the
-        // command still dies with us by its own death signal, and its lease is still watched by us.
+        // A guard that is frozen must not freeze us when its socket is full. If it was killed there is nobody to read.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let _killed = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
+        let sent = sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(&message)], rights, flags, None);
+        !matches!(sent, Err(Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN))
     }
 }
 
@@ -95,30 +97,16 @@ pub fn watch() -> ExitCode {
         Ok(Some(group)) => {
             // No such group: the command has ended by itself.
             let _ended = killpg(group, Signal::SIGKILL);
+            let mut pause = LOOK;
             while is_alive(group) {
-                sleep(LOOK);
+                sleep(pause);
+                pause = (2 * pause).min(SELDOM);
             }
             ExitCode::SUCCESS
         }
         Ok(None) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
-}
-
-/// Whether somebody of a group can still do something. Who is dead and waits for a parent to take note cannot, and may
-/// wait for ever where nobody does.
-fn is_alive(group: Pid) -> bool {
-    let Ok(processes) = fs::read_dir("/proc") else { return killpg(group, None).is_ok() };
-    let stats = processes.flatten().filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
-    killpg(group, None).is_ok() && stats.filter_map(|stat| runs_in(&stat)).any(|runs_in| runs_in == group)
-}
-
-/// The group of a process that is not dead, from its line in proc(5): state, parent and group follow its name, which
-/// may have anything in it.
-fn runs_in(stat: &str) -> Option<Pid> {
-    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    let (state, group) = (fields.next()?, fields.nth(1)?);
-    (!matches!(state, "Z" | "X" | "x")).then_some(Pid::from_raw(group.parse().ok()?))
 }
 
 /// Waits for the moment to kill, and says whom.
@@ -165,24 +153,4 @@ fn next(input: &io::Stdin) -> io::Result<Option<(Pid, Moment)>> {
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("half of the message"));
     let group = i32::try_from(number(group)).map_err(io::Error::other)?;
     Ok(Some((Pid::from_raw(group), Moment::from_nanos(number(end)))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_dead_are_in_no_group() {
-        for (stat, group) in [
-            ("12 (sh) S 1 34 34 0", Some(34)),
-            ("12 (a ) Z 1 2) R 1 34 34 0", Some(34)),
-            ("12 (sh) Z 1 34 34 0", None),
-            ("12 (sh) X 1 34 34 0", None),
-            ("12 (sh", None),
-            ("", None),
-        ] {
-            assert_eq!(runs_in(stat), group.map(Pid::from_raw), "{stat}");
-        }
-        assert!(is_alive(nix::unistd::getpgrp()));
-    }
 }

@@ -44,17 +44,39 @@ pub struct Countdown {
     on_lost: OnLost,
     grace: Duration,
     end: Moment,
+    /// The end as it was before the grant was taken away, if it was.
+    granted: Moment,
     stage: Stage,
 }
 
 impl Countdown {
     pub fn new(on_lost: OnLost, grace: Duration, end: Moment) -> Self {
-        Self { on_lost, grace, end, stage: Stage::Running }
+        Self { on_lost, grace, end, granted: end, stage: Stage::Running }
     }
 
     /// The end moves: later by a renewal, earlier if the grant was taken away.
     pub fn ends(&mut self, end: Moment) {
         self.end = if self.stage == Stage::Running { end } else { end.min(self.end) };
+        self.granted = self.granted.max(self.end);
+    }
+
+    /// When it ends.
+    pub fn end(&self) -> Moment {
+        self.end
+    }
+
+    /// When it would have ended if the grant had not been taken away.
+    pub fn granted(&self) -> Moment {
+        self.granted
+    }
+
+    /// Whether there is nothing left of it before anything was done with it, however little that would be.
+    pub fn is_late(&mut self, now: Moment) -> bool {
+        let late = now >= self.dead_by().unwrap_or(self.end);
+        if late {
+            self.stage = Stage::Over;
+        }
+        late
     }
 
     /// When there is something to do next, if no renewal comes.

@@ -21,6 +21,7 @@
 //!             env: vec![("PEERLOCK_TOKEN".into(), "7".into())],
 //!             on_lost: OnLost::Term,
 //!             grace: Duration::from_secs(5),
+//!             slack: Duration::from_secs(1),
 //!             connection: None,
 //!         };
 //!         let outcome = supervise(&job, lease, |notice| eprint!("{}", format!("peerlock: {notice}\n"))).await.unwrap();
@@ -35,6 +36,7 @@
 mod child;
 mod clock;
 mod errand;
+mod group;
 mod guard;
 mod lease;
 mod signals;

@@ -19,13 +19,16 @@ use tokio::time::sleep;
 
 use crate::child::{Child, ChildEvent};
 use crate::clock::Alarm;
+use crate::group::is_alive;
 use crate::guard::Guard;
 use crate::lease::{Countdown, Due, OnLost};
 use crate::signals::Signals;
 use crate::terminal::{OnStop, Terminal, holding_back};
 
-/// How often we look whether a group that was asked to end has done so. Nobody tells: they are not our children.
+/// How soon we look whether a group that was to end has done so, and how seldom in the end. Nobody tells: they are not
+/// our children.
 const LOOK: Duration = Duration::from_millis(10);
+const SELDOM: Duration = Duration::from_millis(200);
 
 /// What to run, and what happens to it when the lease runs out.
 #[derive(Clone, Debug)]
@@ -38,6 +41,8 @@ pub struct Job {
     pub on_lost: OnLost,
     /// How long before the lease's end that is.
     pub grace: Duration,
+    /// How much longer than to the lease's end others wait before they come in: time for what was killed to go.
+    pub slack: Duration,
     /// What stands for the slot while it is open, such as the connection to an agent, as it may change. If we are
     /// killed, it is closed when nothing of the command is alive any more, and not before.
     pub connection: Option<watch::Receiver<Arc<OwnedFd>>>,
@@ -89,6 +94,10 @@ pub enum Notice {
     RunsOn,
     /// The command cannot be stopped by us.
     Untouchable(Errno),
+    /// The command was killed, and something of it is alive although others may come in.
+    Outlives,
+    /// There was nothing left of the lease when the command could have started.
+    NotStarted,
     /// The command has ended, and processes that it has started run on.
     LeftBehind,
 }
@@ -104,6 +113,10 @@ impl fmt::Display for Notice {
             Self::Untouchable(why) => {
                 write!(f, "the slot is lost and the command cannot be stopped ({why}): stop it yourself")
             }
+            Self::Outlives => {
+                write!(f, "the slot is lost and processes of the command cannot be killed: stop them yourself")
+            }
+            Self::NotStarted => write!(f, "the slot was lost before the command was started: it was not"),
             Self::LeftBehind => write!(
                 f,
                 "the command has ended and has left processes that run without the slot: \
@@ -127,9 +140,10 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
     let mut alarm = Alarm::new()?;
     let end = *lease.borrow_and_update();
     let mut connection = job.connection.clone();
-    let first = connection.as_mut().map(|connection| connection.borrow_and_update().try_clone()).transpose()?;
-    let mut run = Supervision::start(job, end, first, tell).await?;
+    connection.as_mut().map(watch::Receiver::mark_unchanged);
+    let mut run = Supervision::start(job, end, tell).await?;
     let mut ended = None;
+    let mut pause = LOOK;
     loop {
         tokio::select! {
             biased;
@@ -144,7 +158,7 @@ pub async fn supervise(job: &Job, mut lease: watch::Receiver<Moment>, tell: impl
                 run.on_time();
             }
             signal = signals.next() => run.on_signal(signal),
-            () = sleep(LOOK), if ended.is_some() => {}
+            () = sleep(pause), if ended.is_some() => pause = (2 * pause).min(SELDOM),
         }
         if let Some(outcome) = ended
             && !run.is_ending()
@@ -170,31 +184,58 @@ async fn another(connection: &mut Option<watch::Receiver<Arc<OwnedFd>>>) -> Arc<
     }
 }
 
+/// A copy of the connection as it is now.
+fn latest(connection: &Option<watch::Receiver<Arc<OwnedFd>>>) -> io::Result<Option<OwnedFd>> {
+    connection.as_ref().map(|connection| connection.borrow().try_clone()).transpose()
+}
+
 /// A command that runs.
 struct Supervision<T> {
     lease: Countdown,
     guard: Option<Guard>,
+    connection: Option<watch::Receiver<Arc<OwnedFd>>>,
+    slack: Duration,
+    has_begun: bool,
+    /// It was said that something of it cannot be killed.
+    outlives: bool,
     terminal: Option<Terminal>,
     child: Child,
     tell: T,
 }
 
 impl<T: FnMut(Notice)> Supervision<T> {
-    async fn start(job: &Job, end: Moment, connection: Option<OwnedFd>, tell: T) -> io::Result<Self> {
+    async fn start(job: &Job, end: Moment, tell: T) -> io::Result<Self> {
         let lease = Countdown::new(job.on_lost, job.grace, end);
-        let guard = lease.dead_by().map(|_| Guard::start(connection)).transpose()?;
+        let connection = job.connection.clone();
+        let guard = lease.dead_by().map(|_| Guard::start(latest(&connection)?)).transpose()?;
         let mut terminal = Terminal::find();
         let foreground = terminal.as_mut().is_some_and(Terminal::starts_in_foreground);
         let child = Child::start(job, foreground).await?;
-        let mut run = Self { lease, guard, terminal, child, tell };
+        let (slack, has_begun, outlives) = (job.slack, true, false);
+        let mut run = Self { lease, guard, connection, slack, has_begun, outlives, terminal, child, tell };
         run.tell_guard(None);
-        run.child.go();
+        // We may have been frozen, or have waited for somebody to read what was said.
+        if run.lease.is_late(Moment::now()) {
+            run.has_begun = false;
+            let _waits = run.child.signal(Signal::SIGKILL);
+            run.say(Notice::NotStarted);
+        } else {
+            run.child.go();
+        }
         Ok(run)
     }
 
     fn tell_guard(&mut self, connection: Option<&OwnedFd>) {
-        if let (Some(guard), Some(end)) = (&mut self.guard, self.lease.dead_by()) {
-            guard.tell(self.child.group(), end, connection);
+        let (Some(guard), Some(end), group) = (&mut self.guard, self.lease.dead_by(), self.child.group()) else {
+            return;
+        };
+        // Somebody has killed it. Until the next one is there, at the latest with the next renewal, the command dies
+        // with us by its own death signal, and we watch its lease.
+        if !guard.tell(group, end, connection)
+            && let Ok(mut another) = latest(&self.connection).and_then(Guard::start)
+        {
+            another.tell(group, end, None);
+            *guard = another;
         }
     }
 
@@ -206,11 +247,15 @@ impl<T: FnMut(Notice)> Supervision<T> {
     fn on_time(&mut self) {
         match self.lease.due(Moment::now()) {
             Some(Due::Ask) => {
-                self.end_with(Signal::SIGTERM, Notice::Asked);
+                let asked = self.child.signal(Signal::SIGTERM);
                 // A stopped process does not get it before it is continued.
                 let _ended = self.child.signal(Signal::SIGCONT);
+                self.say_whether(asked, Notice::Asked);
             }
-            Some(Due::Kill) => self.end_with(Signal::SIGKILL, Notice::Killed),
+            Some(Due::Kill) => {
+                let killed = self.child.signal(Signal::SIGKILL);
+                self.say_whether(killed, Notice::Killed);
+            }
             Some(Due::Warn) => self.say(Notice::RunsOn),
             None => {}
         }
@@ -221,8 +266,8 @@ impl<T: FnMut(Notice)> Supervision<T> {
         holding_back(|| (self.tell)(notice));
     }
 
-    fn end_with(&mut self, signal: Signal, notice: Notice) {
-        match self.child.signal(signal) {
+    fn say_whether(&mut self, done: nix::Result<()>, notice: Notice) {
+        match done {
             Ok(()) => self.say(notice),
             Err(Errno::ESRCH) => {} // It has just ended by itself.
             Err(why) => self.say(Notice::Untouchable(why)),
@@ -264,7 +309,7 @@ impl<T: FnMut(Notice)> Supervision<T> {
     /// The command has ended. If the lease was lost, the rest of its group follows; if not, the slot was the
     /// command's, and what it has left behind is its own affair.
     fn on_ended(&mut self) -> io::Result<Outcome> {
-        let was_lost = self.lease.is_lost();
+        let was_lost = self.lease.is_lost() || !self.has_begun;
         // We may have been frozen. Whoever was alive at the end was killed by the guard.
         let over = self.lease.is_over(Moment::now());
         if over {
@@ -282,15 +327,24 @@ impl<T: FnMut(Notice)> Supervision<T> {
         }
         if over && killed {
             self.say(Notice::Killed);
-        } else if !over && !was_lost && self.child.has_group() {
+        } else if !over && !was_lost && is_alive(self.child.group()) {
             self.say(Notice::LeftBehind);
         }
         Ok(if was_lost || (over && killed) { Outcome::Lost } else { outcome })
     }
 
-    /// Whether others of a group that was asked to end still have time to do so.
-    fn is_ending(&self) -> bool {
-        self.lease.is_lost() && self.lease.next().is_some() && self.child.has_group()
+    /// Whether others of a group that was to end are still there: they have time, or die of SIGKILL, which takes a
+    /// moment. Whoever hears that we have ended may let somebody else in; when the lease would have ended anyway others
+    /// do not wait for that, nor do we.
+    fn is_ending(&mut self) -> bool {
+        if !self.lease.is_lost() || !is_alive(self.child.group()) {
+            return false;
+        }
+        let now = Moment::now();
+        if now >= self.lease.end() + self.slack && !std::mem::replace(&mut self.outlives, true) {
+            self.say(Notice::Outlives);
+        }
+        now < self.lease.granted() + self.slack
     }
 }
 

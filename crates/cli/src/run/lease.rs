@@ -18,7 +18,7 @@ pub struct LeaseTimes {
     /// How long before its end the command must begin to stop.
     pub grace: Duration,
     /// How long before its end the command is killed: a process that is killed takes a moment to go.
-    margin: Duration,
+    pub margin: Duration,
 }
 
 impl LeaseTimes {

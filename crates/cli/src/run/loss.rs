@@ -1,6 +1,6 @@
 //! Why a slot is lost: told once, before what comes of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use peerlock::{Client, Error};
 use peerlock_base::roughly;
@@ -13,6 +13,8 @@ pub struct Loss<'a> {
     show: &'a Show,
     /// The agent that the slot is from; none if this process is the peer.
     endpoint: Option<String>,
+    /// What the other side has said.
+    why: RefCell<Option<Error>>,
     told: Cell<bool>,
     /// When the last renewal was asked for that was answered.
     renewed: Cell<Moment>,
@@ -27,7 +29,7 @@ impl<'a> Loss<'a> {
             _ => None,
         };
         let (told, is_absent) = (Cell::new(false), Cell::new(false));
-        Self { show, endpoint, told, renewed: Cell::new(Moment::now()), is_absent }
+        Self { show, endpoint, why: RefCell::default(), told, renewed: Cell::new(Moment::now()), is_absent }
     }
 
     /// The lease was renewed, as it was asked for at this moment.
@@ -41,17 +43,22 @@ impl<'a> Loss<'a> {
         self.is_absent.set(true);
     }
 
-    /// It was lost, and the other side has said why.
-    pub fn told(&self, why: &Error) {
-        self.told.set(true);
-        self.show.lost(why);
+    /// It was lost, and the other side has said why. To be told when what has to be done for it is under way.
+    pub fn heard(&self, why: Error) {
+        self.why.replace(Some(why));
     }
 
-    /// Something is done with the command. If it is for the lease's end, and nobody has said why that was not renewed,
-    /// we say what we know.
+    /// Says why, unless it was said. If nobody has told us why the lease was not renewed, we say what we know.
+    pub fn tell(&self) {
+        if !self.told.replace(true) {
+            self.show.lost(&self.why.take().unwrap_or_else(|| self.unheard()));
+        }
+    }
+
+    /// Something is done with the command.
     pub fn notice(&self, notice: Notice) {
-        if notice != Notice::LeftBehind && !self.told.replace(true) {
-            self.show.lost(&self.unheard());
+        if notice != Notice::LeftBehind {
+            self.tell();
         }
         self.show.notice(notice);
     }

@@ -39,10 +39,12 @@ async fn clients_that_are_killed_free_their_places_at_once() {
     let agents = world.cluster(3).await;
     let mut clients: Vec<_> = (0..9).map(|n| world.client(&agents[n % 3], ON_AND_ON, true)).collect();
     world.more(50).await;
-    let mut inside = 0;
-    for _ in 0..25 {
-        let victim = clients.swap_remove(world.rng.below(9) as usize);
-        inside += usize::from(is_inside(&world, victim.number).is_some());
+    for round in 0..25 {
+        // Most of them wait; every fifth is killed where it matters most.
+        let victim = match round % 5 {
+            0 => frozen_inside(&world, &mut clients).await,
+            _ => clients.swap_remove(world.rng.below(9) as usize),
+        };
         world.kill(&victim);
         let agent = &agents[world.rng.below(3) as usize];
         clients.push(world.client(agent, ON_AND_ON, true));
@@ -50,7 +52,22 @@ async fn clients_that_are_killed_free_their_places_at_once() {
     }
     let summary = finish(&world, &mut clients).await;
     assert_eq!((&summary.lost[..], &summary.errors[..]), (&[][..], &[][..]));
-    assert!(inside > 0, "some of them were inside");
+}
+
+/// Takes out of some clients one that is inside, and stays there: it is frozen.
+async fn frozen_inside(world: &World, clients: &mut Vec<Process>) -> Process {
+    let inside = until("a client that is frozen inside", async || {
+        for (index, client) in clients.iter().enumerate() {
+            client.freeze().await;
+            if is_inside(world, client.number).is_some() {
+                return Some(index);
+            }
+            client.signal(Signal::SIGCONT);
+        }
+        None
+    });
+    let inside = inside.await;
+    clients.swap_remove(inside)
 }
 
 /// One inside, two waiting in order: the first of them dies, then the one inside. Nobody but the second comes in.
@@ -92,7 +109,7 @@ async fn clients_that_are_frozen_lose_their_leases_and_the_others_go_on() {
     world.more(20).await;
     for frozen in [0, 1] {
         let client = &clients[frozen];
-        let (slot, fencing) = until("a client that is frozen inside", async || {
+        let (slot, fencing) = until("this client frozen inside", async || {
             client.freeze().await;
             let inside = is_inside(&world, client.number);
             if inside.is_none() {

@@ -1,6 +1,7 @@
 //! Nobody comes in before the command of who has lost its slot is dead.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use nix::sys::prctl::set_child_subreaper;
@@ -219,19 +220,50 @@ fn go_between(agent: String) -> (String, Arc<Mutex<Vec<TcpStream>>>) {
     (address, open)
 }
 
+/// A run through somebody who can cut it off from its agent, and its command, which does not listen; with what else the
+/// command does first.
+fn run_by_way_of(
+    folder: &Folder,
+    first: &str,
+    start: impl FnOnce(&mut Command) -> Running,
+) -> (Running, impl FnOnce()) {
+    let (agent, _) = folder.agent("--http 127.0.0.1:0");
+    let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
+    let (address, open) = go_between(http);
+    let pid = folder.path("pid");
+    let script = format!("trap '' TERM; {first} echo $$ > {}; while :; do sleep 0.01; done", pid.display());
+    let token = folder.path("data/token");
+    let options = format!("run --json --ttl 1h --agent {address} --token-file {} r -- sh -c", token.display());
+    let run = start(folder.peerlock(&options).arg(script));
+    let cut = move || {
+        open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+        drop(agent);
+    };
+    (run, cut)
+}
+
 /// The agent frees a slot whose connection ends. The command must not have its grace then: somebody else is inside.
 #[test]
 fn a_command_whose_connection_breaks_is_killed_at_once() {
     let folder = Folder::new();
-    let (agent, _) = folder.agent("--http 127.0.0.1:0");
-    let http = agent.line(|line| Some(line.split_once("http://")?.1.split_once('"')?.0.to_owned()));
-    let (address, open) = go_between(http);
-    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.01; done", folder.path("pid").display());
-    let token = folder.path("data/token");
-    let mut first = folder.run(&format!("--ttl 1h --agent {address} --token-file {} r", token.display()), &script);
+    let (mut first, cut) = run_by_way_of(&folder, "", Running::start);
     let pid = folder.written("pid");
-    open.lock().unwrap().drain(..).for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+    cut();
     first.ends_with(76);
     assert!(is_gone(&pid));
     folder.run("--try r", "true").ends_with(0);
+}
+
+/// Where standard error is a pipe that nobody reads, whoever writes to it waits.
+#[test]
+fn a_command_whose_slot_is_lost_is_killed_also_if_nobody_hears_why() {
+    let folder = Folder::new();
+    let (pipe, unread) = std::io::pipe().map(|(read, write)| (write, read)).unwrap();
+    let fill = "dd if=/dev/zero bs=1k count=1k oflag=nonblock >&2 2>/dev/null;";
+    let (mut first, cut) = run_by_way_of(&folder, fill, |command| Running::start(command.stderr(pipe)));
+    let pid = folder.written("pid");
+    cut();
+    eventually("the end of the command", || is_gone(&pid).then_some(()));
+    drop(unread);
+    first.ends_with(76);
 }

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         env: vec![("PEERLOCK_NAME".into(), "a name".into()), ("PEERLOCK_TOKEN".into(), "7".into())],
         on_lost,
         grace: Duration::from_millis(grace),
+        slack: Duration::from_secs(1),
         connection: None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -1,7 +1,8 @@
 //! What becomes of a command without a terminal: codes, signals, the lease's end, and our own.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -274,9 +275,27 @@ fn what_a_command_has_started_is_killed_with_it() {
         let grandchild = Ends(number(&pid));
         lease.ends("200");
         assert_eq!(run.code().0, 76, "{on_lost}");
-        until_gone(grandchild.0);
+        assert!(is_gone(grandchild.0), "{on_lost}");
         std::fs::remove_file(&pid).unwrap();
     }
+}
+
+/// Who is killed takes a moment to go, and the more of them there are the longer. The slot may be given back when we
+/// have ended.
+#[test]
+fn nothing_of_a_group_that_was_killed_is_alive_when_we_have_ended() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let pids = folder.path("pids");
+    let many = format!("for _ in $(seq 200); do sleep 1000 & echo $! >> {}; done\necho ready\nwait\n", pids.display());
+    let run = Run::script(["term", "0", &lease.path], &folder.script("many", &many));
+    let started: Vec<_> =
+        std::fs::read_to_string(&pids).unwrap().lines().map(|pid| Ends(Pid::from_raw(pid.parse().unwrap()))).collect();
+    lease.ends("-1");
+    let mut process = run.process;
+    assert_eq!(process.wait().unwrap().code(), Some(76));
+    let alive = started.iter().filter(|process| !is_gone(process.0)).count();
+    assert_eq!((started.len(), alive), (200, 0));
 }
 
 #[test]
@@ -368,6 +387,70 @@ fn whoever_kills_us_and_the_guard_kills_the_command() {
     assert!(!is_gone(child.0));
     send(run.pid(), Signal::SIGKILL);
     until_gone(child.0);
+}
+
+/// There is another one as soon as there is something to tell it.
+#[test]
+fn a_guard_that_was_killed_is_replaced() {
+    let folder = Folder::new();
+    let mut lease = Lease::new(&folder);
+    let run = Run::script(["term", LONG, &lease.path], &family(&folder));
+    let (child, grandchild) = (Ends(number(&folder.path("child"))), Ends(number(&folder.path("grandchild"))));
+    let first = guard(run.pid());
+    send(first, Signal::SIGKILL);
+    until_gone(first);
+    lease.ends(AGES);
+    let second = Ends(guard(run.pid()));
+    send(run.pid(), Signal::SIGKILL);
+    until_gone(child.0);
+    until_gone(grandchild.0);
+    until_gone(second.0);
+}
+
+/// As `sudo` would start it. It keeps the slot for as long as it runs.
+#[test]
+fn the_guard_waits_for_whom_it_may_not_kill() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        assert!(std::env::var_os("PEERLOCK_CI").is_none(), "not root");
+        println!("skipped: only root can start processes of two users");
+        return;
+    }
+    let folder = Folder::new();
+    let program = |from: &str, to: &str, mode| {
+        std::fs::copy(from, folder.path(to)).unwrap();
+        std::fs::set_permissions(folder.path(to), Permissions::from_mode(mode)).unwrap();
+        folder.path(to)
+    };
+    std::fs::set_permissions(folder.path(""), Permissions::from_mode(0o755)).unwrap();
+    let (as_root, pid) = (program("/usr/bin/setpriv", "as-root", 0o4755), folder.path("pid"));
+    let script = folder.script("script", &format!("echo $$ > {}; echo ready; exec sleep 1000", pid.display()));
+    let mut command = Command::new("setsid");
+    command.args(["setpriv", "--reuid", "65534", "--clear-groups"]).arg(program(UNDER_LEASE, "under-lease", 0o755));
+    command.args(["term", LONG, AGES]).arg(as_root).args(["--reuid", "0", "sh"]).arg(script);
+    let mut run = Run::start({
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    });
+    run.says("ready");
+    let (roots, guard) = (Ends(number(&pid)), Ends(guard(run.pid())));
+    send(run.pid(), Signal::SIGKILL);
+    run.process.wait().unwrap();
+    // A guard that waits for nobody would be gone by the time another process has been started and has ended.
+    Command::new("sleep").arg("0.2").status().unwrap();
+    assert!(!is_gone(roots.0) && !is_gone(guard.0));
+    send(roots.0, Signal::SIGKILL);
+    until_gone(guard.0);
+}
+
+/// A lease that has ended before there is a command: whoever was frozen, or could not say what it had to say.
+#[test]
+fn nothing_is_started_after_the_leases_end() {
+    for on_lost in ["term", "kill", "none"] {
+        let folder = Folder::new();
+        let file = folder.path("file");
+        let ended = output([on_lost, "0", "-1"], &["touch", file.to_str().unwrap()]);
+        assert_eq!((ended.status.code(), file.exists()), (Some(76), false), "{on_lost}: {}", text(&ended.stderr));
+    }
 }
 
 #[test]
