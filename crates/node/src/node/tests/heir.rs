@@ -148,7 +148,7 @@ fn the_session_of_the_process_before_ends_at_once_where_nobody_is_inside() {
 #[test]
 fn what_was_left_in_another_boot_or_another_cluster_does_not_count() {
     type Change = fn(&mut crate::Estate);
-    let changes: [Change; 2] = [|it| it.boot = "two".into(), |it| it.cluster = CLUSTER.recovered()];
+    let changes: [Change; 2] = [|it| it.boot = "two".into(), |it| it.cluster = CLUSTER.recovered(7)];
     for change in changes {
         let mut world = World::of(3);
         world.acquire(3, outlasting("r", "mine"));

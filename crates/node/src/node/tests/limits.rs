@@ -190,7 +190,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     world.run(Span::from_secs(20));
     for _ in 0..30 {
         let life = crate::link::Life { process: 1, part: 1 };
-        let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered()) };
+        let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered(7)) };
         world.inject(9, 1, encode(&hello, 1, Versions::OURS));
         world.run(Span::from_secs(1));
     }
@@ -199,7 +199,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     (world.spoils, world.keeps) = (None, true);
     [2, 3, 9].into_iter().for_each(|number| world.kill(number));
     world.split(&[]);
-    world.start(2, Origin::Founds(CLUSTER.recovered()), &[1]);
+    world.start(2, Origin::Founds(CLUSTER.recovered(7)), &[1]);
     world.run(Span::from_millis(100));
     assert!(!follows(&world), "not at once");
     (0..5).for_each(|_| world.run(Span::from_secs(1)));
