@@ -10,7 +10,7 @@ use super::super::*;
 use crate::{ClusterId, Estate, NetEvent, Origin, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
-pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
+pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
 
 /// A node, its disk, and what has come out of it.
 pub(super) struct Machine {
