@@ -70,9 +70,11 @@ impl Node {
             return is_long(since).then(|| self.recovering(name, since, &who));
         }
         // The register has not answered that we take part: it has no majority, and our session has not ended by that
-        // yet.
-        let is_party = self.parts.get(&resource).is_some_and(|part| part.custody.is_party());
-        (!is_party && is_long(entry.asked)).then(|| self.no_majority(entry.asked))
+        // yet. It is asked by each session, and again by who was forced out.
+        let part = self.parts.get(&resource);
+        let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
+        let is_party = part.is_some_and(|part| part.custody.is_party());
+        (!is_party && is_long(since)).then(|| self.no_majority(since))
     }
 
     /// Why somebody who has waited for as long as it wanted was not let in: others are ahead of it, or nothing moves.
