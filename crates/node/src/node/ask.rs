@@ -8,7 +8,7 @@ use peerlock_mutex::token::Claim;
 use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
 use super::session::label;
-use super::{Alarm, Effect, Node, Phase};
+use super::{Alarm, Effect, Node};
 use crate::clients::{Entry, Stage, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
@@ -113,7 +113,7 @@ impl Node {
             Question::Line(resource) => self.line_of(resource, asker),
             Question::Used { resource, give_up } => Some(Answer::Used(self.is_used(resource, give_up))),
             // Who has just begun may still hear of clients that it has from before.
-            Question::Revoke { .. } if self.phase == Phase::Joining || self.standing.is_asking(&Ask::Returned) => None,
+            Question::Revoke { .. } if !self.knows_returned() => None,
             Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
         };
         match answer {

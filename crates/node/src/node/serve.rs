@@ -10,6 +10,7 @@ use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::{Bound, Verdict};
 use crate::sabotage::{Sabotage, makes};
+use crate::standing::Ask;
 use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
 impl Node {
@@ -288,6 +289,11 @@ impl Node {
     /// Whether somebody waits here, or is inside with what ends with our session.
     pub fn has_clients(&self) -> bool {
         self.clients.attached().next().is_some() || self.heir.is_waiting()
+    /// Whether everything is known here that earlier processes of this host have detached.
+    pub fn knows_returned(&self) -> bool {
+        self.phase != Phase::Joining && !self.standing.is_asking(&Ask::Returned)
+    }
+
     }
 
     /// What this peer has counted.

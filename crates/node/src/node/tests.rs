@@ -386,6 +386,26 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     assert!(world.fencing(1, waits).is_some());
 }
 
+/// Its client heard that it is lost when the answer had taken three seconds.
+#[test]
+fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
+    let mut world = World::of(4);
+    world.acquire(4, detached("r"));
+    world.kill(4);
+    world.machines.get_mut(&4).unwrap().heard.clear();
+    world.restart(4);
+    assert!(!world.node(4).knows_returned());
+    world.run_until(|world| world.heard(4).contains(&Effect::Joined));
+    world.split(&[4]);
+    world.run(Span::from_secs(10));
+    assert!(world.node(4).trouble().is_none(), "its session stands");
+    let is_returned = |world: &World| world.heard(4).iter().any(|effect| matches!(effect, Effect::Returned { .. }));
+    assert!(!is_returned(&world) && !world.node(4).knows_returned());
+    world.split(&[]);
+    world.run(Span::from_secs(3));
+    assert!(is_returned(&world) && world.node(4).knows_returned());
+}
+
 #[test]
 fn what_people_see() {
     let mut world = World::of(3);
