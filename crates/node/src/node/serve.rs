@@ -192,7 +192,10 @@ impl Node {
         if let (Some(grant), true) = (granted, detached) {
             return match self.trouble() {
                 Some(error) => self.answer(call, Err(error)),
-                None => self.ask_to_detach(ticket, grant, Some(call)),
+                None => {
+                    self.wait_for_register(call);
+                    self.ask_to_detach(ticket, grant, Some(call));
+                }
             };
         }
         let Some(lease) = self.clients.renew(ticket, self.now) else {

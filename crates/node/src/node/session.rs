@@ -343,7 +343,7 @@ impl Node {
                 }
                 if let Some(call) = call {
                     let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
-                    self.answer(call, renewed.ok_or(Error::Lost));
+                    self.answer_caller(call, renewed.ok_or(Error::Lost));
                 }
             }
             // Its client has gone, or the session under which it was to be granted.
@@ -361,7 +361,7 @@ impl Node {
                 // Renewed under a session that was over: it stands as before.
                 if let Some(call) = call {
                     let error = self.trouble().unwrap_or(Error::Lost);
-                    self.answer(call, Err(error));
+                    self.answer_caller(call, Err(error));
                 }
             }
             (outcome, Some((true, _))) => {
@@ -369,14 +369,14 @@ impl Node {
                 let revoked = name.filter(|_| outcome == Outcome::Refused(Refusal::NoSuchGrant));
                 let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
                 self.end(ticket, why.clone());
-                call.into_iter().for_each(|call| self.answer(call, Err(why.clone())));
+                call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
             }
             (_, None) => self.answer_lost(call),
         }
     }
 
     fn answer_lost(&mut self, call: Option<u64>) {
-        call.into_iter().for_each(|call| self.answer(call, Err(Error::Lost)));
+        call.into_iter().for_each(|call| self.answer_caller(call, Err(Error::Lost)));
     }
 
     /// A detached grant is over.

@@ -406,6 +406,26 @@ fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowh
     assert!(is_returned(&world) && world.node(4).knows_returned());
 }
 
+/// Nobody answered it: its session stood when it was asked, and was over when nothing had come.
+#[test]
+fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    world.run(Span::from_secs(6));
+    let Some(Err(Error::Refused { class: Class::Unavailable, .. })) = world.answer(3) else {
+        panic!("{:?}", world.answer(3));
+    };
+    world.run(Span::from_secs(20));
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    let answers = world.heard(3).iter().filter(|effect| matches!(effect, Effect::Answer { call: 5, .. }));
+    assert_eq!(answers.count(), 1);
+    world.input(3, Input::Renew { call: 6, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))), "{:?}", world.answer(3));
+}
+
 #[test]
 fn what_people_see() {
     let mut world = World::of(3);
