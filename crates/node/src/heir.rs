@@ -245,7 +245,14 @@ impl Heir {
         self.estate.is_some()
     }
 
-    /// Keeps a message for when our session stands. False if it is not about what was left to us.
+    /// Whether somebody may be inside with something for which we shall answer.
+    pub fn holds(&self, now: Time) -> bool {
+        self.estate.iter().flat_map(|estate| &estate.grants).any(|kept| kept.until > now)
+    }
+
+    /// Keeps a message for when our session stands, if it can mean that one: the question of a count, and what is told
+    /// to who is to coordinate. All else answers something that it has not said yet. False if the message is not about
+    /// what was left to us.
     pub fn keep_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |kept: &Kept| kept.name.key() == resource;
         let is_ours = self.estate.as_ref().is_some_and(|estate| estate.grants.iter().any(is_it));

@@ -289,14 +289,14 @@ impl Node {
         }
     }
 
-    /// Whether somebody waits here, or is inside with what ends with our session.
-    pub fn has_clients(&self) -> bool {
-        self.clients.attached().next().is_some() || self.heir.is_waiting()
     /// Whether everything is known here that earlier processes of this host have detached.
     pub fn knows_returned(&self) -> bool {
         self.phase != Phase::Joining && !self.standing.is_asking(&Ask::Returned)
     }
 
+    /// Whether somebody waits here, or is inside with what ends with our session.
+    pub fn has_clients(&self) -> bool {
+        self.clients.attached().next().is_some() || self.heir.holds(self.now)
     }
 
     /// What this peer has counted.

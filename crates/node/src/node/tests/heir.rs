@@ -259,3 +259,24 @@ fn everything_that_a_client_is_told_is_written_down_before() {
     world.input(1, Input::Release { call: None, ticket });
     assert_eq!(world.machines[&1].estate.as_ref().unwrap().grants, []);
 }
+
+/// It waited for a session, whether anybody was inside or not.
+#[test]
+fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
+    for is_inside in [false, true] {
+        let mut world = World::of(3);
+        let holder = world.acquire(3, outlasting("r", "mine"));
+        let until = world.node(3).grant(holder).unwrap().1;
+        if !is_inside {
+            world.input(3, Input::Release { call: None, ticket: holder });
+        }
+        world.kill(3);
+        world.split(&[3]);
+        world.restart(3);
+        world.input(3, Input::Close);
+        assert_eq!(world.heard(3).contains(&Effect::Drained), !is_inside);
+        world.run(until.since(world.now) + Span::from_secs(2));
+        assert!(world.node(3).trouble().is_some());
+        assert!(world.heard(3).contains(&Effect::Drained), "inside: {is_inside}");
+    }
+}
