@@ -256,10 +256,20 @@ impl Heir {
     pub fn keep_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |kept: &Kept| kept.name.key() == resource;
         let is_ours = self.estate.as_ref().is_some_and(|estate| estate.grants.iter().any(is_it));
-        if is_ours && self.early.len() < MOST_EARLY {
+        let can_matter = matches!(
+            message.body,
+            custody::Body::Census { .. } | custody::Body::Tell(_) | custody::Body::Dropped { .. }
+        );
+        if is_ours && can_matter && self.early.len() < MOST_EARLY {
             self.early.push((from, resource, message.clone()));
         }
         is_ours
+    }
+
+    /// How much is kept of what others have said.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.early.len()
     }
 
     /// A client comes before our session stands: until when it may be inside, if it may.

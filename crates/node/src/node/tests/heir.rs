@@ -2,8 +2,11 @@
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
+use crate::link::Frame;
+use crate::wire::{encode, encode_body};
 use crate::{Event, Keep, Origin, Ttl, Wanted};
-use peerlock_base::Span;
+use peerlock_base::{Span, Ticket};
+use peerlock_mutex::register::Session;
 
 fn outlasting(name: &str, note: &str) -> Wanted {
     Wanted { taken_over_as: Some(note.into()), kept: false, ..wanted(name) }
@@ -279,4 +282,26 @@ fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
         assert!(world.node(3).trouble().is_some());
         assert!(world.heard(3).contains(&Effect::Drained), "inside: {is_inside}");
     }
+}
+
+/// Without a session nothing of what a host says was counted: ten thousand of its longest messages were kept.
+#[test]
+fn of_what_comes_early_only_that_is_kept_which_can_matter() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    world.kill(3);
+    (1..=3).for_each(|number| world.machines.get_mut(&number).unwrap().slow_disk = true);
+    world.restart(3);
+    world.run(Span::from_secs(1));
+    assert!(world.node(3).trouble().is_some() && world.up.contains_key(&(1, 3)));
+    let session = Session { peer: PeerId::new(1), number: 1 };
+    let waiting = (0..1000).map(|ticket| (Ticket::new(ticket), None)).collect();
+    let answer = custody::Body::Answer(custody::Answer { session, tokens: Vec::new(), waiting });
+    let census = custody::Body::Census { session, slots: 1 };
+    for body in [answer, census] {
+        let message = custody::Message { generation: 7, body };
+        let body = encode_body(&Body::Part { resource: "r".parse::<Name>().unwrap().key(), message });
+        world.inject(1, 3, encode(&Frame::Loose { body }, 1, Versions::OURS));
+    }
+    assert_eq!(world.node(3).heir.kept(), 1);
 }
