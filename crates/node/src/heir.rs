@@ -186,6 +186,8 @@ const MOST_EARLY: usize = 10_000;
 pub(crate) struct Heir {
     /// What was left to us, until our first session stands.
     estate: Option<Estate>,
+    /// What was written down for us and does not count, until a session of ours is written down, too.
+    void: Vec<String>,
     /// Messages for our parts in what was left to us, which are not there yet.
     early: Vec<(PeerId, Key, custody::Message)>,
     /// Who wants to go on with a grant: the call, and what the grant is called.
@@ -202,11 +204,10 @@ pub(crate) struct Heir {
 impl Heir {
     /// Of a process that was left this, if it counts in this boot of the machine.
     pub fn new(estate: Option<Estate>, boot: &str) -> Self {
-        let counts = |estate: &Estate| {
-            (estate.boot == boot || makes(Sabotage::OtherBoot)) && names(&estate.grants).len() <= MOST_TAKEN
-        };
+        let counts = |estate: &Estate| estate.boot == boot || makes(Sabotage::OtherBoot);
         Self {
             estate: estate.filter(counts),
+            void: Vec::new(),
             early: Vec::new(),
             resumes: Vec::new(),
             written: BTreeMap::new(),
@@ -216,14 +217,13 @@ impl Heir {
         }
     }
 
-    /// What the register is to be told of it, by a member of this cluster.
-    pub fn estate(&mut self, cluster: ClusterId) -> Option<register::Estate> {
-        let estate = self.estate.take_if(|estate| estate.cluster == cluster)?;
-        let takes = if makes(Sabotage::TakesNothing) { Vec::new() } else { names(&estate.grants) };
+    /// What the register is to be told of it, by a member of this cluster; nothing if it is of another, or too much.
+    pub fn estate(&self, cluster: ClusterId) -> Option<register::Estate> {
+        let estate = self.estate.as_ref().filter(|estate| estate.cluster == cluster)?;
+        let names = Some(names(&estate.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
+        let takes = if makes(Sabotage::TakesNothing) { Vec::new() } else { names };
         let label = |name: &Name| Label::new(name.as_str()).expect("what can be a name can be a label");
-        let told = register::Estate { session: estate.session, names: takes.iter().map(label).collect() };
-        self.estate = Some(estate);
-        Some(told)
+        Some(register::Estate { session: estate.session, names: takes.iter().map(label).collect() })
     }
 
     /// How long our session is to stand, where this was wanted.
@@ -232,7 +232,20 @@ impl Heir {
         holds.filter(|_| !makes(Sabotage::ShorterSession)).map_or(wanted, |estate| wanted.max(estate.ttl))
     }
 
-    /// It is none: another cluster is ours, or the first session is over without having stood.
+    /// We do not answer for it: then its session ends by its time. Until a session of ours is written down the next
+    /// process would end that one, and must know who is inside.
+    pub fn disclaim(&mut self) {
+        let grants = self.estate.take().map(|estate| estate.grants).unwrap_or_default();
+        self.void.extend(grants.into_iter().map(|kept| kept.note));
+    }
+
+    /// A session of ours is open: what is written down from now on is of this one.
+    pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
+        self.out.push(Keep::Session { cluster, session, ttl });
+        self.out.extend(self.void.drain(..).map(|note| Keep::Over { note }));
+    }
+
+    /// It is none any more: the first session is over without having stood, and another one is open.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes = self.estate.take().into_iter().flat_map(|estate| estate.grants).map(|kept| kept.note);
         self.out.extend(notes.map(|note| Keep::Over { note }));

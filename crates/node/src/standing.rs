@@ -155,7 +155,7 @@ impl Standing {
         if identity.estate.is_some() {
             identity.ttl = heir.session(identity.ttl);
         } else {
-            heir.renounce();
+            heir.disclaim();
         }
         let (rng, config) = (Rng::new(birth.rng.bits()), config.register);
         let mut standing = Self {

@@ -10,7 +10,7 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::sabotage::{Sabotage, makes};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
-use crate::{Class, Error, Keep, Missing, Name, Notice, Wait};
+use crate::{Class, Error, Missing, Name, Notice, Wait};
 
 /// After this long without a session a log is told, and again after this long.
 const TROUBLE: Span = Span::from_secs(5);
@@ -45,7 +45,7 @@ impl Node {
             // Before it stands: killed in between, the next process has to end this one, and not the one before it.
             Turn::Opened(session) => {
                 let (cluster, ttl) = (self.standing.cluster_of_session(), self.standing.session_ttl());
-                self.heir.out.push(Keep::Session { cluster, session, ttl });
+                self.heir.on_opened(cluster, session, ttl);
             }
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),

@@ -386,6 +386,11 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     assert!(world.fencing(1, waits).is_some());
 }
 
+/// Whether a process has heard that something was left to it in the register.
+fn is_returned(world: &World, number: u64) -> bool {
+    world.heard(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
+}
+
 /// Its client heard that it is lost when the answer had taken three seconds.
 #[test]
 fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
@@ -399,11 +404,10 @@ fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowh
     world.split(&[4]);
     world.run(Span::from_secs(10));
     assert!(world.node(4).trouble().is_none(), "its session stands");
-    let is_returned = |world: &World| world.heard(4).iter().any(|effect| matches!(effect, Effect::Returned { .. }));
-    assert!(!is_returned(&world) && !world.node(4).knows_returned());
+    assert!(!is_returned(&world, 4) && !world.node(4).knows_returned());
     world.split(&[]);
     world.run(Span::from_secs(3));
-    assert!(is_returned(&world) && world.node(4).knows_returned());
+    assert!(is_returned(&world, 4) && world.node(4).knows_returned());
 }
 
 /// Nobody answered it: its session stood when it was asked, and was over when nothing had come.

@@ -60,16 +60,10 @@ fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_aga
     assert!(world.node(3).trouble().is_some(), "its session is over");
     world.split(&[]);
     world.run_until(|world| world.node(3).trouble().is_none());
-    (1..=3).for_each(|number| world.machines.get_mut(&number).unwrap().slow_disk = true);
+    world.slow_disks(true);
     world.run(Span::from_secs(2));
     assert_eq!(world.ended(3, waits), None, "the register has had two seconds to answer");
-    for number in 1..=3 {
-        let machine = world.machines.get_mut(&number).unwrap();
-        machine.slow_disk = false;
-        for write in std::mem::take(&mut machine.unwritten) {
-            world.input(number, Input::Written(write));
-        }
-    }
+    world.slow_disks(false);
     world.run(Span::from_secs(2));
     world.input(1, Input::Release { call: None, ticket: holder });
     world.run(Span::from_secs(1));
