@@ -417,6 +417,17 @@ impl Standing {
         }
     }
 
+    /// Whether the register has not answered yet what is to become of a grant that outlives us. Without a session that
+    /// is not waited for: it cannot become anything.
+    pub fn owes(&self) -> bool {
+        self.session.is_some() && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::Attach(..)))
+    }
+
+    /// Whether we are about to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.leaves
+    }
+
     /// Ends the session and opens no other, and gives the lead away.
     pub fn stop(&mut self, now: Time) {
         self.leaves = true;

@@ -25,7 +25,7 @@ impl Node {
                 self.on_turn(turn);
             }
             let doings = self.standing.doings();
-            if doings.is_empty() {
+            if doings.is_empty() && !self.stop_if_nothing_is_owed() {
                 break;
             }
             doings.into_iter().for_each(|doing| self.on_doing(doing));
@@ -38,6 +38,16 @@ impl Node {
         {
             self.notice(Notice::Halted(why));
         }
+    }
+
+    /// Who leaves ends its session when the register has answered what becomes of grants that outlive it: nobody would
+    /// take back one that is given to nobody. Whether it has.
+    fn stop_if_nothing_is_owed(&mut self) -> bool {
+        let stops = self.phase == Phase::Leaving && !self.standing.is_stopping() && !self.standing.owes();
+        if stops {
+            self.standing.stop(self.now);
+        }
+        stops
     }
 
     fn on_turn(&mut self, turn: Turn) {
@@ -346,11 +356,12 @@ impl Node {
                     self.answer_caller(call, renewed.ok_or(Error::Lost));
                 }
             }
-            // Its client has gone, or the session under which it was to be granted.
-            (Outcome::Done, None) => {
-                self.attach(of, fencing);
-                self.answer_lost(call);
-            }
+            // Its client has gone, or the session under which it was to be granted. One that was renewed was given back
+            // then; or we leave, and it is its client's.
+            (Outcome::Done, None) => match call {
+                Some(call) => self.answer_gone(call),
+                None => self.attach(of, fencing),
+            },
             (Outcome::Refused(Refusal::Full), Some((false, _))) => {
                 let message = Refusal::Full.to_string();
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
@@ -371,12 +382,14 @@ impl Node {
                 self.end(ticket, why.clone());
                 call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
             }
-            (_, None) => self.answer_lost(call),
+            (_, None) => call.into_iter().for_each(|call| self.answer_gone(call)),
         }
     }
 
-    fn answer_lost(&mut self, call: Option<u64>) {
-        call.into_iter().for_each(|call| self.answer_caller(call, Err(Error::Lost)));
+    /// A grant was renewed that is not here any more.
+    fn answer_gone(&mut self, call: u64) {
+        let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
+        self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
     }
 
     /// A detached grant is over.

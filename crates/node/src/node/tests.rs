@@ -386,6 +386,53 @@ fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
     assert!(world.fencing(1, waits).is_some());
 }
 
+/// Nobody knew of it any more who would have taken it back, and its slot was taken until it lapsed.
+#[test]
+fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
+    let mut world = World::of(3);
+    let first = world.acquire(3, wanted("r"));
+    world.input(3, Input::Release { call: None, ticket: first });
+    world.slow_disks(true);
+    let gone = world.acquire(3, detached("r"));
+    assert_eq!(world.fencing(3, gone), None, "it is not written yet");
+    world.input(3, Input::Drain);
+    world.input(3, Input::Leave);
+    assert_eq!(world.ended(3, gone), Some(&Error::Stopped));
+    world.run(Span::from_millis(200));
+    world.slow_disks(false);
+    world.run(Span::from_secs(1));
+    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    world.kill(3);
+    let next = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, next).is_some());
+}
+
+/// Its client heard that it was lost, and had it.
+#[test]
+fn who_leaves_takes_back_nothing_that_is_being_renewed() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(10));
+    world.slow_disks(true);
+    let asked = world.now;
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    world.input(3, Input::Leave);
+    world.run(Span::from_millis(200));
+    world.slow_disks(false);
+    world.run(Span::from_secs(1));
+    assert_eq!(world.answer(3), Some(&Err(Error::Stopped)));
+    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    world.kill(3);
+    while world.now < asked + Span::from_secs(60) {
+        assert_eq!(world.fencing(1, waits), None, "it was renewed");
+        world.run(Span::from_millis(100));
+    }
+    world.run(Span::from_secs(10));
+    assert!(world.fencing(1, waits).is_some());
+}
+
 /// Whether a process has heard that something was left to it in the register.
 fn is_returned(world: &World, number: u64) -> bool {
     world.heard(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
