@@ -25,6 +25,12 @@
 //!   was renewed later. If it never stands, the register ends it not before they have passed.
 //! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does one
 //!   of another cluster. Then the session before ends by its time.
+//!
+//! Detached grants need no heir: the register knows them. But it may know one that nobody has, since its client was not
+//! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked for
+//! it, and before its client is told that it is given back, as a grant that has ended; and it is crossed out before a
+//! client is told that it is inside, or when the register has answered that there is no such grant. So what the next
+//! process finds written down it takes back, if the register knows it, and nobody is inside with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,6 +203,10 @@ pub(crate) struct Heir {
     tickets: BTreeMap<String, TicketId>,
     /// Those of them whose clients have not come to us yet.
     awaited: BTreeSet<TicketId>,
+    /// Detached grants that nobody has, and that the register may know: by name and number.
+    owed: BTreeSet<(Name, u64)>,
+    /// Those of them that were left to us, until the register has told what it knows.
+    unseen: BTreeSet<(Name, u64)>,
     /// What is to be written down.
     pub out: Vec<Keep>,
 }
@@ -205,14 +215,20 @@ impl Heir {
     /// Of a process that was left this, if it counts in this boot of the machine.
     pub fn new(estate: Option<Estate>, boot: &str) -> Self {
         let counts = |estate: &Estate| estate.boot == boot || makes(Sabotage::OtherBoot);
+        let mut estate = estate.filter(counts);
+        let is_owed = |kept: &mut Kept| kept.note == owed_as(&kept.name, kept.grant.fencing);
+        let owed = estate.iter_mut().flat_map(|estate| estate.grants.extract_if(.., is_owed));
+        let owed: BTreeSet<(Name, u64)> = owed.map(|kept| (kept.name, kept.grant.fencing)).collect();
         Self {
-            estate: estate.filter(counts),
+            estate,
             void: Vec::new(),
             early: Vec::new(),
             resumes: Vec::new(),
             written: BTreeMap::new(),
             tickets: BTreeMap::new(),
             awaited: BTreeSet::new(),
+            unseen: owed.clone(),
+            owed,
             out: Vec::new(),
         }
     }
@@ -237,6 +253,8 @@ impl Heir {
     pub fn disclaim(&mut self) {
         let grants = self.estate.take().map(|estate| estate.grants).unwrap_or_default();
         self.void.extend(grants.into_iter().map(|kept| kept.note));
+        self.unseen.clear();
+        self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
     }
 
     /// A session of ours is open: what is written down from now on is of this one.
@@ -358,6 +376,44 @@ impl Heir {
         }
     }
 
+    /// Nobody has this grant, or not yet, and the register may know it from now on.
+    pub fn owe(&mut self, name: &Name, grant: Grant, now: Time) {
+        if self.owed.insert((name.clone(), grant.fencing)) {
+            self.out.push(Keep::Grant(Box::new(Kept {
+                note: owed_as(name, grant.fencing),
+                name: name.clone(),
+                grant,
+                since: now.into(),
+                until: Time::ZERO,
+                ttl: Span::ZERO,
+                grace: Span::ZERO,
+                kept: false,
+                label: String::new(),
+                pid: None,
+            })));
+        }
+    }
+
+    /// A client is told that it is inside with this grant, or the register does not know it.
+    pub fn settle(&mut self, name: &Name, fencing: u64) {
+        if self.owed.remove(&(name.clone(), fencing)) {
+            self.out.push(Keep::Over { note: owed_as(name, fencing) });
+        }
+    }
+
+    /// Whether nobody has a grant that the register knows; and if so, whether it was left to us and is to be taken back.
+    pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
+        let grant = (name.clone(), fencing);
+        self.owed.contains(&grant).then(|| self.unseen.remove(&grant))
+    }
+
+    /// The register has told everything that it knows of this host.
+    pub fn on_all_seen(&mut self) {
+        for (name, fencing) in std::mem::take(&mut self.unseen) {
+            self.settle(&name, fencing);
+        }
+    }
+
     /// Nothing is left of a ticket.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
@@ -366,6 +422,11 @@ impl Heir {
             self.out.push(Keep::Over { note });
         }
     }
+}
+
+/// What a grant is called that is owed: nobody else calls one so.
+fn owed_as(name: &Name, fencing: u64) -> String {
+    format!("owed {fencing} {name}")
 }
 
 /// The resources of these, each once, in order.

@@ -132,6 +132,7 @@ impl Node {
             self.timers.set(Alarm::Ticket(ticket), look);
         }
         self.counters.granted += 1;
+        self.heir.settle(&name, grant.fencing);
         let Grant { slot, fencing } = grant;
         self.effects.push(Effect::Granted { ticket, until });
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
@@ -285,6 +286,7 @@ impl Node {
         if let Some((_, lease, grant)) = held
             && lease.bound.is_none()
         {
+            self.heir.owe(&name, grant, self.now);
             self.attach(name, grant.fencing);
         }
     }

@@ -242,7 +242,8 @@ impl Node {
                     false => self.attach(name, fencing),
                 }
             }
-            (Ask::Join(..) | Ask::Quit(..) | Ask::Attach(..) | Ask::Inform, _) => {}
+            (Ask::Attach(_, name, fencing), _) => self.heir.settle(&name, fencing),
+            (Ask::Join(..) | Ask::Quit(..) | Ask::Inform, _) => {}
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
             }
@@ -325,6 +326,9 @@ impl Node {
         let Grant { slot, fencing } = grant;
         let of = entry.wanted.name.clone();
         let resource = label(&of);
+        if call.is_none() {
+            self.heir.owe(&of, grant, self.now);
+        }
         let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
         self.standing.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
     }
@@ -337,6 +341,14 @@ impl Node {
         let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
         let name = entry.map(|entry| entry.wanted.name.clone());
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
+        match &outcome {
+            Outcome::Refused(Refusal::NoSession) if call.is_none() => {
+                // It may have been entered before the session ended, and the answer got lost.
+                self.attach(of.clone(), fencing);
+            }
+            Outcome::Refused(_) if call.is_none() => self.heir.settle(&of, fencing),
+            _ => {}
+        }
         match (outcome, stage) {
             // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
             // is shorter than the way to the register.
@@ -416,6 +428,12 @@ impl Node {
                 if self.clients.has(name.key(), seen.fencing) {
                     continue;
                 }
+                if let Some(takes_back) = self.heir.owes(&name, seen.fencing) {
+                    if takes_back {
+                        self.attach(name.clone(), seen.fencing);
+                    }
+                    continue;
+                }
                 let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
                 let grant = Grant { slot: seen.slot, fencing: seen.fencing };
                 let wanted = Wanted {
@@ -437,8 +455,9 @@ impl Node {
                 self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
             }
         }
-        if after.is_some() {
-            self.look_at_grants(after);
+        match after {
+            Some(_) => self.look_at_grants(after),
+            None => self.heir.on_all_seen(),
         }
     }
 }

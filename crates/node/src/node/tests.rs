@@ -438,6 +438,77 @@ fn is_returned(world: &World, number: u64) -> bool {
     world.heard(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
 }
 
+/// What is written down at a machine for its next process is all for clients that may be inside.
+fn assert_settled(world: &World, number: u64) {
+    assert_eq!(world.machines[&number].estate.as_ref().unwrap().grants, []);
+}
+
+/// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it as its
+/// own.
+#[test]
+fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next_process() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    assert_settled(&world, 3);
+    world.split(&[3]);
+    world.input(3, Input::Release { call: Some(6), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+    let waits = world.acquire(1, wanted("r"));
+    for _ in 0..2 {
+        world.kill(3);
+        world.restart(3);
+        world.run(Span::from_secs(1));
+    }
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    assert!(!is_returned(&world, 3) && world.fencing(1, waits).is_some());
+    assert_settled(&world, 3);
+}
+
+/// Its client was never told: nobody could have renewed it, or given it back.
+#[test]
+fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_nobody_was_told() {
+    let mut world = World::of(3);
+    let first = world.acquire(3, wanted("r"));
+    world.input(3, Input::Release { call: None, ticket: first });
+    world.slow_disks(true);
+    let gone = world.acquire(3, detached("r"));
+    assert_eq!(world.fencing(3, gone), None, "it is not written yet");
+    world.kill(3);
+    world.slow_disks(false);
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(1));
+    world.restart(3);
+    world.run(Span::from_secs(5));
+    assert!(!is_returned(&world, 3) && world.fencing(1, waits).is_some());
+    assert_settled(&world, 3);
+}
+
+/// The first of two slots that were here for one client was detached, and it never heard of that.
+#[test]
+fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_told() {
+    let mut world = World::of(3);
+    let first = world.acquire(3, wanted("r"));
+    world.input(3, Input::Release { call: None, ticket: first });
+    world.slow_disks(true);
+    let client = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.slow_disks(false);
+    world.run(Span::from_secs(20));
+    assert!(world.node(3).trouble().is_some() && world.fencing(3, client).is_none());
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    let fencing = world.fencing(3, client).expect("what it had before is given back");
+    assert_settled(&world, 3);
+    world.kill(3);
+    world.restart(3);
+    world.run(Span::from_secs(5));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(30));
+    let is_it = |effect: &Effect| matches!(effect, Effect::Returned { grant, .. } if grant.fencing == fencing);
+    assert!(world.heard(3).iter().any(is_it) && world.fencing(1, waits).is_none());
+}
+
 /// Its client heard that it is lost when the answer had taken three seconds.
 #[test]
 fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
