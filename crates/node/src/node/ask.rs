@@ -147,7 +147,8 @@ impl Node {
         self.clients.of(resource).map(move |entry| {
             let (long, grant, ends) = match entry.stage {
                 Stage::Held { grant, since, lease } => {
-                    (since.until(now), Some((grant.slot, grant.fencing)), Some(lease.deadline()))
+                    let ends = Some(lease.deadline()).filter(|_| !entry.returned);
+                    (since.until(now), Some((grant.slot, grant.fencing)), ends)
                 }
                 Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
             };

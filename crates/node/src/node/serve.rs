@@ -10,7 +10,6 @@ use super::{Alarm, Answer, Draining, Effect, Node, Phase};
 use crate::clients::{Stage, TicketId, Wait, Wanted};
 use crate::lease::{Bound, Verdict};
 use crate::sabotage::{Sabotage, makes};
-use crate::standing::Ask;
 use crate::{Class, Counters, Error, Event, Name, ResourceView};
 
 impl Node {
@@ -293,7 +292,7 @@ impl Node {
 
     /// Whether everything is known here that earlier processes of this host have detached.
     pub fn knows_returned(&self) -> bool {
-        self.phase != Phase::Joining && !self.standing.is_asking(&Ask::Returned)
+        self.detached.is_known
     }
 
     /// Whether somebody waits here, or is inside with what ends with our session.

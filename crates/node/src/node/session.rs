@@ -1,5 +1,7 @@
 //! The session, and what the register says.
 
+use std::collections::BTreeSet;
+
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::register::{Detached, Fact, Session, Word};
 use peerlock_mutex::{self as mutex, Grant, custody};
@@ -15,6 +17,19 @@ use crate::{Class, Error, Missing, Name, Notice, Wait};
 /// After this long without a session a log is told, and again after this long.
 const TROUBLE: Span = Span::from_secs(5);
 const TROUBLE_AGAIN: Span = Span::from_secs(60);
+
+/// The detached grants of this host, as the register tells them, a page at a time.
+#[derive(Default)]
+pub(super) struct DetachedHere {
+    /// Those on the pages so far.
+    seen: BTreeSet<(Key, u64)>,
+    /// Up to which entry all of these pages go at least.
+    index: Option<u64>,
+    /// The entry up to which one went on which something was that has returned.
+    returned: u64,
+    /// The register has told all of them once: others are not of earlier processes.
+    pub is_known: bool,
+}
 
 impl Node {
     /// Looks at the session, and does what the register says.
@@ -340,6 +355,7 @@ impl Node {
         });
         let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
         let name = entry.map(|entry| entry.wanted.name.clone());
+        let is_returned = entry.is_some_and(|entry| entry.returned);
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
         match &outcome {
             Outcome::Refused(Refusal::NoSession) if call.is_none() => {
@@ -388,8 +404,10 @@ impl Node {
                 }
             }
             (outcome, Some((true, _))) => {
-                // It has not lapsed: its end is later there than here. So somebody has taken it away.
-                let revoked = name.filter(|_| outcome == Outcome::Refused(Refusal::NoSuchGrant));
+                // It has not lapsed, unless it has returned: its end is later there than here. So somebody has taken it
+                // away.
+                let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
+                let revoked = name.filter(|_| is_taken);
                 let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
                 self.end(ticket, why.clone());
                 call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
@@ -420,11 +438,13 @@ impl Node {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
-        let me = self.host();
+        let (me, index) = (self.host(), page.index);
+        self.detached.index = Some(self.detached.index.map_or(index, |all| all.min(index)));
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
             for seen in resource.detached.into_iter().filter(|grant| grant.host == me) {
+                self.detached.seen.insert((name.key(), seen.fencing));
                 if self.clients.has(name.key(), seen.fencing) {
                     continue;
                 }
@@ -432,6 +452,10 @@ impl Node {
                     if takes_back {
                         self.attach(name.clone(), seen.fencing);
                     }
+                    continue;
+                }
+                // It was given back since the register was asked.
+                if self.detached.is_known {
                     continue;
                 }
                 let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
@@ -450,6 +474,7 @@ impl Node {
                     request: None,
                 };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);
+                self.detached.returned = self.detached.returned.max(index);
                 self.timers.set(Alarm::Ticket(ticket), look);
                 let (name, ttl) = (name.clone(), ttl.into());
                 self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
@@ -457,8 +482,21 @@ impl Node {
         }
         match after {
             Some(_) => self.look_at_grants(after),
-            None => self.heir.on_all_seen(),
+            None => {
+                self.heir.on_all_seen();
+                self.end_returned();
+            }
         }
+    }
+
+    /// The register has told of all detached grants of this host: what has returned and is not among them is over. A
+    /// voter that is behind may not know yet what another has told.
+    fn end_returned(&mut self) {
+        let DetachedHere { seen, index, returned, .. } = std::mem::take(&mut self.detached);
+        (self.detached.returned, self.detached.is_known) = (returned, true);
+        let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !seen.contains(&(*resource, *fencing));
+        let over: Vec<_> = self.clients.returned().filter(|_| index >= Some(returned)).filter(is_over).collect();
+        over.into_iter().for_each(|(ticket, ..)| self.end(ticket, Error::Lost));
     }
 }
 

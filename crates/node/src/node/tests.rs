@@ -509,6 +509,42 @@ fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_
     assert!(world.heard(3).iter().any(is_it) && world.fencing(1, waits).is_none());
 }
 
+/// Its time was counted anew: for as long as it had stood before it seemed to be inside, beside the next one.
+#[test]
+fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
+    for renews in [false, true] {
+        let mut world = World::of(3);
+        world.acquire(3, detached("r"));
+        world.kill(3);
+        world.run(Span::from_secs(50));
+        world.restart(3);
+        world.run(Span::from_secs(3));
+        let returned = world.heard(3).iter().find_map(|effect| match effect {
+            Effect::Returned { ticket, .. } => Some(*ticket),
+            _ => None,
+        });
+        let ticket = returned.expect("the register knows it");
+        let holder = |world: &mut World| {
+            world.input(1, Input::Show { call: 7, name: "r".parse().unwrap() });
+            let Some(Ok(Answer::Shown(shown))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
+            shown.holders[0].client.clone().expect("somebody is inside")
+        };
+        let next = world.acquire(3, wanted("r"));
+        world.run(Span::from_secs(1));
+        assert_eq!(holder(&mut world).ends, None, "nobody knows when it was renewed last");
+        while world.fencing(3, next).is_none() {
+            world.run(Span::from_millis(100));
+        }
+        assert_eq!(holder(&mut world).fencing, world.fencing(3, next));
+        if renews {
+            world.input(3, Input::Renew { call: 5, ticket });
+            assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
+        }
+        world.run(Span::from_secs(16));
+        assert_eq!(world.ended(3, ticket), Some(&Error::Lost));
+    }
+}
+
 /// Its client heard that it is lost when the answer had taken three seconds.
 #[test]
 fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
