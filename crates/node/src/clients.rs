@@ -97,6 +97,8 @@ pub struct Entry {
     pub revoked: bool,
     /// It was detached by an earlier process and not renewed since: only the register knows when it ends.
     pub returned: bool,
+    /// How often the register has refused to enter what was here for it.
+    refused: u32,
 }
 
 /// How far a ticket has come.
@@ -240,8 +242,8 @@ impl Clients {
         let first = crowd.waiting.is_empty();
         crowd.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        let (claim, revoked, returned) = (None, false, false);
-        self.tickets.insert(ticket, Entry { wanted, resource, claim, asked: now, stage, revoked, returned });
+        let (claim, revoked, returned, refused) = (None, false, false, 0);
+        self.tickets.insert(ticket, Entry { wanted, resource, claim, asked: now, stage, revoked, returned, refused });
         (ticket, first)
     }
 
@@ -262,6 +264,13 @@ impl Clients {
             Stage::Held { grant, .. } => Some((*ticket, entry.resource, grant.fencing)),
             Stage::Entering { .. } | Stage::Waiting { .. } => None,
         })
+    }
+
+    /// The register has refused to enter what was here for a ticket: how often by now.
+    pub fn refuse(&mut self, ticket: TicketId) -> u32 {
+        let Some(entry) = self.tickets.get_mut(&ticket) else { return 0 };
+        entry.refused += 1;
+        entry.refused
     }
 
     /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when

@@ -18,6 +18,10 @@ use crate::{Class, Error, Missing, Name, Notice, Wait};
 const TROUBLE: Span = Span::from_secs(5);
 const TROUBLE_AGAIN: Span = Span::from_secs(60);
 
+/// From so many refusals on a client is not asked for again. Our choice: that we are no party any more may well happen
+/// twice.
+const MOST_REFUSED: u32 = 3;
+
 /// The detached grants of this host, as the register tells them, a page at a time.
 #[derive(Default)]
 pub(super) struct DetachedHere {
@@ -395,7 +399,17 @@ impl Node {
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
             // We are no party any more, as word to come will say: what is here is worth nothing.
-            (_, Some((false, _))) => self.request_again(ticket),
+            (outcome, Some((false, _))) => match self.clients.refuse(ticket) {
+                0..MOST_REFUSED => self.request_again(ticket),
+                times => {
+                    let why = match outcome {
+                        Outcome::Refused(why) => why.to_string(),
+                        outcome => format!("{outcome:?}"),
+                    };
+                    let message = format!("the register has refused to enter {times} grants of {of}: {why}");
+                    self.end(ticket, Error::Refused { class: Class::Unavailable, message });
+                }
+            },
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
                 // Renewed under a session that was over: it stands as before.
                 if let Some(call) = call {

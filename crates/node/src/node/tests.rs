@@ -15,13 +15,16 @@ mod revoke;
 mod versions;
 mod world;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use peerlock_base::Span;
+use peerlock_register::{Command, Label};
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
-use crate::{Class, Event, Listing, NetEvent, Origin, Wait, Wanted};
+use crate::standing::Ask;
+use crate::{Class, Event, Listing, NetEvent, Origin, Ttl, Wait, Wanted};
 
 #[test]
 fn who_founds_alone_grants_when_its_file_is_written() {
@@ -543,6 +546,36 @@ fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
         world.run(Span::from_secs(16));
         assert_eq!(world.ended(3, ticket), Some(&Error::Lost));
     }
+}
+
+/// A party says that it has detached a grant with the highest number that there can be, and that it is over: the register
+/// takes all others for older ones. The client was asked for again and again.
+#[test]
+fn who_is_refused_by_the_register_again_and_again_is_told_so() {
+    let mut world = World::of(3);
+    let (name, now): (Name, Time) = ("r".parse().unwrap(), world.now);
+    let rogue = world.acquire(2, wanted("r"));
+    world.input(2, Input::Release { call: None, ticket: rogue });
+    let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
+    let fencing = ((node.parts[&name.key()].custody.generation() + 1) << 32) - 1;
+    let (session, resource) = (node.standing.session().unwrap(), Label::new("r").unwrap());
+    let (slot, ttl, note) = (0, Ttl::from_millis(1000).unwrap(), Label::new("forged").unwrap());
+    let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note };
+    node.standing.ask(detach, Ask::Inform, now);
+    world.input(2, Input::Wake);
+    let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
+    node.standing.ask(Command::Attach { session, resource, fencing }, Ask::Inform, now);
+    world.input(2, Input::Wake);
+    world.queue.push_back((3, Input::Acquire { call: 1, wanted: detached("r") }));
+    let steps = Cell::new(0);
+    let is_over = |effect: &Effect| matches!(effect, Effect::Ended(..));
+    world.run_until(|world| {
+        steps.set(steps.get() + 1);
+        steps.get() > 10_000 || world.heard(3).iter().any(is_over)
+    });
+    let ended = world.heard(3).iter().find(|effect| is_over(effect));
+    let is_refused = |it: &Effect| matches!(it, Effect::Ended(_, Error::Refused { class: Class::Unavailable, .. }));
+    assert!(ended.is_some_and(is_refused), "{ended:?} after {}", steps.get());
 }
 
 /// Its client heard that it is lost when the answer had taken three seconds.
