@@ -303,7 +303,10 @@ impl Query {
         let find = |peer: PeerId, is: &dyn Fn(&Client) -> bool| clients.get(&peer)?.iter().find(|it| is(it)).map(view);
         let mut holders: Vec<SlotView> = Vec::new();
         for seat in &line.seats {
-            let client = find(seat.at, &|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
+            // One that is over may not have heard of it: the youngest has the slot.
+            let there = clients.get(&seat.at).into_iter().flatten();
+            let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
+            let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(view);
             let fencing = client.as_ref().and_then(|client| client.fencing);
             let detached = seen.detached.iter().any(|grant| Some(grant.fencing) == fencing);
             let (peer, host, free) = (seat.at, host_of(seat.at), client.is_none() && seat.free);

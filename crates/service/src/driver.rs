@@ -22,9 +22,6 @@ use crate::{
     ResourceView,
 };
 
-/// By this long after its first session stands a process has heard of the detached grants of those before it.
-const RETURNING: Duration = Duration::from_secs(3);
-
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
 
@@ -205,8 +202,6 @@ pub struct Driver<T> {
     started: Option<Reply<()>>,
     /// Whether it is an end not to have found anybody in time.
     must_join: bool,
-    /// When its first session stood.
-    joined: Option<Moment>,
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
@@ -249,7 +244,6 @@ impl<T: Transport> Driver<T> {
             waiters: BTreeMap::new(),
             started: Some(started),
             must_join,
-            joined: None,
             draining: Vec::new(),
             leaving: Vec::new(),
             join,
@@ -396,10 +390,7 @@ impl<T: Transport> Driver<T> {
             // Nobody here outlives this process.
             Effect::Keep(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
-            Effect::Joined => {
-                self.joined = Some(self.clock.now());
-                self.report(Ok(()));
-            }
+            Effect::Joined => self.report(Ok(())),
             Effect::NotJoined if !self.must_join => {}
             Effect::NotJoined => {
                 let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
@@ -594,10 +585,10 @@ impl<T: Transport> Driver<T> {
         if let Some((_, why)) = self.revoked.iter().find(|(revoked, _)| revoked == note) {
             return Found::Revoked(why.clone());
         }
-        match (self.notes.get(note), self.joined) {
-            (Some(ticket), _) => Found::Here(*ticket),
-            (None, Some(joined)) if self.clock.now() >= joined + RETURNING => Found::Nowhere,
-            (None, _) => Found::NotYet,
+        match self.notes.get(note) {
+            Some(ticket) => Found::Here(*ticket),
+            None if self.node.knows_returned() => Found::Nowhere,
+            None => Found::NotYet,
         }
     }
 

@@ -2,8 +2,12 @@
 
 use super::super::*;
 use super::world::{CLUSTER, World, wanted};
+use crate::link::Frame;
+use crate::wire::{encode, encode_body};
 use crate::{Event, Keep, Origin, Ttl, Wanted};
-use peerlock_base::Span;
+use peerlock_base::{Span, Ticket};
+use peerlock_mutex::register::Session;
+use peerlock_register::MOST_TAKEN;
 
 fn outlasting(name: &str, note: &str) -> Wanted {
     Wanted { taken_over_as: Some(note.into()), kept: false, ..wanted(name) }
@@ -258,4 +262,89 @@ fn everything_that_a_client_is_told_is_written_down_before() {
     assert!(written > Some(Time::ZERO + Span::from_secs(20)), "the session is renewed every few seconds");
     world.input(1, Input::Release { call: None, ticket });
     assert_eq!(world.machines[&1].estate.as_ref().unwrap().grants, []);
+}
+
+/// It was dropped without a word, and stayed in the file: nothing was taken over any more before the machine's next start.
+#[test]
+fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
+    let mut world = World::of(3);
+    for number in 0..=MOST_TAKEN {
+        world.acquire(3, outlasting(&format!("r{number}"), &format!("note {number}")));
+    }
+    world.kill(3);
+    world.restart(3);
+    world.run(Span::from_secs(3));
+    let holder = world.acquire(3, outlasting("r", "mine"));
+    let before = world.fencing(3, holder).expect("nobody else wants it");
+    world.kill(3);
+    world.restart(3);
+    resume(&mut world, 3, "mine");
+    world.run(Span::from_secs(4));
+    let ticket = resumed(&world, 3).expect("it has come, and there is a session");
+    assert_eq!(world.fencing(3, ticket), Some(before), "the same grant");
+}
+
+/// It forgot at once for whom it did not answer, and the next one ended their session as if nobody were inside.
+#[test]
+fn who_knows_no_cluster_leaves_everything_to_the_next_that_does() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, outlasting("r", "mine"));
+    let until = world.node(3).grant(holder).unwrap().1;
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(3);
+    world.split(&[3]);
+    world.start(3, Origin::Seeks { expect: None }, &[]);
+    world.run(Span::from_secs(1));
+    world.kill(3);
+    world.split(&[]);
+    world.restart(3);
+    while world.now + Span::from_millis(100) < until {
+        world.run(Span::from_millis(100));
+        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+    }
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+/// It waited for a session, whether anybody was inside or not.
+#[test]
+fn who_cannot_take_over_is_drained_when_nobody_is_inside_any_more() {
+    for is_inside in [false, true] {
+        let mut world = World::of(3);
+        let holder = world.acquire(3, outlasting("r", "mine"));
+        let until = world.node(3).grant(holder).unwrap().1;
+        if !is_inside {
+            world.input(3, Input::Release { call: None, ticket: holder });
+        }
+        world.kill(3);
+        world.split(&[3]);
+        world.restart(3);
+        world.input(3, Input::Close);
+        assert_eq!(world.heard(3).contains(&Effect::Drained), !is_inside);
+        world.run(until.since(world.now) + Span::from_secs(2));
+        assert!(world.node(3).trouble().is_some());
+        assert!(world.heard(3).contains(&Effect::Drained), "inside: {is_inside}");
+    }
+}
+
+/// Without a session nothing of what a host says was counted: ten thousand of its longest messages were kept.
+#[test]
+fn of_what_comes_early_only_that_is_kept_which_can_matter() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    world.kill(3);
+    world.slow_disks(true);
+    world.restart(3);
+    world.run(Span::from_secs(1));
+    assert!(world.node(3).trouble().is_some() && world.up.contains_key(&(1, 3)));
+    let session = Session { peer: PeerId::new(1), number: 1 };
+    let waiting = (0..1000).map(|ticket| (Ticket::new(ticket), None)).collect();
+    let answer = custody::Body::Answer(custody::Answer { session, tokens: Vec::new(), waiting });
+    let census = custody::Body::Census { session, slots: 1 };
+    for body in [answer, census] {
+        let message = custody::Message { generation: 7, body };
+        let body = encode_body(&Body::Part { resource: "r".parse::<Name>().unwrap().key(), message });
+        world.inject(1, 3, encode(&Frame::Loose { body }, 1, Versions::OURS));
+    }
+    assert_eq!(world.node(3).heir.kept(), 1);
 }

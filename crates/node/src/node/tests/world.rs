@@ -342,6 +342,35 @@ impl World {
         self.now = end;
     }
 
+    /// Nothing more is written anywhere; or all that was to be, and what comes is again written at once.
+    pub(super) fn slow_disks(&mut self, slow: bool) {
+        self.machines.values_mut().for_each(|machine| machine.slow_disk = slow);
+        while !slow && let Some((number, write)) = self.unwritten() {
+            self.input(number, Input::Written(write));
+        }
+    }
+
+    fn unwritten(&mut self) -> Option<(u64, u64)> {
+        self.machines.iter_mut().find_map(|(number, machine)| Some((*number, machine.unwritten.pop_front()?)))
+    }
+
+    /// One thing after the other, until that is so.
+    pub(super) fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            self.connect();
+            let next =
+                || self.machines.iter().filter_map(|(number, it)| Some((it.node.as_ref()?.next_wake()?, *number)));
+            match self.queue.pop_front() {
+                Some((to, input)) => self.step(to, input),
+                None => {
+                    let (at, number) = next().min().expect("somebody has something to do");
+                    self.now = self.now.max(at);
+                    self.step(number, Input::Wake);
+                }
+            }
+        }
+    }
+
     pub(super) fn input(&mut self, number: u64, input: Input) {
         self.step(number, input);
         self.settle();
