@@ -27,6 +27,7 @@ use crate::crowd::Place;
 use crate::guard::guard;
 use crate::input::{Caller, whole};
 use crate::listen::{Listener, Socket};
+use crate::presence::{Stream, attended};
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -45,7 +46,8 @@ pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: im
     let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
         let door = from_fn_with_state(Arc::new(listener.door.clone()), guard);
-        accept(listener, router.clone().layer(from_fn(whole)).layer(door), &connections)
+        let router = router.clone().layer(from_fn(attended)).layer(from_fn(whole)).layer(door);
+        accept(listener, router, &connections)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -68,7 +70,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 match listener.crowd.user(user) {
                     Ok(place) => {
                         let visit = Visit { caller: Caller(pid), place: Arc::new(place) };
-                        tokio::spawn(connection(stream, router.clone(), visit, connections.begin()));
+                        tokio::spawn(connection(stream.into(), router.clone(), visit, connections.begin()));
                     }
                     Err(limit) => refuse(stream, limit, &refusals),
                 }
@@ -79,7 +81,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 match listener.crowd.stranger() {
                     Ok((place, goes)) => {
                         let visit = Visit { caller: Caller(None), place: Arc::new(place) };
-                        let connection = connection(stream, router.clone(), visit, connections.begin());
+                        let connection = connection(stream.into(), router.clone(), visit, connections.begin());
                         tokio::spawn(async {
                             tokio::select! {
                                 () = connection => {}
@@ -106,19 +108,21 @@ struct Visit {
 
 /// One connection's life. It ends when the client closes it, and with it what its request waits for or holds.
 async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Stream<impl AsyncWrite + Unpin + Send + 'static>,
     router: Router,
     Visit { caller, place }: Visit,
     mut closing: watch::Receiver<bool>,
 ) {
-    let router = TowerToHyperService::new(router);
+    let (router, client) = (TowerToHyperService::new(router), stream.client());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(Arc::clone(&client));
         request.extensions_mut().insert(Arc::clone(&place));
         router.call(request)
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    // Whether the client is still there is looked at in `presence`, and by nobody else.
+    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).half_close(true);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
