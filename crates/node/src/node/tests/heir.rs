@@ -259,3 +259,24 @@ fn everything_that_a_client_is_told_is_written_down_before() {
     world.input(1, Input::Release { call: None, ticket });
     assert_eq!(world.machines[&1].estate.as_ref().unwrap().grants, []);
 }
+
+/// It had asked before there was a session, and is inside all the same until the end that it was told.
+#[test]
+fn who_gives_up_asking_is_not_answered_and_has_its_slot_until_its_end() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, outlasting("r", "mine"));
+    let until = world.node(3).grant(holder).unwrap().1;
+    let waits = world.acquire(1, wanted("r"));
+    world.kill(3);
+    world.restart(3);
+    resume(&mut world, 3, "mine");
+    world.input(3, Input::GiveUp { call: 9 });
+    while world.now + Span::from_millis(100) < until {
+        world.run(Span::from_millis(100));
+        assert_eq!(world.fencing(1, waits), None, "its client was told that it may stay");
+    }
+    let answered = world.heard(3).iter().any(|effect| matches!(effect, Effect::Answer { call: 9, .. }));
+    assert!(!answered, "nobody asks any more");
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(1, waits).is_some());
+}
