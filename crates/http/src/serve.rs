@@ -37,6 +37,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many who find no place are told so at a time; others find the connection closed.
 const REFUSALS: usize = 16;
+/// So much of a request's head is kept, and of what is to be written, until it is whole. Our choice: the longest name and
+/// all that a browser says of itself fit several times, and a thousand strangers that say nothing else cost 30 MB.
+const MOST_HEAD: usize = 16 * 1024;
 /// A user whom the kernel does not tell is this one, as in other places of the kernel.
 const NOBODY: u32 = 65_534;
 
@@ -120,7 +123,7 @@ async fn connection(
         request.extensions_mut().insert(Arc::clone(&place));
         router.call(request)
     });
-    let mut builder = http1::Builder::new();
+    let mut builder = http();
     // Whether the client is still there is looked at in `presence`, and by nobody else.
     builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).half_close(true);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -134,6 +137,12 @@ async fn connection(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended");
     }
+}
+
+fn http() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MOST_HEAD);
+    builder
 }
 
 /// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked
@@ -150,7 +159,7 @@ fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: u
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             Ok::<_, Infallible>(response)
         });
-        let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), busy);
+        let served = http().keep_alive(false).serve_connection(TokioIo::new(stream), busy);
         _ = timeout(LAST_WORDS, served).await;
         drop(turn);
     });
