@@ -339,12 +339,12 @@ impl Service {
         };
         match timeout(PATIENCE, find).await {
             Ok(found) => found,
-            // There is still no session, and so nobody who knows.
-            Err(_) => Err(self
-                .cluster()
-                .await?
-                .trouble
-                .map_or(Error::Stopped, |message| Error::Refused { class: Class::Unavailable, message })),
+            // There is still no session, or the register has not told what this host has from before.
+            Err(_) => {
+                let untold = || "the register has not told yet which grants this peer has from before".to_owned();
+                let message = self.cluster().await?.trouble.unwrap_or_else(untold);
+                Err(Error::Refused { class: Class::Unavailable, message })
+            }
         }
     }
 

@@ -99,3 +99,22 @@ async fn an_answer_that_finds_nobody_gives_no_slot_back() {
     drop(timeout(SECOND, world.voter.acquire("r")).await.expect("it was given back").unwrap());
     drop((first, held));
 }
+
+/// The session comes while somebody waits to hear of a grant, and it is not known yet what was granted before.
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_does_not_stop_does_not_say_so() {
+    let mut world = World::new("returned").await;
+    drop(world.process().await);
+    world.network.cut(VOTER, HOST);
+    let second = world.process().await;
+    let renewed = tokio::spawn({
+        let second = second.clone();
+        async move { second.renew(&"d0".parse().unwrap()).await }
+    });
+    sleep(15 * SECOND / 2).await;
+    world.network.heal(VOTER, HOST);
+    let refused = renewed.await.unwrap().unwrap_err();
+    assert_ne!(refused, Error::Stopped);
+    sleep(5 * SECOND).await;
+    assert_eq!(second.renew(&"d0".parse().unwrap()).await, Err(Error::Lost), "now it knows that there is none");
+}
