@@ -118,3 +118,19 @@ async fn a_peer_that_does_not_stop_does_not_say_so() {
     sleep(5 * SECOND).await;
     assert_eq!(second.renew(&"d0".parse().unwrap()).await, Err(Error::Lost), "now it knows that there is none");
 }
+
+/// What `docs/http.md` says of it: the register knows the grant, and not what it was asked for by.
+#[tokio::test(start_paused = true)]
+async fn a_request_id_is_known_to_its_process_only() {
+    let mut world = World::new("request").await;
+    let ask = |peer: &Service| peer.acquire_detached(Request::new("r").ttl(SESSION).request_id("7").try_only());
+    let first = world.process().await;
+    let id = ask(&first).await.unwrap().detach();
+    assert_eq!(ask(&first).await.unwrap().detach(), id);
+    let second = world.process().await;
+    sleep(5 * SECOND).await;
+    let refused = ask(&second).await.unwrap_err();
+    assert!(matches!(refused, Error::NotAcquired { .. }), "{refused:?}");
+    second.release(&id).await.unwrap();
+    assert_ne!(ask(&second).await.unwrap().detach(), id);
+}
