@@ -311,7 +311,7 @@ impl Heir {
         Some(until)
     }
 
-    /// A client has waited for that in vain. False if it was answered.
+    /// A client has waited for that in vain, or does not wait any more. False if it was answered.
     pub fn give_up(&mut self, call: u64) -> bool {
         self.resumes.extract_if(.., |(waiting, ..)| *waiting == call).next().is_some()
     }

@@ -288,6 +288,7 @@ impl Node {
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
             Input::Resume { call, name, note } => self.resume(call, name, note),
+            Input::GiveUp { call } => self.resume_no_more(call),
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
             Input::List { call, listing } => self.list(call, &listing),

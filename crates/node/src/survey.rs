@@ -316,7 +316,8 @@ impl Query {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let told = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 let client = told.unwrap_or_else(|| ClientView {
-                    label: grant.note.to_string(),
+                    // What its client calls it is for nobody else.
+                    label: String::new(),
                     age: Duration::ZERO,
                     fencing: Some(grant.fencing),
                     ends: None,
@@ -433,7 +434,7 @@ mod tests {
         assert_eq!(holders, [("host2", false), ("host3", true)]);
         let holder = details.holders[0].client.as_ref().unwrap();
         assert_eq!((holder.fencing, holder.pid), (Some(44), Some(7)));
-        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "nightly");
+        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "", "its name is for its client alone");
         assert!(details.queue[0].client.is_some());
     }
 

@@ -483,7 +483,8 @@ impl Node {
                     detached: Some(note.clone()),
                     taken_over_as: None,
                     wait: Wait::Forever,
-                    label: note.clone(),
+                    // What it said of itself is not in the register, and what it calls its grant is for nobody else.
+                    label: String::new(),
                     pid: None,
                     request: None,
                 };

@@ -349,6 +349,33 @@ fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_
     }
 }
 
+/// Whoever knows it could renew and release the grant.
+#[test]
+fn what_a_detached_grant_is_called_is_shown_to_nobody() {
+    let mut world = World::of(3);
+    world.acquire(3, Wanted { ttl: Span::from_secs(120), ..detached("r") });
+    world.kill(3);
+    for is_back in [false, true] {
+        if is_back {
+            world.restart(3);
+        }
+        world.run(Span::from_secs(30));
+        for at in [1, 2, 3].into_iter().filter(|at| is_back || *at != 3) {
+            world.input(at, Input::Show { call: 5, name: "r".parse().unwrap() });
+            world.run(Span::from_secs(6));
+            let Some(Ok(Answer::Shown(shown))) = world.answer(at) else { panic!("{:?}", world.answer(at)) };
+            assert!(shown.holders[0].detached && shown.holders[0].client.is_some(), "{shown:?}");
+            assert!(!format!("{shown:?}").contains("grant-7"), "{at}, is back: {is_back}: {shown:?}");
+        }
+    }
+    let inside = format!("{:?}", world.node(3).inspect(world.now));
+    assert!(inside.contains("fencing") && !inside.contains("grant-7"), "{inside}");
+    world.run(Span::from_secs(150));
+    for effect in world.heard(3).iter().filter(|effect| matches!(effect, Effect::Event(_))) {
+        assert!(!format!("{effect:?}").contains("grant-7"), "{effect:?}");
+    }
+}
+
 /// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot was
 /// kept for as long as the grant would have lasted.
 #[test]
