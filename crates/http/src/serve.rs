@@ -37,8 +37,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many who find no place are told so at a time; others find the connection closed.
 const REFUSALS: usize = 16;
-/// So much of a request's head is kept, and of what is to be written, until it is whole. Our choice: the longest name and
-/// all that a browser says of itself fit several times, and a thousand strangers that say nothing else cost 30 MB.
+/// So much of a request's head is kept until it is whole, and of what is to be written. Our choice: the longest name
+/// and all that a browser says of itself fit several times, and a thousand strangers cost no more than 30 MB.
 const MOST_HEAD: usize = 16 * 1024;
 /// A user whom the kernel does not tell is this one, as in other places of the kernel.
 const NOBODY: u32 = 65_534;

@@ -143,8 +143,8 @@ async fn keep(
     lease: watch::Sender<LeaseStatus>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
-    // Who gives up renewing may have been answered by the next agent, unheard: the slot belongs to that connection then,
-    // which is left open for as long as the holder is inside.
+    // Who gives up renewing may have been answered by the next agent, unheard: the slot belongs to that connection
+    // then, which is left open for as long as the holder is inside.
     let mut connection = hold.socket();
     let reply = tokio::select! {
         biased;

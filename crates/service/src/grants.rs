@@ -41,8 +41,8 @@ pub struct GrantFile {
     old: usize,
 }
 
-/// What the file says, by the machine's clock. Every grant is found by its name: with each renewal of the session all of
-/// them have another end.
+/// What the file says, by the machine's clock. Every grant is found by its name: with each renewal of the session all
+/// of them have another end.
 #[derive(Debug, Default)]
 struct Ledger {
     session: Option<(ClusterId, SessionId, Ttl)>,
