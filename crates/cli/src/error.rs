@@ -91,6 +91,16 @@ pub enum Error {
         /// Where it is.
         socket: PathBuf,
     },
+    /// The machine's agent is for this user, and does not run.
+    #[error(
+        "this machine's agent, at {socket}, does not run: it is being started again, or needs to be (`systemctl start \
+         peerlock`). One of your own would be a cluster apart, and exclude nobody; if that is what you want, set \
+         PEERLOCK_DATA_DIR"
+    )]
+    SystemAgentDown {
+        /// Where it would be.
+        socket: PathBuf,
+    },
     /// A folder of the agent's belongs to somebody else.
     #[error(
         "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or `chown` \
@@ -239,7 +249,8 @@ pub mod exit {
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
-            Error::AgentStopped { .. } | Error::AgentMute { .. } | Error::Untold => UNAVAILABLE,
+            Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
+            Error::Untold => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,

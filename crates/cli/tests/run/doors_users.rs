@@ -23,6 +23,22 @@ fn has_others() -> bool {
     can
 }
 
+/// What a script prints and says with a machine's usual places to itself. Its program may lie where others cannot go;
+/// `theirs` is the program as another user calls it, whose home is `/run/home`.
+fn on_a_machine(script: &str) -> (String, String) {
+    let prepared =
+        "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/home && chown 65534 /run/home
+        touch /run/program && mount --bind \"$0\" /run/program
+        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /run/program \"$@\"; }";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+    command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
 /// Holds its slot until the file `go` is there.
 fn holds(folder: &Folder) -> Running {
     let (ready, go) = (folder.path("in"), folder.path("go"));
@@ -65,20 +81,39 @@ fn another_user_is_no_cluster_of_its_own() {
     if !has_others() {
         return;
     }
-    // With the machine's usual places to itself. The program may lie where others cannot go.
-    let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/home && chown 65534 /run/home
-        touch /run/program && mount --bind \"$0\" /run/program
-        /run/program agent --listen 127.0.0.1:0 2>/run/log &
+    let (out, said) = on_a_machine(
+        "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
-        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /run/program \"$@\"; }
-        theirs run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
-    command.arg(env!("CARGO_BIN_EXE_peerlock")).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        theirs run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end",
+    );
     assert!(out == "code 77\nend\n", "it is not let in, and has no folder: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
+}
+
+/// In the second in which the machine's agent is started again, or before it is at a boot, who may use it founded a
+/// cluster of its own, was let in beside whoever held the slot, and never used the machine's agent again.
+#[test]
+fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "start() {
+            /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
+            while ! grep -q ready /run/log; do sleep 0.02; done
+        }
+        try() { theirs run -w 1m r -- echo in; echo \"code $?\"; ls -A /run/home; }
+        start; try
+        kill -9 $agent; wait $agent 2>/dev/null; try
+        rm -r /run/peerlock; try
+        (sleep 1; exec /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log) &
+        try
+        export PEERLOCK_DATA_DIR=/run/home/own; try",
+    );
+    let down = "code 69\n";
+    let own = "in\ncode 0\nown\n";
+    assert_eq!(out, format!("in\ncode 0\n{down}{down}in\ncode 0\n{own}"), "{said}");
+    assert!(said.contains("systemctl start peerlock"), "{said}");
 }
 
 /// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
