@@ -185,11 +185,12 @@ impl Agent {
     /// that others would miss.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
-        let (only_one, prepared) = options.prepare(&data_dir).await?;
+        let socket = options.socket(&data_dir)?;
+        let (only_one, prepared) = options.prepare(&data_dir, &socket).await?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
         let token = options.token(&data_dir)?;
-        let listeners = options.listeners(token.as_ref(), files).await?;
+        let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
         tracing::info!(host = here.peer.service().name(), address = %here.address(), secret = %here.secret.display(), "a peer");
         let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
@@ -225,10 +226,10 @@ impl Agent {
 
 impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
-    async fn prepare(&self, data_dir: &Path) -> Result<(DataFolder, Prepared)> {
-        let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: self.socket()? };
+    async fn prepare(&self, data_dir: &Path, socket: &Path) -> Result<(DataFolder, Prepared)> {
+        let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
         let mut told = None;
-        let waits = || self.waits(data_dir, &me.socket, &mut told);
+        let waits = || self.waits(data_dir, socket, &mut told);
         let only_one = DataFolder::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
         let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
@@ -237,7 +238,7 @@ impl Options {
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
         // Only now: whoever wrote it had the folder.
-        let path = me.socket.with_extension("grants");
+        let path = socket.with_extension("grants");
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
             tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
@@ -271,12 +272,12 @@ impl Options {
     }
 
     /// Where this user's commands find it.
-    fn socket(&self) -> Result<PathBuf> {
+    fn socket(&self, data_dir: &Path) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.clone()),
             Endpoint::Tcp(_) => None,
         });
-        let path = named.map_or_else(socket, Ok)?;
+        let path = named.map_or_else(|| socket().map(|usual| folder::place(data_dir, usual)), Ok)?;
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
     }
 
@@ -318,10 +319,10 @@ impl Options {
 
     /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers and what is
     /// written: so nobody who connects can take what the agent needs to go on.
-    async fn listeners(&self, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
+    async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
-            endpoints.insert(0, Endpoint::Unix(socket()?));
+            endpoints.insert(0, Endpoint::Unix(socket));
         }
         let sockets = endpoints.len() - self.ports();
         let group = self.socket_group.as_deref().map(group).transpose()?;

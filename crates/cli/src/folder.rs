@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{Pid, geteuid};
+use peerlock::places;
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -90,6 +91,20 @@ pub fn last(path: &Path) -> Option<Occupant> {
     let mut text = String::new();
     File::open(path.join("agent.lock")).ok()?.read_to_string(&mut text).ok()?;
     Occupant::parse(&text)
+}
+
+/// Where the next agent of a folder has its socket. The usual place depends on who asks: a shell has
+/// `$XDG_RUNTIME_DIR`, and cron has not. So it is where the last one was, if that runs or has not gone in good order:
+/// those who held slots or waited there look for the next one there, and what they had is written beside it. The
+/// machine's own agent is where all users look for it, and one whose place was said is there.
+pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
+    if places::is_socket_named() || path == Path::new(places::SYSTEM_DATA_DIR) {
+        return usual;
+    }
+    let is_left = |socket: &PathBuf| {
+        socket.is_absolute() && socket.exists() && socket.parent().is_some_and(|folder| private(folder).is_ok())
+    };
+    last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }
 
 /// Whether an agent runs with this folder.
@@ -169,6 +184,22 @@ mod tests {
         let of = |owner| check_private(&path, owner, 0o700);
         assert!(of(me).is_ok() && of(0).is_ok());
         assert!(matches!(of(me + 1), Err(Error::ForeignFolder { owner, .. }) if owner == me + 1));
+    }
+
+    #[tokio::test]
+    async fn the_next_agent_is_where_the_last_one_has_left_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, usual) = (folder.path().join("data"), PathBuf::from("/run/user/7/peerlock/agent.sock"));
+        assert_eq!(place(&data, usual.clone()), usual, "there was none");
+        let socket = folder.path().join("run/agent.sock");
+        let me = Occupant { pid: 7, ends_by_itself: true, socket: socket.clone() };
+        let _taken = DataFolder::take(&data, Duration::ZERO, &me, || true).await.unwrap();
+        assert_eq!(place(&data, usual.clone()), usual, "it has ended in good order");
+        private(&folder.path().join("run")).unwrap();
+        File::create(&socket).unwrap();
+        assert_eq!(place(&data, usual.clone()), socket);
+        fs::set_permissions(folder.path().join("run"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(place(&data, usual.clone()), usual, "others could take its place");
     }
 
     #[tokio::test]

@@ -105,6 +105,7 @@ pub fn present() -> Result<Option<Endpoint>> {
 fn usual() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    let socket = folder::place(&data_dir, socket);
     Ok((data_dir, socket))
 }
 

@@ -31,12 +31,17 @@ pub fn identity(data_dir: &Path) -> PathBuf {
 /// The socket of the machine's own agent, which is root's.
 pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
 /// The data folder of the machine's own agent.
-const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
+pub const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
 
 /// Whether this machine has an agent of its own, though it may not run: it has left its folders.
 pub fn has_system_agent() -> bool {
     let run_time = Path::new(SYSTEM_SOCKET).parent();
     run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(Path::exists)
+}
+
+/// Whether somebody has said where the socket is to be: `$PEERLOCK_RUNTIME_DIR`.
+pub fn is_socket_named() -> bool {
+    said("PEERLOCK_RUNTIME_DIR").is_some()
 }
 
 /// Whether somebody has said which data folder is meant: `$PEERLOCK_DATA_DIR`.

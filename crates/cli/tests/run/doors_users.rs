@@ -23,15 +23,15 @@ fn has_others() -> bool {
     can
 }
 
-/// What a script prints and says with a machine's usual places to itself. Its program may lie where others cannot go;
-/// `theirs` is the program as another user calls it, whose home is `/run/home`.
+/// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it may
+/// lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
 fn on_a_machine(script: &str) -> (String, String) {
-    let prepared =
-        "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/home && chown 65534 /run/home
+    let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
+        mkdir /run/home && chown 65534 /run/home
         touch /run/program && mount --bind \"$0\" /run/program
-        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /run/program \"$@\"; }";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
+        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }";
+    let mut command = Command::new("timeout");
+    command.args("-s KILL 60 unshare --mount --pid --fork --kill-child --mount-proc sh -c".split(' '));
     command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     let output = command.stdin(Stdio::null()).output().unwrap();
@@ -84,7 +84,7 @@ fn another_user_is_no_cluster_of_its_own() {
     let (out, said) = on_a_machine(
         "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
-        theirs run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end",
+        theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end",
     );
     assert!(out == "code 77\nend\n", "it is not let in, and has no folder: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
@@ -102,7 +102,7 @@ fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
             /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
             while ! grep -q ready /run/log; do sleep 0.02; done
         }
-        try() { theirs run -w 1m r -- echo in; echo \"code $?\"; ls -A /run/home; }
+        try() { theirs /run/program run -w 1m r -- echo in; echo \"code $?\"; ls -A /run/home; }
         start; try
         kill -9 $agent; wait $agent 2>/dev/null; try
         rm -r /run/peerlock; try
@@ -114,6 +114,32 @@ fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
     let own = "in\ncode 0\nown\n";
     assert_eq!(out, format!("in\ncode 0\n{down}{down}in\ncode 0\n{own}"), "{said}");
     assert!(said.contains("systemctl start peerlock"), "{said}");
+}
+
+/// A user's cron knows no `$XDG_RUNTIME_DIR`, and its shells do: the agent that came after a death, or was to replace
+/// another, was at another place than the jobs looked at, and knew nothing of them.
+#[test]
+fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "mkdir /run/user && chown 65534 /run/user
+        shell() { theirs XDG_RUNTIME_DIR=/run/user /run/program \"$@\"; }
+        data=/run/home/.local/share/peerlock
+        theirs /run/program run r -- sh -c 'touch ~/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/home/in; do sleep 0.02; done
+        kill -9 $(head -1 $data/agent.lock)
+        until shell ls >/dev/null 2>&1; do sleep 0.02; done
+        tail -1 $data/agent.lock
+        shell agent --replace --listen 127.0.0.1:0 2>/run/log &
+        until grep -q ready /run/log; do sleep 0.02; done
+        tail -1 $data/agent.lock
+        until shell show r 2>/dev/null | grep -q '1 of 1'; do sleep 0.05; done
+        touch /run/go; wait $job; echo \"code $?\"",
+    );
+    let socket = "/run/home/.local/share/peerlock/agent.sock\n";
+    assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
 }
 
 /// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
