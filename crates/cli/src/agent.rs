@@ -69,7 +69,8 @@ pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
     /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable
-    /// [default: $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
+    /// [default: agent.sock in $PEERLOCK_RUNTIME_DIR or $PEERLOCK_DATA_DIR; else $XDG_RUNTIME_DIR/peerlock/agent.sock;
+    /// /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,
     /// A file with the bearer token that clients at HOST:PORT must know, mode 600 [default: `token` in the data folder,

@@ -10,6 +10,7 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -102,7 +103,10 @@ pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
         return usual;
     }
     let is_left = |socket: &PathBuf| {
-        socket.is_absolute() && socket.exists() && socket.parent().is_some_and(|folder| private(folder).is_ok())
+        // Where nobody has this folder, whoever answers there is the agent of another one.
+        let is_ours = || is_taken(path) || UnixStream::connect(socket).is_err();
+        let is_private = || socket.parent().is_some_and(|folder| private(folder).is_ok());
+        socket.is_absolute() && socket.exists() && is_private() && is_ours()
     };
     last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
 }

@@ -49,8 +49,9 @@ pub fn is_data_dir_named() -> bool {
     said("PEERLOCK_DATA_DIR").is_some()
 }
 
-/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`; else `/run/peerlock/agent.sock` for root, and for
-/// others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
+/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`, or in `$PEERLOCK_DATA_DIR`, for a folder that was named is
+/// another agent's than the usual one; else `/run/peerlock/agent.sock` for root, and for others
+/// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.
@@ -70,7 +71,7 @@ fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result
 }
 
 fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
-    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR") {
+    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR").or_else(|| variable("PEERLOCK_DATA_DIR")) {
         return Ok(folder.join("agent.sock"));
     }
     if root {
@@ -100,7 +101,7 @@ mod tests {
     fn where_things_are() {
         type Set<'a> = &'a [(&'a str, &'a str)];
         let home = ("HOME", "/home/ada");
-        let table: [(bool, Set, Option<&str>, Option<&str>); 7] = [
+        let table: [(bool, Set, Option<&str>, Option<&str>); 9] = [
             (
                 false,
                 &[home],
@@ -110,13 +111,20 @@ mod tests {
             (false, &[home, ("XDG_DATA_HOME", "/d")], Some("/d/peerlock"), Some("/d/peerlock/agent.sock")),
             (
                 false,
-                &[home, ("PEERLOCK_DATA_DIR", "/p"), ("XDG_RUNTIME_DIR", "/run/user/1")],
-                Some("/p"),
+                &[home, ("XDG_RUNTIME_DIR", "/run/user/1")],
+                Some("/home/ada/.local/share/peerlock"),
                 Some("/run/user/1/peerlock/agent.sock"),
             ),
+            (
+                false,
+                &[home, ("PEERLOCK_DATA_DIR", "/p"), ("XDG_RUNTIME_DIR", "/run/user/1")],
+                Some("/p"),
+                Some("/p/agent.sock"),
+            ),
             (true, &[("HOME", "/root")], Some("/var/lib/peerlock"), Some("/run/peerlock/agent.sock")),
-            (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/run/peerlock/agent.sock")),
+            (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/p/agent.sock")),
             (true, &[("PEERLOCK_RUNTIME_DIR", "/r")], Some("/var/lib/peerlock"), Some("/r/agent.sock")),
+            (true, &[("PEERLOCK_DATA_DIR", "/p"), ("PEERLOCK_RUNTIME_DIR", "/r")], Some("/p"), Some("/r/agent.sock")),
             (false, &[], None, None),
         ];
         for (root, set, data, socket) in table {

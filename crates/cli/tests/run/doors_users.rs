@@ -142,6 +142,31 @@ fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
     assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
 }
 
+/// Root has one usual socket: who named another data folder was served by the agent of the usual one; or started its
+/// own there, when that was down just then, and the jobs of the usual one were killed.
+#[test]
+fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "/run/program run r -- sh -c 'touch /run/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/in; do sleep 0.02; done
+        export PEERLOCK_DATA_DIR=/run/other
+        /run/program run --try r -- echo in; echo \"code $?\"
+        /run/program agent --replace --listen 127.0.0.1:0 2>/run/log & other=$!
+        until grep -q ready /run/log; do sleep 0.02; done
+        kill -9 $other $(head -1 /var/lib/peerlock/agent.lock); wait $other
+        /run/program ls >/dev/null 2>&1
+        tail -qn 1 /run/other/agent.lock /var/lib/peerlock/agent.lock
+        unset PEERLOCK_DATA_DIR
+        until /run/program show r | grep -q '1 of 1'; do sleep 0.02; done
+        touch /run/go; wait $job; echo \"code $?\"",
+    );
+    let sockets = "/run/other/agent.sock\n/run/peerlock/agent.sock\n";
+    assert_eq!(out, format!("in\ncode 0\n{sockets}code 7\n"), "{said}");
+}
+
 /// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
 /// either.
 #[test]
