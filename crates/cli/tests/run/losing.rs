@@ -140,6 +140,23 @@ fn a_frozen_agent_costs_the_command_its_life() {
     folder.run("r", "true").ends_with(0);
 }
 
+/// How long to wait is counted by the agent: where that was frozen, nobody counted.
+#[test]
+fn a_frozen_agent_keeps_nobody_waiting_who_does_not_want_to() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    folder.run("r", "true").ends_with(0);
+    agent.send(Signal::SIGSTOP);
+    let commands = ["run --try r -- true", "run -w 1s r -- true", "acquire --ttl 1s --try r", "ls", "show r"];
+    let mut all: Vec<Running> = commands.iter().map(|it| Running::start(&mut folder.peerlock(it))).collect();
+    for (command, asked) in commands.iter().zip(&mut all) {
+        let (code, _, said) = asked.ends();
+        assert!(code == 69 && said.contains("peerlock doctor"), "{command}: {code} {said}");
+    }
+    agent.send(Signal::SIGCONT);
+    folder.run("r", "true").ends_with(0);
+}
+
 #[test]
 fn an_agent_that_dies_costs_the_command_its_life_at_the_leases_end() {
     let folder = Folder::new();
