@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Pid, geteuid};
 use peerlock::places;
 use tokio::time::sleep;
@@ -118,11 +120,18 @@ pub fn is_taken(path: &Path) -> bool {
 
 /// The process of the agent that has this folder, if it has it indeed: what is written there may be of one before it.
 pub fn holder(path: &Path) -> Option<Pid> {
-    let pid = last(path).filter(|_| is_taken(path))?.pid;
+    let Occupant { pid, socket, .. } = last(path).filter(|_| is_taken(path))?;
+    let pid = i32::try_from(pid).ok()?;
     let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
-    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
-    has_it.then(|| i32::try_from(pid).ok()).flatten().map(Pid::from_raw)
+    // Into one that has rights which we have not, as root's has that systemd did not start, we cannot look.
+    (has_it || listener(&socket) == Some(pid)).then(|| Pid::from_raw(pid))
+}
+
+/// The process that listens at a socket.
+fn listener(socket: &Path) -> Option<i32> {
+    Some(getsockopt(&UnixStream::connect(socket).ok()?, PeerCredentials).ok()?.pid())
 }
 
 /// Where an agent that nobody watches writes what it has to say.

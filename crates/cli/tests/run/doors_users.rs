@@ -167,6 +167,27 @@ fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
     assert_eq!(out, format!("in\ncode 0\n{sockets}code 7\n"), "{said}");
 }
 
+/// The unit for systemd takes every right away from its agent, which could not look into the process of another of the
+/// same user that has them.
+#[test]
+fn an_agent_without_any_rights_takes_over_from_one_that_has_them() {
+    if !has_others() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut holder = holds(&folder);
+    let started = folder.started().expect("an agent that a command has started");
+    let command = folder.peerlock("agent --listen 127.0.0.1:0");
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program()).args(command.get_args());
+    without.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let agent = Running::start(without.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    agent.line(|line| line.contains(" ready ").then_some(()));
+    eventually("the end of the first one", || is_gone(&started.to_string()).then_some(()));
+    fs::write(folder.path("go"), "").unwrap();
+    holder.ends_with(0);
+}
+
 /// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it
 /// either.
 #[test]
