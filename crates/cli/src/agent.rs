@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep};
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
+use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
@@ -108,6 +109,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
         let_go();
     }
+    end_by_panics();
     let filter = match std::env::var("PEERLOCK_LOG") {
         Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| {
             Error::Usage(format!(
@@ -118,6 +120,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
+}
+
+/// Whoever panics ends the process, before anything is unwound: an agent without its driver would keep the folder and
+/// answer that it has stopped, and would have told its jobs so. One that is gone leaves them to the next.
+fn end_by_panics() {
+    let says = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        says(info);
+        std::process::exit(exit::SOFTWARE.into());
+    }));
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
@@ -420,5 +432,27 @@ fn let_go() {
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
         // One of them was for reading the list, and is closed already.
         _ = close(descriptor);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    /// In a process of its own: this very test again.
+    #[test]
+    fn whoever_panics_ends_the_process() {
+        const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";
+        if std::env::var_os(IS_CHILD).is_some() {
+            end_by_panics();
+            let _panicked = std::thread::spawn(|| panic!("a rule is broken")).join();
+            std::process::exit(0);
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["agent::tests::whoever_panics_ends_the_process", "--exact", "--nocapture"]).env(IS_CHILD, "");
+        let output = child.output().unwrap();
+        assert_eq!(output.status.code(), Some(70), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("a rule is broken"), "{output:?}");
     }
 }
