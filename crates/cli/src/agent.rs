@@ -275,8 +275,8 @@ impl Options {
         if self.replace || self.idle.is_none() && by_itself() {
             if let Some(process) = folder::holder(data_dir).filter(|process| *told != Some(*process)) {
                 tracing::info!(%process, "takes over from the agent that runs");
-                // It may have ended just now.
-                _ = kill(process, Signal::SIGTERM);
+                // It may have ended just now; and one that is stopped does not hear it before it goes on.
+                _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 *told = Some(process);
             }
             return true;

@@ -66,6 +66,16 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     folder.run("r", "true").ends_with(0);
 }
 
+/// It does not hear that it is to end.
+#[test]
+fn an_agent_that_is_stopped_is_replaced_as_any_other() {
+    let folder = Folder::new();
+    let (mut agent, _) = folder.agent("");
+    agent.send(Signal::SIGSTOP);
+    let (_next, _) = folder.agent("--replace");
+    agent.ends_with(0);
+}
+
 /// It began anew with every agent.
 #[test]
 fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
