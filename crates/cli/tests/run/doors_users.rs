@@ -84,9 +84,10 @@ fn another_user_is_no_cluster_of_its_own() {
     let (out, said) = on_a_machine(
         "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
-        theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end",
+        theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home
+        theirs /run/program doctor >/run/found; echo \"code $?\"; grep -c 'bad *agent .* does not let you in' /run/found",
     );
-    assert!(out == "code 77\nend\n", "it is not let in, and has no folder: {out} {said}");
+    assert!(out == "code 77\ncode 1\n1\n", "it is not let in, has no folder, and hears why: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
 }
 
