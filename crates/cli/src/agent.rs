@@ -199,6 +199,7 @@ impl Agent {
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
         let socket = options.socket(&data_dir)?;
+        options.check_doors(&socket)?;
         let (only_one, prepared) = options.prepare(&data_dir, &socket).await?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
@@ -292,6 +293,19 @@ impl Options {
         });
         let path = named.map_or_else(|| socket().map(|usual| folder::place(data_dir, usual)), Ok)?;
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
+    }
+
+    /// Who could write into the folder of a socket could put another one in its place.
+    fn check_doors(&self, socket: &Path) -> Result<()> {
+        let named = self.http.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Unix(path) => Some(path.as_path()),
+            Endpoint::Tcp(_) => None,
+        });
+        for path in named.chain([socket]) {
+            let path = std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+            path.parent().map_or(Ok(()), folder::private)?;
+        }
+        Ok(())
     }
 
     /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if
