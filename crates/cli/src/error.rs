@@ -52,10 +52,13 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The data folder cannot be used.
-    #[error("cannot use the data folder {path}: {source}. Make it writable, or name another one with --data-dir")]
+    /// A folder of the agent's cannot be used.
+    #[error(
+        "cannot use the folder {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR to another one \
+         (PEERLOCK_RUNTIME_DIR for that of the socket)"
+    )]
     Folder {
-        /// The data folder.
+        /// The data folder, or that of the socket.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
