@@ -252,7 +252,7 @@ impl Options {
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
         // Only now: whoever wrote it had the folder.
-        let path = socket.with_extension("grants");
+        let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
             tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
@@ -401,6 +401,17 @@ fn say_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
+/// The file beside a socket that says who may be inside: `agent.grants` for `agent.sock`, and for any other name one that
+/// no other socket has.
+fn grants(socket: &Path) -> PathBuf {
+    if socket.extension().is_some_and(|extension| extension == "sock") {
+        return socket.with_extension("grants");
+    }
+    let mut path = socket.as_os_str().to_owned();
+    path.push("-grants");
+    path.into()
+}
+
 /// The number of a group, by its name.
 fn group(name: &str) -> Result<u32> {
     match Group::from_name(name) {
@@ -453,6 +464,18 @@ fn let_go() {
 #[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_socket_has_a_file_of_grants_of_its_own() {
+        for (socket, file) in [
+            ("/r/agent.sock", "/r/agent.grants"),
+            ("/r/agent", "/r/agent-grants"),
+            ("/r/agent.one", "/r/agent.one-grants"),
+            ("/r/agent.one.sock", "/r/agent.one.grants"),
+        ] {
+            assert_eq!(grants(Path::new(socket)), Path::new(file), "{socket}");
+        }
+    }
 
     /// In a process of its own: this very test again.
     #[test]
