@@ -12,6 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use peerlock::{Class, Client, Listing, PeerId, PeerView, SlotView, StartError, Voter, places, store};
 use peerlock_http::Done;
 use peerlock_register::{Versions, recover as recovered};
+use peerlock_service::random;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -285,7 +286,7 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     // Only now: an agent that is just ending still writes.
     let bytes = std::fs::read(&path).map_err(file)?;
     let damaged = |why: peerlock_register::file::Damage| file(std::io::Error::other(why.to_string()));
-    let recovered = recovered(&bytes, Versions::OURS).map_err(damaged)?;
+    let recovered = recovered(&bytes, Versions::OURS, random()).map_err(damaged)?;
     let (term, index) = recovered.last;
     let risk = format!(
         "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\

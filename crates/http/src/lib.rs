@@ -38,6 +38,8 @@ mod metrics;
 #[cfg(feature = "server")]
 mod page;
 #[cfg(feature = "server")]
+mod presence;
+#[cfg(feature = "server")]
 mod resources;
 #[cfg(feature = "server")]
 mod serve;

@@ -169,7 +169,10 @@ async fn release(
     Named(name): Named,
     Input(which): Input<Which>,
 ) -> Result<Json<Released>, Failure> {
-    app.service().release(&App::grant(&name, &which.grant)?).await?;
+    let (service, grant) = (app.service().clone(), App::grant(&name, &which.grant)?);
+    // Whoever has said so does not have to wait for the answer.
+    let released = tokio::spawn(async move { service.release(&grant).await });
+    released.await.unwrap_or(Err(Error::Stopped))?;
     Ok(Json(Released {}))
 }
 

@@ -27,6 +27,7 @@ use crate::crowd::Place;
 use crate::guard::guard;
 use crate::input::{Caller, whole};
 use crate::listen::{Listener, Socket};
+use crate::presence::{Stream, attended};
 
 /// A connection that says nothing, or not a whole head, is closed after this long.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -36,6 +37,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// So many who find no place are told so at a time; others find the connection closed.
 const REFUSALS: usize = 16;
+/// So much of a request's head is kept, and of what is to be written, until it is whole. Our choice: the longest name and
+/// all that a browser says of itself fit several times, and a thousand strangers that say nothing else cost 30 MB.
+const MOST_HEAD: usize = 16 * 1024;
 /// A user whom the kernel does not tell is this one, as in other places of the kernel.
 const NOBODY: u32 = 65_534;
 
@@ -45,7 +49,8 @@ pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: im
     let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
         let door = from_fn_with_state(Arc::new(listener.door.clone()), guard);
-        accept(listener, router.clone().layer(from_fn(whole)).layer(door), &connections)
+        let router = router.clone().layer(from_fn(attended)).layer(from_fn(whole)).layer(door);
+        accept(listener, router, &connections)
     });
     let doors = join_all(doors);
     tokio::select! {
@@ -68,7 +73,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 match listener.crowd.user(user) {
                     Ok(place) => {
                         let visit = Visit { caller: Caller(pid), place: Arc::new(place) };
-                        tokio::spawn(connection(stream, router.clone(), visit, connections.begin()));
+                        tokio::spawn(connection(stream.into(), router.clone(), visit, connections.begin()));
                     }
                     Err(limit) => refuse(stream, limit, &refusals),
                 }
@@ -79,7 +84,7 @@ async fn accept(listener: &Listener, router: Router, connections: &Connections) 
                 match listener.crowd.stranger() {
                     Ok((place, goes)) => {
                         let visit = Visit { caller: Caller(None), place: Arc::new(place) };
-                        let connection = connection(stream, router.clone(), visit, connections.begin());
+                        let connection = connection(stream.into(), router.clone(), visit, connections.begin());
                         tokio::spawn(async {
                             tokio::select! {
                                 () = connection => {}
@@ -106,19 +111,21 @@ struct Visit {
 
 /// One connection's life. It ends when the client closes it, and with it what its request waits for or holds.
 async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Stream<impl AsyncWrite + Unpin + Send + 'static>,
     router: Router,
     Visit { caller, place }: Visit,
     mut closing: watch::Receiver<bool>,
 ) {
-    let router = TowerToHyperService::new(router);
+    let (router, client) = (TowerToHyperService::new(router), stream.client());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(Arc::clone(&client));
         request.extensions_mut().insert(Arc::clone(&place));
         router.call(request)
     });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE);
+    let mut builder = http();
+    // Whether the client is still there is looked at in `presence`, and by nobody else.
+    builder.timer(TokioTimer::new()).header_read_timeout(SILENCE).half_close(true);
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -130,6 +137,12 @@ async fn connection(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended");
     }
+}
+
+fn http() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(MOST_HEAD);
+    builder
 }
 
 /// Tells somebody that there is no place left, if not too many are being told at once. Nothing that it says is looked
@@ -146,7 +159,7 @@ fn refuse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, limit: u
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             Ok::<_, Infallible>(response)
         });
-        let served = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), busy);
+        let served = http().keep_alive(false).serve_connection(TokioIo::new(stream), busy);
         _ = timeout(LAST_WORDS, served).await;
         drop(turn);
     });

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{LONG, Stand};
+use common::{LONG, Stand, token};
 use peerlock_http::client::Agent;
 use peerlock_http::{Failure, Listener, Token};
 use peerlock_service::Class;
@@ -178,4 +178,32 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
         let heard = String::from_utf8(heard).unwrap();
         assert!(heard.matches("HTTP/1.1 ").count() <= 1, "{heard}");
     }
+}
+
+/// Whoever has not shown the token yet makes the agent keep its head: of a thousand of them that would be much.
+#[tokio::test]
+async fn a_head_that_does_not_end_is_not_kept() {
+    let stand = Stand::with(1, Duration::from_secs(3600)).await;
+    let (begun, ends) = ("GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer", token());
+    let (endless, whole) = (format!("{begun} {}", "x".repeat(32 * 1024)), format!("{begun} {}\r\n\r\n", ends.as_str()));
+    let mut open = Vec::new();
+    // The second has the only place that there is, and the third is to be told so.
+    for (head, status) in [(&endless, " 431"), (&whole, " 200"), (&endless, " 431")] {
+        let mut stream = TcpStream::connect(stand.address()).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        timeout(LONG, stream.read_exact(&mut answer)).await.expect("an answer").unwrap();
+        assert_eq!(answer[8..], *status.as_bytes());
+        open.push(stream);
+    }
+}
+
+#[tokio::test]
+async fn the_longest_request_that_makes_sense_is_heard() {
+    let stand = Stand::start().await;
+    let path = format!("/v1/resources/{}/acquire", "%C3%BC".repeat(127));
+    // What a browser has from other pages of this machine, and as many bytes as a body may have.
+    let cookie = ("Cookie", &*"x".repeat(8 * 1024));
+    let answer = stand.ask("POST", &path, &[cookie], &format!("{{{}}}", " ".repeat(16 * 1024 - 2))).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
 }

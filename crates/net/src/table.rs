@@ -71,6 +71,8 @@ struct State {
     /// Where members have been, or are said to be; the latest last.
     known: VecDeque<IpAddr>,
     inbox: VecDeque<Event>,
+    /// What of it costs how much, by who has said it, on this link or on one that is over.
+    inbox_costs: HashMap<PeerId, usize>,
     /// Links with messages that wait for others to the same peer, or for a flush.
     unhurried: Vec<(PeerId, Epoch)>,
     /// How many of the inbox are `Up` or `Down`, and how many are `Unreached`.
@@ -90,7 +92,6 @@ struct Link {
     before: Option<u64>,
     outbox: VecDeque<Bytes>,
     outbox_cost: usize,
-    inbox_cost: usize,
     signals: Arc<Signals>,
 }
 
@@ -253,7 +254,6 @@ impl Table {
             before,
             outbox: VecDeque::new(),
             outbox_cost: 0,
-            inbox_cost: 0,
             signals: Arc::clone(&signals),
         };
         state.links.insert(peer, link);
@@ -368,14 +368,14 @@ impl Table {
         let mut state = self.lock();
         let event = state.inbox.pop_front()?;
         match &event {
-            Event::Message { from, epoch, bytes } => {
-                let limit = self.config.inbox;
-                if let Some(link) = state.link(*from, *epoch) {
-                    let was_full = link.inbox_cost >= limit;
-                    link.inbox_cost -= cost(bytes.len());
-                    if was_full {
-                        link.signals.room.notify_one();
-                    }
+            Event::Message { from, bytes, .. } => {
+                let before = state.inbox_costs.remove(from).expect("what is in the inbox was charged to its sender");
+                let after = before - cost(bytes.len());
+                if after > 0 {
+                    state.inbox_costs.insert(*from, after);
+                }
+                if let Some(link) = state.links.get(from).filter(|_| before >= self.config.inbox) {
+                    link.signals.room.notify_one();
                 }
             }
             Event::Up { .. } | Event::Down { .. } => state.changes -= 1,
@@ -446,6 +446,7 @@ impl State {
             past: HashMap::new(),
             known: VecDeque::new(),
             inbox: VecDeque::new(),
+            inbox_costs: HashMap::new(),
             unhurried: Vec::new(),
             changes: 0,
             unreached: 0,
@@ -515,11 +516,14 @@ impl LinkGuard {
     /// Hands a message to the application if there is room, or gives it back. `Ok(false)`: the link is over.
     pub fn deliver(&self, bytes: Bytes) -> Result<bool, Bytes> {
         let mut state = self.table.lock();
-        let Some(link) = state.link(self.peer, self.epoch) else { return Ok(false) };
-        if link.inbox_cost >= self.table.config.inbox {
+        if state.link(self.peer, self.epoch).is_none() {
+            return Ok(false);
+        }
+        let in_inbox = state.inbox_costs.entry(self.peer).or_default();
+        if *in_inbox >= self.table.config.inbox {
             return Err(bytes);
         }
-        link.inbox_cost += cost(bytes.len());
+        *in_inbox += cost(bytes.len());
         state.metrics.received += 1;
         state.metrics.received_bytes += bytes.len() as u64;
         state.inbox.push_back(Event::Message { from: self.peer, epoch: self.epoch, bytes });

@@ -95,6 +95,10 @@ pub struct Entry {
     pub stage: Stage,
     /// Somebody has asked for its slot, and it was told to stop for that.
     pub revoked: bool,
+    /// It was detached by an earlier process and not renewed since: only the register knows when it ends.
+    pub returned: bool,
+    /// How often the register has refused to enter what was here for it.
+    refused: u32,
 }
 
 /// How far a ticket has come.
@@ -238,7 +242,8 @@ impl Clients {
         let first = crowd.waiting.is_empty();
         crowd.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        self.tickets.insert(ticket, Entry { wanted, resource, claim: None, asked: now, stage, revoked: false });
+        let (claim, revoked, returned, refused) = (None, false, false, 0);
+        self.tickets.insert(ticket, Entry { wanted, resource, claim, asked: now, stage, revoked, returned, refused });
         (ticket, first)
     }
 
@@ -247,7 +252,25 @@ impl Clients {
     pub fn readmit(&mut self, wanted: Wanted, grant: Grant, now: Time) -> (TicketId, Time) {
         let (ticket, _) = self.admit(wanted, now);
         let (look, _) = self.grant(ticket, grant, now, None).expect("it was just admitted");
+        if let Some(entry) = self.tickets.get_mut(&ticket) {
+            entry.returned = true;
+        }
         (ticket, look)
+    }
+
+    /// Those that have returned and were not renewed since: of which resource, and with which number.
+    pub fn returned(&self) -> impl Iterator<Item = (TicketId, Key, u64)> {
+        self.tickets.iter().filter(|(_, entry)| entry.returned).filter_map(|(ticket, entry)| match entry.stage {
+            Stage::Held { grant, .. } => Some((*ticket, entry.resource, grant.fencing)),
+            Stage::Entering { .. } | Stage::Waiting { .. } => None,
+        })
+    }
+
+    /// The register has refused to enter what was here for a ticket: how often by now.
+    pub fn refuse(&mut self, ticket: TicketId) -> u32 {
+        let Some(entry) = self.tickets.get_mut(&ticket) else { return 0 };
+        entry.refused += 1;
+        entry.refused
     }
 
     /// A client of an earlier process of this host that is inside until then, unless it comes here: a ticket, and when
@@ -405,7 +428,11 @@ impl Clients {
     pub fn renew_from(&mut self, ticket: TicketId, from: Time) -> Option<Lease> {
         let lease = self.lease(ticket).filter(|lease| lease.lost.is_none())?;
         lease.renewed = lease.renewed.max(from);
-        Some(*lease)
+        let lease = *lease;
+        if let Some(entry) = self.tickets.get_mut(&ticket) {
+            entry.returned = false;
+        }
+        Some(lease)
     }
 
     /// A holder must stop, if it was not told before: when its lease ends all the same.

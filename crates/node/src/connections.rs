@@ -7,7 +7,7 @@
 //!   │                      knock  │        the larger asks for a connection, the smaller opens it, so that
 //!   │◄────────────────────────────┤        there are never two
 //!   │ open(n)                     │
-//!   ├────────────────────────────►│ up     n is a reading of its clock: of two connections the later has the larger
+//!   ├────────────────────────────►│ up     n is a reading of its clock: of two of one process the later has the larger
 //!   │               accept(n, m)  │        and so is m, which tells this process from the next that gets the same open
 //!   │◄────────────────────────────┤
 //!   │ up                          │
@@ -169,7 +169,7 @@ impl Connections {
     pub fn connect(&mut self, peer: PeerId, me: PeerId, now: Time) {
         if self.ends.contains_key(&peer) {
         } else if me < peer {
-            // A clock does not go back, also when its peer restarts.
+            // A clock does not go back within one process.
             self.last = now.as_nanos().max(self.last + 1);
             self.ends.insert(peer, End::new(self.last, 0, now));
             self.packets.push((peer, Packet { number: self.last, answer: 0, part: Part::Open }));
@@ -231,7 +231,13 @@ impl Connections {
         let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
         match part {
             Part::Knock => self.connect(peer, me, now),
-            Part::Open if known.is_some_and(|(last, _)| last > number) => {} // An old one.
+            // An old one; or the clock of who opens it has begun anew with its process, which says so when it is asked
+            // for the one that there is.
+            Part::Open if known.is_some_and(|(last, _)| last > number) => {
+                if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
+                    self.packets.push((peer, Packet { number, answer, part: Part::Ask(sent) }));
+                }
+            }
             Part::Open => {
                 if known.is_none_or(|(last, _)| last != number) {
                     self.hang_up(peer, "the other side begins anew");
@@ -408,6 +414,28 @@ mod tests {
             one.changes
         );
         assert!(matches!(next.changes.last(), Some(Change::Down(..))));
+    }
+
+    /// Its clock has begun anew with it, and what it opens seemed to be an old one, until the other end had rested.
+    #[test]
+    fn who_starts_again_is_connected_after_a_beat_though_its_clock_has_gone_back() {
+        let (mut one, mut two) = (Connections::default(), Connections::default());
+        let later = NOW + REST * 10;
+        one.connect(peer(2), peer(1), later);
+        carry(&mut one, &mut two, later);
+        let (now, _) = rest(&mut one, &mut two, later, 100);
+        let mut next = Connections::default();
+        next.connect(peer(2), peer(1), NOW);
+        for beat in 0..=1 {
+            let packets = std::mem::take(&mut next.packets);
+            packets.into_iter().for_each(|(_, packet)| two.on_packet(peer(1), packet, peer(2), now + BEAT * beat));
+            let packets = std::mem::take(&mut two.packets);
+            packets.into_iter().for_each(|(_, packet)| next.on_packet(peer(2), packet, peer(1), NOW + BEAT * beat));
+            let packets = std::mem::take(&mut next.packets);
+            packets.into_iter().for_each(|(_, packet)| two.on_packet(peer(1), packet, peer(2), now + BEAT * beat));
+            next.beat(peer(1), NOW + BEAT * (beat + 1));
+        }
+        assert!(matches!(two.changes[..], [Change::Up(..), Change::Down(..), Change::Up(..)]), "{:?}", two.changes);
     }
 
     /// Lets both beat for so many beats from then on, and counts what they say.

@@ -62,6 +62,12 @@ pub enum Input {
         /// What it calls its grant: [`Wanted::taken_over_as`].
         note: String,
     },
+    /// Nobody waits any more for the answer to [`Input::Resume`], which does not come then. What it was about stands as
+    /// it did, until its end.
+    GiveUp {
+        /// Whom it was to be answered to.
+        call: u64,
+    },
     /// Somebody wants to see a resource in the whole cluster.
     Show {
         /// Whom to answer with [`Answer::Shown`].

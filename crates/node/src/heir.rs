@@ -25,6 +25,12 @@
 //!   was renewed later. If it never stands, the register ends it not before they have passed.
 //! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does one
 //!   of another cluster. Then the session before ends by its time.
+//!
+//! Detached grants need no heir: the register knows them. But it may know one that nobody has, since its client was not
+//! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked for
+//! it, and before its client is told that it is given back, as a grant that has ended; and it is crossed out before a
+//! client is told that it is inside, or when the register has answered that there is no such grant. So what the next
+//! process finds written down it takes back, if the register knows it, and nobody is inside with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -186,6 +192,8 @@ const MOST_EARLY: usize = 10_000;
 pub(crate) struct Heir {
     /// What was left to us, until our first session stands.
     estate: Option<Estate>,
+    /// What was written down for us and does not count, until a session of ours is written down, too.
+    void: Vec<String>,
     /// Messages for our parts in what was left to us, which are not there yet.
     early: Vec<(PeerId, Key, custody::Message)>,
     /// Who wants to go on with a grant: the call, and what the grant is called.
@@ -195,6 +203,10 @@ pub(crate) struct Heir {
     tickets: BTreeMap<String, TicketId>,
     /// Those of them whose clients have not come to us yet.
     awaited: BTreeSet<TicketId>,
+    /// Detached grants that nobody has, and that the register may know: by name and number.
+    owed: BTreeSet<(Name, u64)>,
+    /// Those of them that were left to us, until the register has told what it knows.
+    unseen: BTreeSet<(Name, u64)>,
     /// What is to be written down.
     pub out: Vec<Keep>,
 }
@@ -202,28 +214,32 @@ pub(crate) struct Heir {
 impl Heir {
     /// Of a process that was left this, if it counts in this boot of the machine.
     pub fn new(estate: Option<Estate>, boot: &str) -> Self {
-        let counts = |estate: &Estate| {
-            (estate.boot == boot || makes(Sabotage::OtherBoot)) && names(&estate.grants).len() <= MOST_TAKEN
-        };
+        let counts = |estate: &Estate| estate.boot == boot || makes(Sabotage::OtherBoot);
+        let mut estate = estate.filter(counts);
+        let is_owed = |kept: &mut Kept| kept.note == owed_as(&kept.name, kept.grant.fencing);
+        let owed = estate.iter_mut().flat_map(|estate| estate.grants.extract_if(.., is_owed));
+        let owed: BTreeSet<(Name, u64)> = owed.map(|kept| (kept.name, kept.grant.fencing)).collect();
         Self {
-            estate: estate.filter(counts),
+            estate,
+            void: Vec::new(),
             early: Vec::new(),
             resumes: Vec::new(),
             written: BTreeMap::new(),
             tickets: BTreeMap::new(),
             awaited: BTreeSet::new(),
+            unseen: owed.clone(),
+            owed,
             out: Vec::new(),
         }
     }
 
-    /// What the register is to be told of it, by a member of this cluster.
-    pub fn estate(&mut self, cluster: ClusterId) -> Option<register::Estate> {
-        let estate = self.estate.take_if(|estate| estate.cluster == cluster)?;
-        let takes = if makes(Sabotage::TakesNothing) { Vec::new() } else { names(&estate.grants) };
+    /// What the register is to be told of it, by a member of this cluster; nothing if it is of another, or too much.
+    pub fn estate(&self, cluster: ClusterId) -> Option<register::Estate> {
+        let estate = self.estate.as_ref().filter(|estate| estate.cluster == cluster)?;
+        let names = Some(names(&estate.grants)).filter(|names| names.len() <= MOST_TAKEN)?;
+        let takes = if makes(Sabotage::TakesNothing) { Vec::new() } else { names };
         let label = |name: &Name| Label::new(name.as_str()).expect("what can be a name can be a label");
-        let told = register::Estate { session: estate.session, names: takes.iter().map(label).collect() };
-        self.estate = Some(estate);
-        Some(told)
+        Some(register::Estate { session: estate.session, names: takes.iter().map(label).collect() })
     }
 
     /// How long our session is to stand, where this was wanted.
@@ -232,7 +248,22 @@ impl Heir {
         holds.filter(|_| !makes(Sabotage::ShorterSession)).map_or(wanted, |estate| wanted.max(estate.ttl))
     }
 
-    /// It is none: another cluster is ours, or the first session is over without having stood.
+    /// We do not answer for it: then its session ends by its time. Until a session of ours is written down the next
+    /// process would end that one, and must know who is inside.
+    pub fn disclaim(&mut self) {
+        let grants = self.estate.take().map(|estate| estate.grants).unwrap_or_default();
+        self.void.extend(grants.into_iter().map(|kept| kept.note));
+        self.unseen.clear();
+        self.void.extend(std::mem::take(&mut self.owed).iter().map(|(name, fencing)| owed_as(name, *fencing)));
+    }
+
+    /// A session of ours is open: what is written down from now on is of this one.
+    pub fn on_opened(&mut self, cluster: ClusterId, session: SessionId, ttl: Ttl) {
+        self.out.push(Keep::Session { cluster, session, ttl });
+        self.out.extend(self.void.drain(..).map(|note| Keep::Over { note }));
+    }
+
+    /// It is none any more: the first session is over without having stood, and another one is open.
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes = self.estate.take().into_iter().flat_map(|estate| estate.grants).map(|kept| kept.note);
         self.out.extend(notes.map(|note| Keep::Over { note }));
@@ -245,14 +276,31 @@ impl Heir {
         self.estate.is_some()
     }
 
-    /// Keeps a message for when our session stands. False if it is not about what was left to us.
+    /// Whether somebody may be inside with something for which we shall answer.
+    pub fn holds(&self, now: Time) -> bool {
+        self.estate.iter().flat_map(|estate| &estate.grants).any(|kept| kept.until > now)
+    }
+
+    /// Keeps a message for when our session stands, if it can mean that one: the question of a count, and what is told
+    /// to who is to coordinate. All else answers something that it has not said yet. False if the message is not about
+    /// what was left to us.
     pub fn keep_message(&mut self, from: PeerId, resource: Key, message: &custody::Message) -> bool {
         let is_it = |kept: &Kept| kept.name.key() == resource;
         let is_ours = self.estate.as_ref().is_some_and(|estate| estate.grants.iter().any(is_it));
-        if is_ours && self.early.len() < MOST_EARLY {
+        let can_matter = matches!(
+            message.body,
+            custody::Body::Census { .. } | custody::Body::Tell(_) | custody::Body::Dropped { .. }
+        );
+        if is_ours && can_matter && self.early.len() < MOST_EARLY {
             self.early.push((from, resource, message.clone()));
         }
         is_ours
+    }
+
+    /// How much is kept of what others have said.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.early.len()
     }
 
     /// A client comes before our session stands: until when it may be inside, if it may.
@@ -263,7 +311,7 @@ impl Heir {
         Some(until)
     }
 
-    /// A client has waited for that in vain. False if it was answered.
+    /// A client has waited for that in vain, or does not wait any more. False if it was answered.
     pub fn give_up(&mut self, call: u64) -> bool {
         self.resumes.extract_if(.., |(waiting, ..)| *waiting == call).next().is_some()
     }
@@ -328,6 +376,44 @@ impl Heir {
         }
     }
 
+    /// Nobody has this grant, or not yet, and the register may know it from now on.
+    pub fn owe(&mut self, name: &Name, grant: Grant, now: Time) {
+        if self.owed.insert((name.clone(), grant.fencing)) {
+            self.out.push(Keep::Grant(Box::new(Kept {
+                note: owed_as(name, grant.fencing),
+                name: name.clone(),
+                grant,
+                since: now.into(),
+                until: Time::ZERO,
+                ttl: Span::ZERO,
+                grace: Span::ZERO,
+                kept: false,
+                label: String::new(),
+                pid: None,
+            })));
+        }
+    }
+
+    /// A client is told that it is inside with this grant, or the register does not know it.
+    pub fn settle(&mut self, name: &Name, fencing: u64) {
+        if self.owed.remove(&(name.clone(), fencing)) {
+            self.out.push(Keep::Over { note: owed_as(name, fencing) });
+        }
+    }
+
+    /// Whether nobody has a grant that the register knows; and if so, whether it was left to us and is to be taken back.
+    pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
+        let grant = (name.clone(), fencing);
+        self.owed.contains(&grant).then(|| self.unseen.remove(&grant))
+    }
+
+    /// The register has told everything that it knows of this host.
+    pub fn on_all_seen(&mut self) {
+        for (name, fencing) in std::mem::take(&mut self.unseen) {
+            self.settle(&name, fencing);
+        }
+    }
+
     /// Nothing is left of a ticket.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
@@ -336,6 +422,11 @@ impl Heir {
             self.out.push(Keep::Over { note });
         }
     }
+}
+
+/// What a grant is called that is owed: nobody else calls one so.
+fn owed_as(name: &Name, fencing: u64) -> String {
+    format!("owed {fencing} {name}")
 }
 
 /// The resources of these, each once, in order.

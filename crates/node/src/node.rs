@@ -26,6 +26,7 @@ use peerlock_register::{ClusterId, Refusal, Versions, View};
 use self::part::Part;
 use self::remove::Removal;
 use self::revoke::Revocation;
+use self::session::DetachedHere;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
 use crate::contacts::News;
@@ -168,6 +169,8 @@ pub struct Node {
     removals: BTreeMap<u64, Removal>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
+    /// What the register has told of this host's.
+    detached: DetachedHere,
     /// Whom we have named as the one to found a cluster.
     founder: Option<PeerId>,
     /// Hosts of other clusters of which a log was told.
@@ -249,6 +252,7 @@ impl Node {
             revocations: BTreeMap::new(),
             removals: BTreeMap::new(),
             orphans: Vec::new(),
+            detached: DetachedHere::default(),
             founder: None,
             foreign: BTreeSet::new(),
             recovery: None,
@@ -284,6 +288,7 @@ impl Node {
             Input::Release { call, ticket } => self.release(call, ticket),
             Input::Renew { call, ticket } => self.renew(call, ticket),
             Input::Resume { call, name, note } => self.resume(call, name, note),
+            Input::GiveUp { call } => self.resume_no_more(call),
             Input::Show { call, name } => self.show(call, name),
             Input::Look { call } => self.look_for(call),
             Input::List { call, listing } => self.list(call, &listing),

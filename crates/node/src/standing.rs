@@ -155,7 +155,7 @@ impl Standing {
         if identity.estate.is_some() {
             identity.ttl = heir.session(identity.ttl);
         } else {
-            heir.renounce();
+            heir.disclaim();
         }
         let (rng, config) = (Rng::new(birth.rng.bits()), config.register);
         let mut standing = Self {
@@ -415,6 +415,17 @@ impl Standing {
             }
             (None, None) => None,
         }
+    }
+
+    /// Whether the register has not answered yet what is to become of a grant that outlives us. Without a session that
+    /// is not waited for: it cannot become anything.
+    pub fn owes(&self) -> bool {
+        self.session.is_some() && self.asks.values().any(|ask| matches!(ask, Ask::Detach { .. } | Ask::Attach(..)))
+    }
+
+    /// Whether we are about to stop.
+    pub fn is_stopping(&self) -> bool {
+        self.leaves
     }
 
     /// Ends the session and opens no other, and gives the lead away.

@@ -303,7 +303,10 @@ impl Query {
         let find = |peer: PeerId, is: &dyn Fn(&Client) -> bool| clients.get(&peer)?.iter().find(|it| is(it)).map(view);
         let mut holders: Vec<SlotView> = Vec::new();
         for seat in &line.seats {
-            let client = find(seat.at, &|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
+            // One that is over may not have heard of it: the youngest has the slot.
+            let there = clients.get(&seat.at).into_iter().flatten();
+            let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
+            let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(view);
             let fencing = client.as_ref().and_then(|client| client.fencing);
             let detached = seen.detached.iter().any(|grant| Some(grant.fencing) == fencing);
             let (peer, host, free) = (seat.at, host_of(seat.at), client.is_none() && seat.free);
@@ -313,7 +316,8 @@ impl Query {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let told = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
                 let client = told.unwrap_or_else(|| ClientView {
-                    label: grant.note.to_string(),
+                    // What its client calls it is for nobody else.
+                    label: String::new(),
                     age: Duration::ZERO,
                     fencing: Some(grant.fencing),
                     ends: None,
@@ -430,7 +434,7 @@ mod tests {
         assert_eq!(holders, [("host2", false), ("host3", true)]);
         let holder = details.holders[0].client.as_ref().unwrap();
         assert_eq!((holder.fencing, holder.pid), (Some(44), Some(7)));
-        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "nightly");
+        assert_eq!(details.holders[1].client.as_ref().unwrap().label, "", "its name is for its client alone");
         assert!(details.queue[0].client.is_some());
     }
 

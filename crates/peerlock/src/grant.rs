@@ -1,5 +1,7 @@
 //! A slot that is held, and kept.
 
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use peerlock_service::{Clock, Error, Grant as PeerGrant, Granted, Moment, Name};
@@ -141,10 +143,13 @@ async fn keep(
     lease: watch::Sender<LeaseStatus>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), Error>>>,
 ) {
+    // Who gives up renewing may have been answered by the next agent, unheard: the slot belongs to that connection then,
+    // which is left open for as long as the holder is inside.
+    let mut connection = hold.socket();
     let reply = tokio::select! {
         biased;
         reply = &mut released => Some(reply),
-        () = until_lost(&mut hold, grace, &lease) => None,
+        () = until_lost(&mut hold, grace, &lease, |opened| connection = Some(opened)) => None,
     };
     let reply = match reply {
         Some(reply) => reply,
@@ -158,9 +163,15 @@ async fn keep(
     if let Ok(reply) = reply {
         _ = reply.send(hold.release().await);
     }
+    drop(connection);
 }
 
-async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<LeaseStatus>) {
+async fn until_lost(
+    hold: &mut Hold,
+    grace: Duration,
+    lease: &watch::Sender<LeaseStatus>,
+    opened: impl FnMut(Arc<OwnedFd>),
+) {
     let too_late = async {
         loop {
             let last = lease.borrow().stop;
@@ -174,6 +185,6 @@ async fn until_lost(hold: &mut Hold, grace: Duration, lease: &watch::Sender<Leas
     tokio::select! {
         biased;
         () = too_late => {}
-        _ = hold.keep(renewed, |_| {}, async || {}) => {}
+        _ = hold.keep(renewed, opened, async || {}) => {}
     }
 }

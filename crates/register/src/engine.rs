@@ -32,13 +32,15 @@ use crate::config::Config;
 use crate::file::Record;
 use crate::form::{Entry, EntryKind, Hard, Kind, Message, Snapshot};
 use crate::log::Log;
+use crate::register::decode_batch;
 use crate::sabotage::Sabotage;
-use crate::state::Conf;
+use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
-/// Nobody is this many elections ahead of us: at one a second they would have taken a hundred years. Terms have an end
-/// (`form.rs`), and who is brought near to it could never be elected again.
-const MOST_TERMS: u64 = 1 << 32;
+/// No voter whose seat we do not know is this many elections ahead of us: at one a second they would have taken twelve
+/// days. Terms have an end (`form.rs`), and who is brought near to it could never be elected again. Of those whose seats
+/// we know any term counts: one that was told such a thing all the same would not be heard any more.
+const MOST_TERMS: u64 = 1 << 20;
 /// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;
 /// Entries go in messages of about so many bytes, well below what a network takes at once.
@@ -183,11 +185,11 @@ impl Engine {
 
     /// A message of another voter. The engine takes for granted that nobody forgets what it has confirmed, and panics
     /// where that is not so; we drop such a message.
-    pub fn on_message(&mut self, message: Message, now: Time) -> Result<(), &'static str> {
+    pub fn on_message(&mut self, message: Message, is_seated: bool, now: Time) -> Result<(), &'static str> {
         if message.kind == Kind::TimeoutNow && !self.is_kept() {
             return Ok(()); // As in `tick`; the leader asks again.
         }
-        if message.term > self.term() + MOST_TERMS {
+        if !is_seated && message.term > self.term() + MOST_TERMS {
             return Err("a term that nobody can have come to meanwhile");
         }
         let log = &self.raw.raft.raft_log;
@@ -202,6 +204,15 @@ impl Engine {
         };
         if !is_possible && message.term >= self.term() {
             return Err("a message that contradicts what was decided");
+        }
+        // Before they are written down: a file with such an entry could not be read again.
+        let is_ours = |entry: &Entry| {
+            entry.kind != EntryKind::Commands || entry.data.is_empty() || {
+                !matches!(decode_batch(&entry.data, self.versions), Err(Undecodable::Format))
+            }
+        };
+        if !message.entries.iter().all(is_ours) {
+            return Err("an entry that is none of ours");
         }
         self.note_round(&message, now);
         let Ok(message) = message.into_raft(self.versions) else { return Err("a snapshot that is none of ours") };
@@ -283,6 +294,11 @@ impl Engine {
     pub fn wants_snapshot_at(&self, voter: VoterId) -> bool {
         let first = self.raw.raft.raft_log.first_index();
         self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched + 1 < first)
+    }
+
+    /// Whether this voter is known to have everything up to an entry.
+    pub fn has(&self, voter: VoterId, index: u64) -> bool {
+        self.raw.raft.prs().get(voter.get()).is_some_and(|progress| progress.matched >= index)
     }
 
     /// Whether anything was ever heard of this voter.

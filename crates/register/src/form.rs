@@ -17,8 +17,8 @@ pub const MOST_ENTRY: usize = 1 << 20;
 const MOST_CHANGE: usize = 256;
 /// The most bytes of what goes with an entry or message: a seat, a round.
 const MOST_CONTEXT: usize = 64;
-/// At most this many entries go in one message.
-const MOST_ENTRIES: usize = 4096;
+/// At most this many entries go in one message: as many of the smallest as the engine puts into one.
+const MOST_ENTRIES: usize = 1 << 16;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,8 +187,13 @@ impl Message {
         if (self.kind == Kind::Snapshot) != self.snapshot.is_some()
             || self.kind != Kind::Append && !self.entries.is_empty()
             || self.snapshot.as_ref().is_some_and(|it| it.index == 0 || it.term == 0 || it.index >= MOST_NUMBER)
+            || self.snapshot.as_ref().is_some_and(|it| it.term > self.term)
         {
             return Err("a message with what belongs to another");
+        }
+        // The engine takes an entry that it does not have for one of term 0.
+        if self.kind == Kind::Append && (self.index == 0) != (self.log_term == 0) {
+            return Err("entries after one that cannot be");
         }
         let mut before = (self.index, self.log_term);
         for entry in &self.entries {

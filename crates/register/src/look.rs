@@ -181,13 +181,13 @@ pub(crate) fn resources(
         if granted_by.is_some_and(|host| resource.detached().values().all(|grant| grant.host != host)) {
             continue;
         }
-        if page.resources.len() >= most.clamp(1, MOST_ON_PAGE) as usize || bytes >= LONG_PAGE {
+        bytes += 300 + 16 * resource.parties().len() + 300 * resource.detached().len();
+        let is_full = page.resources.len() >= most.clamp(1, MOST_ON_PAGE) as usize || bytes > LONG_PAGE;
+        if is_full && !page.resources.is_empty() {
             page.more = true;
             break;
         }
-        let seen = resource_view(state, name, resource);
-        bytes += 300 + 16 * seen.parties.len() + 300 * seen.detached.len();
-        page.resources.push(seen);
+        page.resources.push(resource_view(state, name, resource));
     }
     page
 }

@@ -133,6 +133,8 @@ pub struct Member {
     contacts: Vec<PeerId>,
     /// The voters, as they were when somebody last named them.
     voters: Vec<PeerId>,
+    /// Who has last said yes to our session, and the voters that it has named.
+    sworn: Vec<PeerId>,
     /// When those that might be voters were last heard.
     heard: BTreeMap<PeerId, Time>,
     /// Since when nothing that was asked was decided.
@@ -174,6 +176,7 @@ impl Member {
             leads: false,
             contacts,
             voters: Vec::new(),
+            sworn: Vec::new(),
             heard: BTreeMap::new(),
             waits: None,
             turn: 0,
@@ -482,10 +485,14 @@ impl Member {
                     }
                 }
             },
-            Letter::Enlist { voter, session, alone } if self.seated().contains(&from) => {
+            Letter::Enlist { voter, session, alone } if self.is_seat_of_ours(from) || self.sworn.contains(&from) => {
                 self.on_enlist(voter, session, alone, now);
             }
-            Letter::Retired { voter } if self.seated().contains(&from) => self.on_retired(voter),
+            Letter::Retired { voter }
+                if self.is_seat_of_ours(from) || self.is_blank() && self.sworn.contains(&from) =>
+            {
+                self.on_retired(voter);
+            }
             // Of somebody who neither leads nor votes as far as we know. Where it does, it says it again.
             Letter::Enlist { .. } | Letter::Retired { .. } => {}
             Letter::Answer { number, answer } => self.on_answer(from, number, answer, now),
@@ -501,6 +508,18 @@ impl Member {
             }
             Letter::Told { .. } => {} // Or for a session that was here before.
         }
+    }
+
+    /// Whether our own voter knows this host as one that votes or learns to: only to those does it write, so only they
+    /// answer that it is none any more.
+    fn is_seat_of_ours(&self, host: PeerId) -> bool {
+        let seats = self.register.iter().flat_map(|register| register.state().seats().values());
+        host == self.identity.host || seats.into_iter().any(|seat| seat.host == host)
+    }
+
+    /// Whether our own voter has learnt nothing yet: nothing is lost with it.
+    fn is_blank(&self) -> bool {
+        self.register.as_ref().is_some_and(|register| register.state().seats().is_empty())
     }
 
     /// Only the process for whose session the number was given out begins the file, and only once: else a voter could
@@ -548,6 +567,7 @@ impl Member {
             }
             Answer::Yes { session, renewal, voters } => {
                 self.follow(from, now);
+                self.sworn = voters.iter().copied().chain([from]).collect();
                 self.learn(voters);
                 self.client.on_yes(session, renewal, now);
             }

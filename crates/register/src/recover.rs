@@ -3,7 +3,7 @@
 //! This is for people, with the process stopped, and only if the majority does not come back. What was confirmed by it
 //! and had not reached this file is lost. The rest is as safe as it can be made:
 //!
-//! - *Two histories never mix.* The recovered register is another cluster: its id is the next one
+//! - *Two histories never mix.* The recovered register is another cluster: its id is one that follows
 //!   ([`ClusterId::recovered`]), and every letter and every file carries the id. Raising the voter's number alone would
 //!   not do: two of three old voters that come back would be a majority among themselves, and say yes to the same
 //!   processes under the same name. Who meets a letter of an id that follows its own knows that somebody has decided
@@ -63,8 +63,9 @@ pub(crate) fn damage(why: Undecodable, versions: Versions) -> Damage {
     }
 }
 
-/// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it.
-pub fn recover(bytes: &[u8], versions: Versions) -> Result<Recovered, Damage> {
+/// Makes the voter whose file this is the only one. Nothing is changed but by writing what comes of it. `chance` is
+/// another number each time.
+pub fn recover(bytes: &[u8], versions: Versions, chance: u64) -> Result<Recovered, Damage> {
     let contents = file::read(bytes)?;
     let Record { snapshot, entries, hard } = contents.record;
     let Some(snapshot) = snapshot else {
@@ -89,7 +90,7 @@ pub fn recover(bytes: &[u8], versions: Versions) -> Result<Recovered, Damage> {
     let Some(host) = state.seats().get(&contents.header.voter).map(|seat| seat.host) else {
         return Err(Damage::NoRegister("its voter has no seat in what it says"));
     };
-    let voter = state.recover(host);
+    let voter = state.recover(host, chance);
     let term = last.0.max(hard.unwrap_or_default().term) + 1;
     let index = last.1 + 1;
     let snapshot = Some(Snapshot { index, term, state: state.encode() });

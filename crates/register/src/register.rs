@@ -203,7 +203,8 @@ impl Register {
     /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within an
     /// election's time; a learner may not notice.
     pub fn is_led(&self) -> bool {
-        let votes = self.state.conf().voters.contains(&self.voter);
+        let conf = self.state.conf();
+        let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));
         votes && self.halted.is_none() && self.engine.leader().is_some()
     }
 
@@ -253,6 +254,10 @@ impl Register {
         self.forget_pieces();
         // A file of the version before would not be understood by the program after this one.
         let is_old = self.snapshot_version < self.state.version();
+        self.compact_if_due(is_old, now);
+    }
+
+    fn compact_if_due(&mut self, is_old: bool, now: Time) {
         if self.engine.wants_snapshot(self.applied, is_old) {
             self.compact(now);
         }
@@ -265,7 +270,8 @@ impl Register {
         }
         match letter {
             Letter::Voter(message) => self.on_message(from, *message, now),
-            Letter::Piece { message, at, all } if message.to == self.voter => {
+            // Whoever leads has been heard before it sends a snapshot.
+            Letter::Piece { message, at, all } if message.to == self.voter && self.follows(&message) => {
                 if let Some(message) = self.on_piece(from, *message, at, all) {
                     self.on_message(from, message, now);
                 }
@@ -288,26 +294,35 @@ impl Register {
     pub fn on_written(&mut self, number: u64, now: Time) {
         if number == self.writes && self.halted.is_none() {
             self.engine.on_written();
+            // Where much is written, the disk may not be free at any tick.
+            self.compact_if_due(false, now);
             self.settle(now);
         }
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, now: Time) {
-        if message.to != self.voter {
-            return; // For a voter that was here before.
-        }
+        // Also if it writes to a voter that was here before: there may be nobody else who could tell it.
         if self.state.is_retired(message.from) {
             if self.state.unsettled().is_none() {
                 self.send(from, Letter::Retired { voter: message.from });
             }
             return;
         }
+        if message.to != self.voter {
+            return;
+        }
         self.heard = Some((message.from, from));
-        if self.state.seats().get(&message.from).is_some_and(|seat| seat.host != from) {
+        let seat = self.state.seats().get(&message.from).map(|seat| seat.host);
+        if seat.is_some_and(|host| host != from) {
             self.count_strange("a voter that writes from another host");
-        } else if let Err(why) = self.engine.on_message(message, now) {
+        } else if let Err(why) = self.engine.on_message(message, seat.is_some(), now) {
             self.count_strange(why);
         }
+    }
+
+    /// Whether this is of the leader whom we follow.
+    fn follows(&self, message: &Message) -> bool {
+        self.engine.leader() == Some(message.from) && self.engine.term() == message.term
     }
 
     /// Has everything done that follows, until nothing does.
@@ -479,10 +494,10 @@ mod tests {
     use super::*;
     use crate::Label;
     use crate::form::Kind;
+    use crate::wire::Question;
 
-    /// Terms have an end: who believed one just before it could never be elected again, nor read its own file.
-    #[test]
-    fn a_term_that_nobody_can_have_come_to_is_not_believed() {
+    /// A voter that leads alone and has written down all that it should.
+    fn leader() -> Register {
         let info = Info {
             name: Label::new("host").expect("a short name"),
             addresses: Vec::new(),
@@ -491,26 +506,90 @@ mod tests {
         };
         let cluster = ClusterId::new(7);
         let mut voter = Register::found(Config::default(), cluster, PeerId::new(1), info, Rng::new(1), Time::ZERO);
+        while let Some((number, _)) = written(&mut voter) {
+            voter.on_written(number, Time::ZERO);
+        }
+        assert!(voter.is_leader());
+        voter
+    }
+
+    /// What it has to write, if anything.
+    fn written(voter: &mut Register) -> Option<(u64, Write)> {
+        voter.effects().into_iter().find_map(|effect| match effect {
+            Effect::Write { number, write } => Some((number, write)),
+            Effect::Send { .. } => None,
+        })
+    }
+
+    /// The file grew for as long as that was so, and no learner got a snapshot.
+    #[test]
+    fn a_voter_whose_disk_is_busy_at_every_tick_begins_a_new_file_all_the_same() {
+        let mut voter = leader();
+        let resize = Command::Resize { resource: Label::new("r").expect("a short name"), slots: 2 };
+        for number in 1..2_000 {
+            let ask = Letter::Ask { number, question: Question::Do(resize.clone()) };
+            voter.on_letter(PeerId::new(1), ask, 1, Time::ZERO);
+            let (mut number, write) = written(&mut voter).expect("an entry");
+            if matches!(write, Write::Replace(_)) {
+                return;
+            }
+            voter.tick(Time::ZERO);
+            loop {
+                voter.on_written(number, Time::ZERO);
+                match written(&mut voter) {
+                    Some((_, Write::Replace(_))) => return,
+                    Some((next, _)) => number = next,
+                    None => break,
+                }
+            }
+        }
+        panic!("it is {} bytes long", voter.file_length());
+    }
+
+    /// What somebody says who has no seat.
+    fn say(voter: &mut Register, kind: Kind, term: u64, entries: Vec<Entry>) {
+        let message = Message {
+            kind,
+            from: VoterId::new(999),
+            to: voter.voter(),
+            term,
+            log_term: voter.term() * u64::from(kind == Kind::Append),
+            index: voter.applied() * u64::from(kind == Kind::Append),
+            commit: 0,
+            commit_term: 0,
+            reject: false,
+            reject_hint: 0,
+            context: Vec::new(),
+            entries,
+            snapshot: None,
+        };
+        message.check().expect("it is checked where it is decoded");
+        voter.on_letter(PeerId::new(9), Letter::Voter(Box::new(message)), 1, Time::ZERO);
+    }
+
+    /// Terms have an end: who believed one just before it could never be elected again, nor read its own file. And who
+    /// is far ahead of the others is not heard by them.
+    #[test]
+    fn a_term_that_nobody_can_have_come_to_is_not_believed() {
+        let mut voter = leader();
         let before = voter.term();
-        for (term, is_believed) in [((1 << 48) - 1, false), (before + 9, true)] {
-            let beat = Message {
-                kind: Kind::Heartbeat,
-                from: VoterId::new(999),
-                to: voter.voter(),
-                term,
-                log_term: 0,
-                index: 0,
-                commit: 0,
-                commit_term: 0,
-                reject: false,
-                reject_hint: 0,
-                context: Vec::new(),
-                entries: Vec::new(),
-                snapshot: None,
-            };
-            voter.on_letter(PeerId::new(9), Letter::Voter(Box::new(beat)), 1, Time::ZERO);
+        for (term, is_believed) in [((1 << 48) - 1, false), (before + (1 << 21), false), (before + 9, true)] {
+            say(&mut voter, Kind::Heartbeat, term, Vec::new());
             assert_eq!(voter.term() == term, is_believed, "{term}");
         }
-        assert_eq!(voter.strange().values().sum::<u64>(), 1);
+        assert_eq!(voter.strange().values().sum::<u64>(), 2);
+    }
+
+    /// It was written down and stopped the voter, whose file could not be read after that.
+    #[test]
+    fn an_entry_that_is_none_of_ours_is_not_written() {
+        let mut voter = leader();
+        let (term, index) = (voter.term() + 1, voter.applied() + 1);
+        let entry = |data| Entry { index, term, kind: EntryKind::Commands, data, context: Vec::new() };
+        say(&mut voter, Kind::Append, term, vec![entry(vec![1, 0, 255, 255])]);
+        assert_eq!(voter.strange().keys().collect::<Vec<_>>(), [&"an entry that is none of ours"]);
+        assert!(voter.effects().is_empty());
+        say(&mut voter, Kind::Append, term, vec![entry(Vec::new())]);
+        assert!(matches!(voter.effects()[..], [Effect::Write { .. }, ..]), "this one is");
     }
 }

@@ -38,7 +38,7 @@ pub const MOST_SESSIONS_OF_HOST: usize = 256;
 /// At most this many resources exist.
 pub const MOST_RESOURCES: usize = 131_072;
 /// At most this many grants of one resource are detached …
-pub const MOST_DETACHED: usize = 4096;
+pub const MOST_DETACHED: usize = 2048;
 /// … and of all together.
 const MOST_GRANTS: usize = 65_536;
 /// Resources of later generations than this are not removed any more. Each that is founded after a removal begins above
@@ -457,15 +457,16 @@ impl State {
     }
 
     /// Somebody has decided that this host's file is all that is left: see `recover.rs`. Its number as the only voter.
-    pub(crate) fn recover(&mut self, host: PeerId) -> VoterId {
-        self.cluster = self.cluster.recovered();
+    pub(crate) fn recover(&mut self, host: PeerId, chance: u64) -> VoterId {
+        self.cluster = self.cluster.recovered(chance);
         self.last_session = SessionId::new(self.last_session.get() + GAP);
         self.last_voter = VoterId::new(self.last_voter.get() + GAP);
         self.seats = BTreeMap::from([(self.last_voter, VoterSeat { host, session: None })]);
         self.conf = Conf { voters: BTreeSet::from([self.last_voter]), ..Conf::default() };
         self.settled = self.changes;
         self.chosen = None;
-        self.floor = self.resources.values().map(Resource::generation).fold(self.floor, u64::max) + GAP;
+        let latest = self.resources.values().map(Resource::generation).fold(self.floor, u64::max);
+        self.floor = (latest + GAP).min(MOST_GENERATION - 2);
         for (name, resource) in &mut self.resources {
             resource.recover(name, self.floor);
             self.index.note(name, resource);
@@ -485,7 +486,8 @@ impl State {
     /// Whether everything in it is what the rest of this code takes for granted: it may have come from outside.
     fn is_possible(&self) -> bool {
         let Conf { voters, outgoing, learners } = &self.conf;
-        let is_seated = |voter: &VoterId| self.seats.contains_key(voter) && *voter <= self.last_voter;
+        let could_be = |voter: &VoterId| voter.get() > 0 && *voter <= self.last_voter;
+        let is_seated = |voter: &VoterId| self.seats.contains_key(voter) && could_be(voter);
         let numbers = [self.last_session.get(), self.last_voter.get(), self.changes, self.settled];
         numbers.into_iter().all(|number| number < MOST_NUMBER)
             && self.floor < MOST_GENERATION

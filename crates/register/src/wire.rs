@@ -244,6 +244,9 @@ pub fn decode(bytes: &[u8], versions: Versions, cluster: ClusterId) -> Result<(L
         Letter::Told { generation, .. } | Letter::Heard { generation, .. } if *generation >= MOST_GENERATION => {
             return Err(Malformed::Bounds("too many generations"));
         }
+        Letter::Enlist { voter, .. } if !(1..MOST_NUMBER).contains(&voter.get()) => {
+            return Err(Malformed::Bounds("a voter that cannot be"));
+        }
         Letter::Told { fact, .. } => check_fact(fact).map_err(Malformed::Bounds)?,
         Letter::Answer { answer, .. } => answer.check().map_err(Malformed::Bounds)?,
         Letter::Ask { .. }
@@ -293,7 +296,7 @@ mod tests {
 
     use super::*;
     use crate::Label;
-    use crate::form::{Entry, EntryKind, Kind, MOST_ENTRY};
+    use crate::form::{Entry, EntryKind, Kind, MOST_ENTRY, Snapshot};
 
     const CLUSTER: ClusterId = ClusterId::new(7);
 
@@ -368,7 +371,8 @@ mod tests {
     #[test]
     fn what_the_engine_takes_for_granted_is_checked() {
         type Wrong = fn(&mut Message);
-        let table: [Wrong; 9] = [
+        let snapshot = |term| Some(Snapshot { index: 4, term, state: Vec::new() });
+        let table: [Wrong; 11] = [
             |it| it.term = 1 << 50,
             |it| it.from = VoterId::new(0),
             |it| it.entries[1].index = 8,
@@ -378,11 +382,22 @@ mod tests {
             |it| it.context = vec![0; 65],
             |it| it.kind = Kind::Heartbeat,
             |it| it.kind = Kind::Snapshot,
+            // The engine ended the process for it: what it does not have is of term 0 to it.
+            |it| (it.log_term, it.index, it.entries) = (0, 1 << 40, Vec::new()),
+            |it| (it.log_term, it.index, it.entries) = (1, 0, Vec::new()),
         ];
         for (case, wrong) in table.into_iter().enumerate() {
             let mut message = append();
             wrong(&mut message);
             assert!(matches!(back(&Letter::Voter(Box::new(message))), Err(Malformed::Bounds(_))), "{case}");
+        }
+        for (term, is_right) in [(3, true), (4, false)] {
+            let message = Message { kind: Kind::Snapshot, entries: Vec::new(), snapshot: snapshot(term), ..append() };
+            assert_eq!(back(&Letter::Voter(Box::new(message))).is_ok(), is_right, "a snapshot of term {term}");
+        }
+        for (voter, is_right) in [(0, false), (1, true), (MOST_NUMBER, false)] {
+            let (voter, session) = (VoterId::new(voter), SessionId::new(3));
+            assert_eq!(back(&Letter::Enlist { voter, session, alone: false }).is_ok(), is_right, "{voter}");
         }
         let slots = Command::Resize { resource: Label::new("x").unwrap(), slots: 0 };
         let ask = Letter::Ask { number: 1, question: Question::Do(slots) };
@@ -407,7 +422,7 @@ mod tests {
         ] {
             assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
         }
-        for letter in [look(1001), told(1 << 29, 1), told(7, 4097), heard(1 << 29)] {
+        for letter in [look(1001), told(1 << 29, 1), told(7, MOST_DETACHED + 1), heard(1 << 29)] {
             assert!(matches!(back(&letter), Err(Malformed::Bounds(_))), "{letter:?}");
         }
     }
@@ -415,7 +430,7 @@ mod tests {
     #[test]
     fn who_belongs_to_what_the_cluster_was_before_it_was_recovered_hears_so() {
         let letter = Letter::Retired { voter: VoterId::new(1) };
-        let later = CLUSTER.recovered().recovered();
+        let later = CLUSTER.recovered(7).recovered(1 << 40);
         let heard = decode(&encode(&letter, 1, later), Versions::OURS, CLUSTER).unwrap_err();
         assert_eq!(heard, Malformed::Recovered { theirs: later, ours: CLUSTER });
         let late = decode(&encode(&letter, 1, CLUSTER), Versions::OURS, later).unwrap_err();

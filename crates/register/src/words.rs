@@ -68,16 +68,17 @@ impl ClusterId {
         self.0
     }
 
-    /// What the cluster is called after it was recovered: see [`recover`](crate::recover).
-    pub const fn recovered(self) -> Self {
-        Self(self.0.wrapping_add(1))
+    /// What the cluster is called after it was recovered: see [`recover`](crate::recover). By chance, since somebody
+    /// may recover two files of it: they are two clusters then.
+    pub const fn recovered(self, chance: u64) -> Self {
+        Self(self.0.wrapping_add(1 + (chance % ((1 << 15) - 1)) as u128))
     }
 
     /// Whether this is the other one after it was recovered, perhaps several times. Ids are drawn from so many that two
     /// clusters are never this near to each other by chance.
     pub const fn follows(self, other: Self) -> bool {
         let later = self.0.wrapping_sub(other.0);
-        0 < later && later < 1 << 16
+        0 < later && later < 1 << 32
     }
 }
 

@@ -29,6 +29,8 @@ struct World {
     rng: Rng,
     /// One in so many letters is lost; none if it is 0.
     loses: u64,
+    /// Of long letters only one arrives between two ticks.
+    is_slow: bool,
     too_long: usize,
     /// What each of them was told to count, and has.
     closed: BTreeSet<(Label, u64)>,
@@ -48,8 +50,20 @@ impl World {
         members.insert(1, Member::found(identity(1), Config::default(), Rng::new(1), Time::ZERO));
         let (closed, now, rng) = (BTreeSet::new(), Time::ZERO, Rng::new(9));
         let (pace, uncounted) = (usize::MAX, VecDeque::new());
-        let mut world =
-            Self { members, now, rng, loses: 0, too_long: 0, closed, pace, uncounted, told: 0, joined: 0, ended: 0 };
+        let mut world = Self {
+            members,
+            now,
+            rng,
+            loses: 0,
+            is_slow: false,
+            too_long: 0,
+            closed,
+            pace,
+            uncounted,
+            told: 0,
+            joined: 0,
+            ended: 0,
+        };
         world.ticks(3);
         (2..=hosts).for_each(|host| world.start(host));
         world.ticks(100);
@@ -83,6 +97,7 @@ impl World {
 
     fn settle(&mut self, hosts: &[u64]) {
         let mut letters: VecDeque<(u64, PeerId, Vec<u8>)> = VecDeque::new();
+        let mut long = 0;
         loop {
             let mut is_quiet = true;
             for &host in hosts {
@@ -113,6 +128,8 @@ impl World {
             while let Some((from, to, bytes)) = letters.pop_front() {
                 is_quiet = false;
                 let is_lost = self.loses > 0 && self.rng.below(self.loses) == 0;
+                long += usize::from(bytes.len() > 1 << 17);
+                let is_lost = is_lost || self.is_slow && bytes.len() > 1 << 17 && long > 1;
                 if let Some(member) = self.members.get_mut(&to.get()).filter(|_| !is_lost) {
                     member.on_bytes(PeerId::new(from), &bytes, self.now).expect("a letter of ours");
                 }
@@ -167,6 +184,25 @@ fn a_snapshot_that_is_longer_than_a_letter_goes_in_pieces() {
         let voters = world.members[&1].register().unwrap().state().conf().voters.len();
         assert_eq!(voters, 3, "they have caught up");
     }
+}
+
+/// The pieces of the first one, which nobody wanted any more, went out again and again.
+#[test]
+fn a_snapshot_that_is_old_when_it_has_come_is_followed_by_the_next() {
+    let mut world = World::of(1);
+    world.join(&[1], 40_000);
+    world.is_slow = true;
+    [2, 3].into_iter().for_each(|host| world.start(host));
+    for tick in 0..200 {
+        // As long as this goes on, a snapshot is old before it has come.
+        for slots in 0..if tick < 30 { 200 } else { 0 } {
+            let resource = Label::new("a-resource-with-a-name-0").unwrap();
+            world.members.get_mut(&1).unwrap().ask(Command::Resize { resource, slots: 1 + slots % 2 }, world.now);
+            world.settle(&[1, 2, 3]);
+        }
+        world.ticks(1);
+    }
+    assert_eq!(world.members[&1].register().unwrap().state().conf().voters.len(), 3, "they have caught up");
 }
 
 /// As many generations as resources are opened by one entry. They are told and closed in windows, so that nobody is

@@ -49,7 +49,15 @@ fn opened(session: SessionId, keeps: bool) -> Member {
     renewing(session, keeps).0
 }
 
-/// The same, and the number of the question by which it renews it for the first time.
+/// One whose session stands.
+fn standing(session: SessionId) -> Member {
+    let (mut member, number) = renewing(session, true);
+    let answer = Answer::Yes { session, renewal: 1, voters: vec![OTHER] };
+    tell(&mut member, &Letter::Answer { number, answer });
+    member
+}
+
+/// One that has its session, and the number of the question by which it renews it for the first time.
 fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
     let mut member = Member::new(identity(keeps), Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     member.wake(Time::ZERO);
@@ -65,7 +73,7 @@ fn renewing(session: SessionId, keeps: bool) -> (Member, u64) {
 fn a_voters_file_is_begun_once_and_by_the_process_for_which_it_was_given_out() {
     let (mine, others) = (SessionId::new(3), SessionId::new(2));
     let enlist = |voter, session| Letter::Enlist { voter: VoterId::new(voter), session, alone: false };
-    let mut member = opened(mine, true);
+    let mut member = standing(mine);
     // A letter for the process before this one, whose file is gone.
     assert_eq!(tell(&mut member, &enlist(5, others)), []);
     assert!(member.register().is_none());
@@ -86,7 +94,12 @@ fn no_voter_begins_or_ends_because_just_anybody_says_so() {
     let (session, stranger) = (SessionId::new(3), PeerId::new(7));
     let enlist = |voter, alone| Letter::Enlist { voter: VoterId::new(voter), session, alone };
     let retired = Letter::Retired { voter: VoterId::new(5) };
-    let mut member = opened(session, true);
+    let mut member = standing(session);
+    // What anybody says of who votes is no proof of it.
+    let number = member.look(Look::Cluster, Time::ZERO);
+    let answer = Answer::Elsewhere { leader: None, voters: vec![stranger] };
+    say(stranger, &mut member, &Letter::Answer { number, answer });
+    member.doings();
     assert_eq!(say(stranger, &mut member, &enlist(5, false)), []);
     assert!(member.register().is_none());
     tell(&mut member, &enlist(5, false));
@@ -252,9 +265,9 @@ fn a_process_that_is_not_let_in_says_why() {
     let answer = Answer::Done { outcome: Outcome::Refused(Refusal::Version(2)), index: 1 };
     let heard = tell(&mut member, &Letter::Answer { number, answer });
     assert!(heard.contains(&Doing::Refused(Refusal::Version(2))), "{heard:?}");
-    let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(1 << 20));
+    let other = wire::encode(&Letter::Retired { voter: VoterId::new(1) }, 1, ClusterId::new(1 << 60));
     let refused = member.on_bytes(OTHER, &other, Time::ZERO);
-    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 20), ours: CLUSTER }));
+    assert_eq!(refused, Err(Malformed::Cluster { theirs: ClusterId::new(1 << 60), ours: CLUSTER }));
     assert_eq!(member.strange(), 0, "another cluster is told, and not strange");
 }
 
@@ -293,7 +306,7 @@ fn what_is_told_to_an_earlier_session_of_the_host_or_before_this_one_stands_is_d
 #[test]
 fn a_host_with_one_seat_is_not_the_voter_that_it_was() {
     let session = SessionId::new(3);
-    let mut member = opened(session, true);
+    let mut member = standing(session);
     let enlist = |voter, alone| Letter::Enlist { voter: VoterId::new(voter), session, alone };
     tell(&mut member, &enlist(5, true));
     assert_eq!(tell(&mut member, &enlist(6, false)), [], "the fifth voter may have its seat");
@@ -366,12 +379,12 @@ fn who_looks_says_what_it_knows_already() {
 #[test]
 fn who_asks_under_the_old_id_of_a_recovered_cluster_is_written_to_under_the_new_one() {
     let mut identity = identity(true);
-    identity.cluster = CLUSTER.recovered();
+    identity.cluster = CLUSTER.recovered(7);
     let mut member = Member::new(identity, Config::default(), vec![OTHER], Rng::new(1), Time::ZERO);
     let letter = Letter::Ask { number: 1, question: Question::Look { look: Look::Cluster, since: 0 } };
     assert!(member.on_bytes(OTHER, &wire::encode(&letter, 1, CLUSTER), Time::ZERO).is_err());
     let doings = member.doings();
     let [Doing::Send(OTHER, bytes)] = &doings[..] else { panic!("{doings:?}") };
-    let theirs = CLUSTER.recovered();
+    let theirs = CLUSTER.recovered(7);
     assert_eq!(wire::decode(bytes, Versions::OURS, CLUSTER), Err(Malformed::Recovered { theirs, ours: CLUSTER }));
 }

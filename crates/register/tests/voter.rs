@@ -270,9 +270,9 @@ fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
     voter.ask(join(session, "known"));
     let file = voter.file.clone().unwrap();
     assert_eq!(cluster_of(&file), Ok(CLUSTER));
-    let recovered = recover(&file, Versions::OURS).expect("a whole file");
-    assert_eq!((recovered.cluster, recovered.host), (CLUSTER.recovered(), HOST));
-    assert_eq!(cluster_of(&recovered.file), Ok(CLUSTER.recovered()));
+    let recovered = recover(&file, Versions::OURS, 7).expect("a whole file");
+    assert_eq!((recovered.cluster, recovered.host), (CLUSTER.recovered(7), HOST));
+    assert_eq!(cluster_of(&recovered.file), Ok(CLUSTER.recovered(7)));
     assert!(recovered.voter > voter.register.voter());
     assert_eq!(recovered.last, (voter.register.term(), voter.register.applied()));
 
@@ -301,10 +301,10 @@ fn a_recovered_register_is_another_cluster_and_goes_on_beyond_what_was_lost() {
 fn a_voter_that_has_learnt_nothing_is_nothing_to_recover_from() {
     let empty = Register::enlist(Config::default(), Versions::OURS, CLUSTER, VoterId::new(2), Rng::new(1), Time::ZERO);
     let file = Voter::of(empty).file.unwrap();
-    assert!(matches!(recover(&file, Versions::OURS), Err(Damage::NoRegister(_))));
+    assert!(matches!(recover(&file, Versions::OURS, 7), Err(Damage::NoRegister(_))));
     let mut torn = file;
     torn.truncate(70);
-    assert!(matches!(recover(&torn, Versions::OURS), Err(Damage::Record { .. })));
+    assert!(matches!(recover(&torn, Versions::OURS, 7), Err(Damage::Record { .. })));
 }
 
 #[test]

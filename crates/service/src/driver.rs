@@ -22,9 +22,6 @@ use crate::{
     ResourceView,
 };
 
-/// By this long after its first session stands a process has heard of the detached grants of those before it.
-const RETURNING: Duration = Duration::from_secs(3);
-
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
 
@@ -151,6 +148,8 @@ pub struct Waiter {
     pub number: u64,
     pub reply: Reply<Grant>,
     pub progress: watch::Sender<Progress>,
+    /// Whether it goes on with what it has: then that stands also without it, until its end.
+    pub resumes: bool,
 }
 
 /// Who has asked the node something, and is answered as soon as it knows.
@@ -205,8 +204,6 @@ pub struct Driver<T> {
     started: Option<Reply<()>>,
     /// Whether it is an end not to have found anybody in time.
     must_join: bool,
-    /// When its first session stood.
-    joined: Option<Moment>,
     draining: Vec<oneshot::Sender<()>>,
     leaving: Vec<oneshot::Sender<bool>>,
     join: Vec<String>,
@@ -249,7 +246,6 @@ impl<T: Transport> Driver<T> {
             waiters: BTreeMap::new(),
             started: Some(started),
             must_join,
-            joined: None,
             draining: Vec::new(),
             leaving: Vec::new(),
             join,
@@ -396,10 +392,7 @@ impl<T: Transport> Driver<T> {
             // Nobody here outlives this process.
             Effect::Keep(_) => {}
             Effect::Members(addresses) => self.store.members(addresses),
-            Effect::Joined => {
-                self.joined = Some(self.clock.now());
-                self.report(Ok(()));
-            }
+            Effect::Joined => self.report(Ok(())),
             Effect::NotJoined if !self.must_join => {}
             Effect::NotJoined => {
                 let why = |address| self.unreached.get(address).cloned().unwrap_or_else(|| "no answer".into());
@@ -483,12 +476,7 @@ impl<T: Transport> Driver<T> {
                 let call = self.call(Call::Acquire(name.clone(), Some(note.clone()), waiter));
                 self.step(Input::Resume { call, name, note });
             }
-            Command::Forget { waiter } => {
-                let Some(ticket) = self.waiters.remove(&waiter) else { return };
-                let Some(clients) = self.tickets.get_mut(&ticket) else { return };
-                clients.waiters.retain(|waiting| waiting.number != waiter);
-                self.release_if_unwanted(ticket);
-            }
+            Command::Forget { waiter } => self.forget(waiter),
             Command::Drop { ticket } => {
                 let Some(clients) = self.tickets.get_mut(&ticket) else { return };
                 clients.handles -= 1;
@@ -503,9 +491,9 @@ impl<T: Transport> Driver<T> {
                 self.step(Input::Renew { call, ticket });
             }
             Command::Detach { ticket } => {
-                if let Some(clients) = self.tickets.get_mut(&ticket) {
-                    clients.detached = true;
-                }
+                let Some(clients) = self.tickets.get_mut(&ticket) else { return };
+                clients.handles -= 1;
+                clients.detached = true;
             }
             Command::Find { note, reply } => _ = reply.send(self.find(&note)),
             Command::Cluster { reply } => {
@@ -594,10 +582,10 @@ impl<T: Transport> Driver<T> {
         if let Some((_, why)) = self.revoked.iter().find(|(revoked, _)| revoked == note) {
             return Found::Revoked(why.clone());
         }
-        match (self.notes.get(note), self.joined) {
-            (Some(ticket), _) => Found::Here(*ticket),
-            (None, Some(joined)) if self.clock.now() >= joined + RETURNING => Found::Nowhere,
-            (None, _) => Found::NotYet,
+        match self.notes.get(note) {
+            Some(ticket) => Found::Here(*ticket),
+            None if self.node.knows_returned() => Found::Nowhere,
+            None => Found::NotYet,
         }
     }
 
@@ -611,11 +599,28 @@ impl<T: Transport> Driver<T> {
             lease: None,
         });
         self.waiters.insert(waiter.number, ticket);
+        clients.detached &= !waiter.resumes;
         clients.waiters.push(waiter);
         // Asked for once more after it was granted: the same grant. Else word of it comes with the effects.
         if clients.lease.is_some() {
             self.hand_out(ticket);
         }
+    }
+
+    fn forget(&mut self, waiter: u64) {
+        let Some(ticket) = self.waiters.remove(&waiter) else { return self.give_up(waiter) };
+        let Some(clients) = self.tickets.get_mut(&ticket) else { return };
+        clients.waiters.retain(|waiting| waiting.number != waiter);
+        self.release_if_unwanted(ticket);
+    }
+
+    /// Who wants to go on with a grant has no ticket as long as there is no session.
+    fn give_up(&mut self, waiter: u64) {
+        let is_it = |call: &Call| matches!(call, Call::Acquire(_, _, waiting) if waiting.number == waiter);
+        let Some(call) = self.calls.iter().find_map(|(call, asked)| is_it(asked).then_some(*call)) else { return };
+        self.step(Input::GiveUp { call });
+        // It may have been answered in the same step.
+        self.calls.remove(&call);
     }
 
     /// Nobody waits for a ticket, and nobody has a handle of its grant.
@@ -628,7 +633,7 @@ impl<T: Transport> Driver<T> {
     }
 
     /// Gives everybody who waits for a ticket a handle of its grant. A client that does not want it any more drops the
-    /// handle, and with the last of them the grant.
+    /// handle, and with the last of them the grant; but not one that wanted to go on and is not there to hear it.
     fn hand_out(&mut self, ticket: TicketId) {
         let (Some(clients), Some(sender)) = (self.tickets.get_mut(&ticket), self.sender.upgrade()) else { return };
         let (Some((grant, _)), Some(lease)) = (self.node.grant(ticket), &clients.lease) else { return };
@@ -639,7 +644,11 @@ impl<T: Transport> Driver<T> {
             let id = note.clone().map_or(GrantId::Held(ticket), GrantId::Named);
             let means = (sender.clone(), self.clock.clone());
             let handle = Grant::new((ticket, id), clients.name.clone(), grant, lease.subscribe(), means);
-            drop(waiter.reply.send(Ok(handle)));
+            if let Err(Ok(unheard)) = waiter.reply.send(Ok(handle))
+                && waiter.resumes
+            {
+                unheard.detach();
+            }
         }
         note.into_iter().for_each(|note| self.name(ticket, note));
     }

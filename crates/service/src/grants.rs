@@ -15,6 +15,7 @@
 //! nobody. Whatever else is not as it should be makes the whole file count for nothing: then the session of the process
 //! before ends by its time.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -35,10 +36,17 @@ pub struct GrantFile {
     file: File,
     boot: String,
     host: PeerId,
-    /// What the file says, by the machine's clock.
-    now: Option<Estate>,
+    now: Ledger,
     /// How much was written since it was last written anew.
     old: usize,
+}
+
+/// What the file says, by the machine's clock. Every grant is found by its name: with each renewal of the session all of
+/// them have another end.
+#[derive(Debug, Default)]
+struct Ledger {
+    session: Option<(ClusterId, SessionId, Ttl)>,
+    grants: BTreeMap<String, Kept>,
 }
 
 /// A line of the file.
@@ -95,12 +103,12 @@ impl GrantFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(error),
         };
-        let now = read(&text, &boot, host);
-        if now.is_none() && !text.is_empty() {
+        let now = read(&text, &boot, host).unwrap_or_default();
+        let estate = now.estate(&boot);
+        if estate.is_none() && !text.is_empty() {
             tracing::warn!(path = %path.display(), "what the agent before this one has left does not count here");
         }
-        let file = begin(path, &boot, host, now.as_ref())?;
-        let estate = now.clone();
+        let file = begin(path, &boot, host, &now)?;
         Ok((Self { path: path.to_owned(), file, boot, host, now, old: 0 }, estate))
     }
 
@@ -115,12 +123,12 @@ impl GrantFile {
         let mut lines = Vec::new();
         for keep in keeps {
             put(&mut lines, &Line::of(&keep));
-            self.now = Estate::after(self.now.take(), &self.boot, keep);
+            self.now.enter(keep);
         }
         self.old += lines.len();
         let written = self.file.write_all(&lines).and_then(|()| {
             if self.old > MOST_OLD {
-                self.file = begin(&self.path, &self.boot, self.host, self.now.as_ref())?;
+                self.file = begin(&self.path, &self.boot, self.host, &self.now)?;
                 self.old = 0;
             }
             Ok(())
@@ -132,6 +140,35 @@ impl GrantFile {
             );
             std::process::exit(74) // EX_IOERR
         }
+    }
+}
+
+impl Ledger {
+    /// What [`Estate::after`] does.
+    fn enter(&mut self, keep: Keep) {
+        match (keep, self.session) {
+            (Keep::Session { cluster, session, ttl }, before) => {
+                if before.is_none_or(|(before, ..)| before != cluster) {
+                    self.grants.clear();
+                }
+                self.session = Some((cluster, session, ttl));
+            }
+            (_, None) => {}
+            (Keep::Grant(kept), _) => _ = self.grants.insert(kept.note.clone(), *kept),
+            (Keep::Until { note, until }, _) => {
+                if let Some(kept) = self.grants.get_mut(&note) {
+                    kept.until = until;
+                }
+            }
+            (Keep::Over { note }, _) => _ = self.grants.remove(&note),
+        }
+    }
+
+    /// As the next process is told it.
+    fn estate(&self, boot: &str) -> Option<Estate> {
+        let (cluster, session, ttl) = self.session?;
+        let grants = self.grants.values().cloned().collect();
+        Some(Estate { boot: boot.to_owned(), cluster, session, ttl, grants })
     }
 }
 
@@ -159,15 +196,14 @@ pub(crate) fn on_clock(keep: Keep, began: Moment) -> Keep {
 }
 
 /// A new file that takes the place of the old one when it is whole.
-fn begin(path: &Path, boot: &str, host: PeerId, estate: Option<&Estate>) -> io::Result<File> {
+fn begin(path: &Path, boot: &str, host: PeerId, now: &Ledger) -> io::Result<File> {
     let new = path.with_extension("new");
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     let mut lines = Vec::new();
     put(&mut lines, &Line::Begin { boot: boot.to_owned(), host: host.to_string() });
-    if let Some(Estate { cluster, session, ttl, grants, .. }) = estate {
-        let (cluster, session, ttl) = (*cluster, *session, *ttl);
+    if let Some((cluster, session, ttl)) = now.session {
         put(&mut lines, &Line::of(&Keep::Session { cluster, session, ttl }));
-        grants.iter().for_each(|kept| put(&mut lines, &Line::of(&Keep::Grant(Box::new(kept.clone())))));
+        now.grants.values().for_each(|kept| put(&mut lines, &Line::of(&Keep::Grant(Box::new(kept.clone())))));
     }
     file.write_all(&lines)?;
     fs::rename(&new, path)?;
@@ -180,7 +216,7 @@ fn put(lines: &mut Vec<u8>, line: &Line) {
 }
 
 /// What a file says, if all of it makes sense and is of this boot and host.
-fn read(text: &str, boot: &str, host: PeerId) -> Option<Estate> {
+fn read(text: &str, boot: &str, host: PeerId) -> Option<Ledger> {
     // Behind the last end of a line is what was being written.
     let (whole, _) = text.rsplit_once('\n')?;
     let mut lines = whole.lines().map(|line| serde_json::from_str::<Line>(line).ok());
@@ -188,7 +224,10 @@ fn read(text: &str, boot: &str, host: PeerId) -> Option<Estate> {
     if theirs != boot || whose != host.to_string() {
         return None;
     }
-    lines.try_fold(None, |before, line| Some(Estate::after(before, boot, line?.keep()?)))?
+    lines.try_fold(Ledger::default(), |mut ledger, line| {
+        ledger.enter(line?.keep()?);
+        Some(ledger)
+    })
 }
 
 impl Line {
@@ -322,8 +361,8 @@ mod tests {
         file.keep(vec![session(4), grant("one", 10)]);
         let good = fs::read_to_string(&path).unwrap();
         assert!(read(&good, &file.boot, HOST).is_some());
-        assert_eq!(read(&good, "another", HOST), None);
-        assert_eq!(read(&good, &file.boot, PeerId::new(8)), None);
+        assert!(read(&good, "another", HOST).is_none());
+        assert!(read(&good, &file.boot, PeerId::new(8)).is_none());
         for (from, to) in [
             ("\"until\"", "\"untill\""),
             ("15000", "0"),
@@ -332,7 +371,7 @@ mod tests {
             ("c1\"", "x\""),
         ] {
             assert!(good.contains(from), "{from}");
-            assert_eq!(read(&good.replace(from, to), &file.boot, HOST), None, "{from}");
+            assert!(read(&good.replace(from, to), &file.boot, HOST).is_none(), "{from}");
         }
         fs::remove_file(&path).unwrap();
     }
@@ -363,6 +402,43 @@ mod tests {
         assert_eq!(inside, began.nanos() - 5 + 3 * second);
         let Keep::Grant(back) = on_clock(Keep::Grant(Box::new(kept)), began) else { unreachable!() };
         assert_eq!(back.since.as_nanos(), 5);
+    }
+
+    #[test]
+    fn whatever_is_written_the_next_process_finds_what_an_estate_would_be() {
+        let path = path();
+        let mut rng = crate::driver::chance();
+        let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
+        let mut expected: Option<Estate> = None;
+        for at in 0..2000 {
+            let note = format!("h{}", rng.below(20));
+            let is_there = expected.iter().flat_map(|estate| &estate.grants).any(|kept| kept.note == note);
+            let keep = match rng.below(50) {
+                0 => session(at),
+                1 => {
+                    let ttl = Ttl::from_millis(9000).unwrap();
+                    Keep::Session { cluster: ClusterId::new(0xc2), session: SessionId::new(at), ttl }
+                }
+                2..10 if is_there => Keep::Over { note },
+                2..20 if !is_there => grant(&note, at),
+                _ => until(&note, at),
+            };
+            let boot = file.boot().to_owned();
+            expected = Estate::after(expected, &boot, keep.clone());
+            file.keep(vec![keep]);
+            if rng.below(20) == 0 {
+                let found;
+                (file, found) = GrantFile::open(&path, HOST).unwrap();
+                // In which order they came does not matter.
+                let by_note = |mut estate: Estate| {
+                    estate.grants.sort_by(|one, other| one.note.cmp(&other.note));
+                    estate
+                };
+                assert_eq!(found.map(by_note), expected.clone().map(by_note));
+            }
+        }
+        assert!(expected.is_some_and(|expected| !expected.grants.is_empty()));
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod service;
 pub mod store;
 pub mod transport;
 
+pub use driver::random;
 pub use grant::{Grant, GrantId, Granted};
 pub use grants::GrantFile;
 pub use net::RealNetwork;

@@ -78,7 +78,8 @@ pub struct Request {
     /// The process that asks, which others see. Only who has it from the kernel says so: not in HTTP.
     #[serde(skip)]
     pub pid: Option<u32>,
-    /// Asked again with the same id for the same resource, while it waits or is inside, it is the same request.
+    /// Asked again with the same id for the same resource, while it waits or is inside, it is the same request. The next
+    /// process of a peer does not know it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(min_length = 16, max_length = 1024))]
     pub request_id: Option<String>,

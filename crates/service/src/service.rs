@@ -262,31 +262,36 @@ impl Service {
     }
 
     fn ask(&self, request: Request, keeping: Keeping) -> Acquire {
-        self.wait_for(|waiter| match request.wanted(keeping) {
+        let command = |waiter| match request.wanted(keeping) {
             Ok(wanted) => Ok(Command::Acquire { wanted, waiter }),
             Err(error) => Err(Box::new((error, waiter))),
-        })
+        };
+        self.wait_for(command, false)
     }
 
     /// Somebody waits for a grant, by this command or in vain.
-    fn wait_for(&self, command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>) -> Acquire {
+    fn wait_for(
+        &self,
+        command: impl FnOnce(Waiter) -> Result<Command, Box<(Error, Waiter)>>,
+        resumes: bool,
+    ) -> Acquire {
         let number = self.shared.waiters.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let (progress, progressed) = watch::channel(Progress::default());
         let commands = self.shared.commands.clone();
-        match command(Waiter { number, reply, progress }) {
+        match command(Waiter { number, reply, progress, resumes }) {
             Ok(command) => _ = commands.send(command),
             Err(refused) => {
                 let (error, waiter) = *refused;
                 _ = waiter.reply.send(Err(error));
             }
         }
-        Acquire { waiter: number, answer, progress: progressed, commands, done: false }
+        Acquire { waiter: number, answer, progress: progressed, commands, resumes, done: false }
     }
 
     /// Goes on with a grant that a process of this host before this one has [given](Self::hold), by its name: what is
     /// left of it is answered for here until its end, and it has its lease again from now on. Dropping the future gives
-    /// it back.
+    /// nothing back: what was not told stands until its end, since its client may be inside.
     ///
     /// # Errors
     /// [`Error::Lost`] if its end has come, or nobody here knows it.
@@ -295,7 +300,7 @@ impl Service {
             GrantId::Named(note) => Ok(Command::Resume { name, note, waiter }),
             GrantId::Held(_) => Err(Box::new((Error::Lost, waiter))),
         };
-        self.wait_for(command)
+        self.wait_for(command, true)
     }
 
     /// Renews the lease of a grant by its name: until when it stands then.
@@ -334,12 +339,12 @@ impl Service {
         };
         match timeout(PATIENCE, find).await {
             Ok(found) => found,
-            // There is still no session, and so nobody who knows.
-            Err(_) => Err(self
-                .cluster()
-                .await?
-                .trouble
-                .map_or(Error::Stopped, |message| Error::Refused { class: Class::Unavailable, message })),
+            // There is still no session, or the register has not told what this host has from before.
+            Err(_) => {
+                let untold = || "the register has not told yet which grants this peer has from before".to_owned();
+                let message = self.cluster().await?.trouble.unwrap_or_else(untold);
+                Err(Error::Refused { class: Class::Unavailable, message })
+            }
         }
     }
 
@@ -522,6 +527,7 @@ pub struct Acquire {
     answer: oneshot::Receiver<Result<Grant, Error>>,
     progress: watch::Receiver<Progress>,
     commands: mpsc::UnboundedSender<Command>,
+    resumes: bool,
     done: bool,
 }
 
@@ -544,8 +550,15 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if !self.done {
-            _ = self.commands.send(Command::Forget { waiter: self.waiter });
+        if self.done {
+            return;
         }
+        self.answer.close();
+        if let Ok(Ok(unheard)) = self.answer.try_recv()
+            && self.resumes
+        {
+            unheard.detach();
+        }
+        _ = self.commands.send(Command::Forget { waiter: self.waiter });
     }
 }

@@ -356,9 +356,9 @@ mod tests {
         let line = |id: ClusterId| format!("{id}\n10.0.0.1:7400\n");
         for (says, register, knows) in [
             (None, old, Some(format!("{old}\n"))), // Founded, and crashed before the second file.
-            (Some(line(old)), old.recovered(), Some(line(old.recovered()))), // Recovered, and crashed then.
+            (Some(line(old)), old.recovered(7), Some(line(old.recovered(7)))), // Recovered, and crashed then.
             (Some(line(old)), old, Some(line(old))),
-            (Some(line(old.recovered())), old, None),
+            (Some(line(old.recovered(7))), old, None),
             (Some(line(other)), old, None),
         ] {
             _ = fs::remove_file(folder.join("cluster"));

@@ -207,6 +207,26 @@ fn a_full_inbox_makes_its_own_peer_wait_and_nobody_else() {
     assert_eq!(one.deliver("c".into()), Ok(true));
 }
 
+/// Who comes back again and again would have an inbox each time, while the application does not read.
+#[tokio::test]
+async fn what_a_peer_has_said_on_links_that_are_over_is_in_its_inbox_too() {
+    let table = table(|config| config.inbox = 2 * OVERHEAD);
+    let first = newcomer(LARGER);
+    let old = table.take(first).unwrap();
+    assert_eq!((old.deliver("a".into()), old.deliver("b".into())), (Ok(true), Ok(true)));
+    let new = table.take(with_hello(first, |hello| hello.incarnation = 2)).unwrap();
+    assert_eq!(new.deliver("c".into()), Err("c".into()), "it is full of what was said before");
+    drop((old, new));
+    assert_eq!(table.take(first).unwrap().deliver("c".into()), Err("c".into()), "also if it was gone meanwhile");
+    let last = table.take(with_hello(first, |hello| hello.incarnation = 4)).unwrap();
+    let told: Vec<String> = events(&table).into_iter().filter(|event| !event.contains(['+', '-'])).collect();
+    assert_eq!(told, ["1 a", "1 b"]);
+    tokio::time::timeout(Duration::from_secs(60), last.room()).await.expect("whoever waits is told that there is room");
+    assert_eq!(last.deliver("c".into()), Ok(true));
+    events(&table);
+    assert!(table.lock().inbox_costs.is_empty(), "nothing is kept of who has nothing in it");
+}
+
 /// Who has proved to know what counts no more has no link, also if it says hello only after that.
 #[test]
 fn a_secret_that_was_dropped_counts_no_more() {

@@ -8,7 +8,7 @@ use peerlock_mutex::token::Claim;
 use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
 use super::session::label;
-use super::{Alarm, Effect, Node, Phase};
+use super::{Alarm, Effect, Node};
 use crate::clients::{Entry, Stage, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
@@ -70,9 +70,11 @@ impl Node {
             return is_long(since).then(|| self.recovering(name, since, &who));
         }
         // The register has not answered that we take part: it has no majority, and our session has not ended by that
-        // yet.
-        let is_party = self.parts.get(&resource).is_some_and(|part| part.custody.is_party());
-        (!is_party && is_long(entry.asked)).then(|| self.no_majority(entry.asked))
+        // yet. It is asked by each session, and again by who was forced out.
+        let part = self.parts.get(&resource);
+        let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
+        let is_party = part.is_some_and(|part| part.custody.is_party());
+        (!is_party && is_long(since)).then(|| self.no_majority(since))
     }
 
     /// Why somebody who has waited for as long as it wanted was not let in: others are ahead of it, or nothing moves.
@@ -111,7 +113,7 @@ impl Node {
             Question::Line(resource) => self.line_of(resource, asker),
             Question::Used { resource, give_up } => Some(Answer::Used(self.is_used(resource, give_up))),
             // Who has just begun may still hear of clients that it has from before.
-            Question::Revoke { .. } if self.phase == Phase::Joining || self.standing.is_asking(&Ask::Returned) => None,
+            Question::Revoke { .. } if !self.knows_returned() => None,
             Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
         };
         match answer {
@@ -145,7 +147,8 @@ impl Node {
         self.clients.of(resource).map(move |entry| {
             let (long, grant, ends) = match entry.stage {
                 Stage::Held { grant, since, lease } => {
-                    (since.until(now), Some((grant.slot, grant.fencing)), Some(lease.deadline()))
+                    let ends = Some(lease.deadline()).filter(|_| !entry.returned);
+                    (since.until(now), Some((grant.slot, grant.fencing)), ends)
                 }
                 Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
             };

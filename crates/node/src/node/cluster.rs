@@ -263,7 +263,6 @@ impl Node {
             self.timers.cancel(&alarm);
         }
         self.timers.set(Alarm::Leave, self.now + self.config.leave_patience);
-        self.standing.stop(self.now);
     }
 
     pub(super) fn left(&mut self, told: bool) {

@@ -59,6 +59,13 @@ impl Node {
         });
     }
 
+    /// Who wanted to go on does not wait for it.
+    pub(super) fn resume_no_more(&mut self, call: u64) {
+        if self.heir.give_up(call) {
+            self.timers.cancel(&Alarm::Resume(call));
+        }
+    }
+
     /// There was no session before its end.
     pub(super) fn on_resume_alarm(&mut self, call: u64) {
         if self.heir.give_up(call) {

@@ -61,7 +61,7 @@ impl Node {
         let contacts: usize = self.membership.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
         let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
         let asked = self.survey.kept() + self.revocations.len() + self.orphans.len() + self.foreign.len();
-        let asked = asked + self.rations.len();
+        let asked = asked + self.rations.len() + self.heir.kept();
         parts + contacts + register + asked + self.relay.kept() + self.membership.dialled()
     }
 }

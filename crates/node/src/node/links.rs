@@ -188,6 +188,7 @@ impl Node {
         }
         self.timers.set(Alarm::Sweep, self.now + self.config.idle / 4);
         self.look_who_votes();
+        self.look_at_returned();
         self.give_up_unused();
         let in_use = self.needed_by_parts();
         // Who votes waits until others let it go: they need it, and it has as many links as there are members.

@@ -119,6 +119,14 @@ impl Node {
         }
     }
 
+    /// Looks whether those are still in the register that only the register knows the ends of.
+    pub(super) fn look_at_returned(&mut self) {
+        let is_asking = self.standing.is_asking(&Ask::Returned);
+        if self.knows_returned() && !is_asking && self.clients.returned().next().is_some() {
+            self.look_at_grants(None);
+        }
+    }
+
     pub(super) fn look_at_grants(&mut self, after: Option<Label>) {
         let (prefix, granted_by) = (None, Some(self.host()));
         let look = Look::Resources { prefix, after, most: MOST_ON_PAGE, granted_by };

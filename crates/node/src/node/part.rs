@@ -24,7 +24,7 @@ const RECOUNT: Span = Span::from_secs(2);
 pub(super) struct Part {
     pub name: Name,
     pub custody: Custody,
-    /// When we last heard that a generation begins which we coordinate.
+    /// When it began, or we last heard of another generation.
     pub opened: Time,
     /// How many generations have followed the first that we were part of.
     pub recoveries: u64,

@@ -131,6 +131,7 @@ impl Node {
             self.timers.set(Alarm::Ticket(ticket), look);
         }
         self.counters.granted += 1;
+        self.heir.settle(&name, grant.fencing);
         let Grant { slot, fencing } = grant;
         self.effects.push(Effect::Granted { ticket, until });
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
@@ -191,7 +192,10 @@ impl Node {
         if let (Some(grant), true) = (granted, detached) {
             return match self.trouble() {
                 Some(error) => self.answer(call, Err(error)),
-                None => self.ask_to_detach(ticket, grant, Some(call)),
+                None => {
+                    self.wait_for_register(call);
+                    self.ask_to_detach(ticket, grant, Some(call));
+                }
             };
         }
         let Some(lease) = self.clients.renew(ticket, self.now) else {
@@ -281,13 +285,19 @@ impl Node {
         if let Some((_, lease, grant)) = held
             && lease.bound.is_none()
         {
+            self.heir.owe(&name, grant, self.now);
             self.attach(name, grant.fencing);
         }
     }
 
+    /// Whether everything is known here that earlier processes of this host have detached.
+    pub fn knows_returned(&self) -> bool {
+        self.detached.is_known
+    }
+
     /// Whether somebody waits here, or is inside with what ends with our session.
     pub fn has_clients(&self) -> bool {
-        self.clients.attached().next().is_some() || self.heir.is_waiting()
+        self.clients.attached().next().is_some() || self.heir.holds(self.now)
     }
 
     /// What this peer has counted.

@@ -1,5 +1,7 @@
 //! The session, and what the register says.
 
+use std::collections::BTreeSet;
+
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_mutex::register::{Detached, Fact, Session, Word};
 use peerlock_mutex::{self as mutex, Grant, custody};
@@ -10,11 +12,28 @@ use crate::clients::{Stage, TicketId, Wanted};
 use crate::sabotage::{Sabotage, makes};
 use crate::standing::{Ask, Turn};
 use crate::wire::Body;
-use crate::{Class, Error, Keep, Missing, Name, Notice, Wait};
+use crate::{Class, Error, Missing, Name, Notice, Wait};
 
 /// After this long without a session a log is told, and again after this long.
 const TROUBLE: Span = Span::from_secs(5);
 const TROUBLE_AGAIN: Span = Span::from_secs(60);
+
+/// From so many refusals on a client is not asked for again. Our choice: that we are no party any more may well happen
+/// twice.
+const MOST_REFUSED: u32 = 3;
+
+/// The detached grants of this host, as the register tells them, a page at a time.
+#[derive(Default)]
+pub(super) struct DetachedHere {
+    /// Those on the pages so far.
+    seen: BTreeSet<(Key, u64)>,
+    /// Up to which entry all of these pages go at least.
+    index: Option<u64>,
+    /// The entry up to which one went on which something was that has returned.
+    returned: u64,
+    /// The register has told all of them once: others are not of earlier processes.
+    pub is_known: bool,
+}
 
 impl Node {
     /// Looks at the session, and does what the register says.
@@ -25,7 +44,7 @@ impl Node {
                 self.on_turn(turn);
             }
             let doings = self.standing.doings();
-            if doings.is_empty() {
+            if doings.is_empty() && !self.stop_if_nothing_is_owed() {
                 break;
             }
             doings.into_iter().for_each(|doing| self.on_doing(doing));
@@ -40,12 +59,22 @@ impl Node {
         }
     }
 
+    /// Who leaves ends its session when the register has answered what becomes of grants that outlive it: nobody would
+    /// take back one that is given to nobody. Whether it has.
+    fn stop_if_nothing_is_owed(&mut self) -> bool {
+        let stops = self.phase == Phase::Leaving && !self.standing.is_stopping() && !self.standing.owes();
+        if stops {
+            self.standing.stop(self.now);
+        }
+        stops
+    }
+
     fn on_turn(&mut self, turn: Turn) {
         match turn {
             // Before it stands: killed in between, the next process has to end this one, and not the one before it.
             Turn::Opened(session) => {
                 let (cluster, ttl) = (self.standing.cluster_of_session(), self.standing.session_ttl());
-                self.heir.out.push(Keep::Session { cluster, session, ttl });
+                self.heir.on_opened(cluster, session, ttl);
             }
             Turn::Stands(_) => self.on_session(),
             Turn::Over { since, why } => self.on_session_over(since, why),
@@ -232,7 +261,8 @@ impl Node {
                     false => self.attach(name, fencing),
                 }
             }
-            (Ask::Join(..) | Ask::Quit(..) | Ask::Attach(..) | Ask::Inform, _) => {}
+            (Ask::Attach(_, name, fencing), _) => self.heir.settle(&name, fencing),
+            (Ask::Join(..) | Ask::Quit(..) | Ask::Inform, _) => {}
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
             }
@@ -315,6 +345,9 @@ impl Node {
         let Grant { slot, fencing } = grant;
         let of = entry.wanted.name.clone();
         let resource = label(&of);
+        if call.is_none() {
+            self.heir.owe(&of, grant, self.now);
+        }
         let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
         self.standing.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
     }
@@ -326,7 +359,16 @@ impl Node {
         });
         let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
         let name = entry.map(|entry| entry.wanted.name.clone());
+        let is_returned = entry.is_some_and(|entry| entry.returned);
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
+        match &outcome {
+            Outcome::Refused(Refusal::NoSession) if call.is_none() => {
+                // It may have been entered before the session ended, and the answer got lost.
+                self.attach(of.clone(), fencing);
+            }
+            Outcome::Refused(_) if call.is_none() => self.heir.settle(&of, fencing),
+            _ => {}
+        }
         match (outcome, stage) {
             // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
             // is shorter than the way to the register.
@@ -343,40 +385,55 @@ impl Node {
                 }
                 if let Some(call) = call {
                     let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
-                    self.answer(call, renewed.ok_or(Error::Lost));
+                    self.answer_caller(call, renewed.ok_or(Error::Lost));
                 }
             }
-            // Its client has gone, or the session under which it was to be granted.
-            (Outcome::Done, None) => {
-                self.attach(of, fencing);
-                self.answer_lost(call);
-            }
+            // Its client has gone, or the session under which it was to be granted. One that was renewed was given back
+            // then; or we leave, and it is its client's.
+            (Outcome::Done, None) => match call {
+                Some(call) => self.answer_gone(call),
+                None => self.attach(of, fencing),
+            },
             (Outcome::Refused(Refusal::Full), Some((false, _))) => {
                 let message = Refusal::Full.to_string();
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
             // We are no party any more, as word to come will say: what is here is worth nothing.
-            (_, Some((false, _))) => self.request_again(ticket),
+            (outcome, Some((false, _))) => match self.clients.refuse(ticket) {
+                0..MOST_REFUSED => self.request_again(ticket),
+                times => {
+                    let why = match outcome {
+                        Outcome::Refused(why) => why.to_string(),
+                        outcome => format!("{outcome:?}"),
+                    };
+                    let message = format!("the register has refused to enter {times} grants of {of}: {why}");
+                    self.end(ticket, Error::Refused { class: Class::Unavailable, message });
+                }
+            },
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
                 // Renewed under a session that was over: it stands as before.
                 if let Some(call) = call {
                     let error = self.trouble().unwrap_or(Error::Lost);
-                    self.answer(call, Err(error));
+                    self.answer_caller(call, Err(error));
                 }
             }
             (outcome, Some((true, _))) => {
-                // It has not lapsed: its end is later there than here. So somebody has taken it away.
-                let revoked = name.filter(|_| outcome == Outcome::Refused(Refusal::NoSuchGrant));
+                // It has not lapsed, unless it has returned: its end is later there than here. So somebody has taken it
+                // away.
+                let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
+                let revoked = name.filter(|_| is_taken);
                 let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
                 self.end(ticket, why.clone());
-                call.into_iter().for_each(|call| self.answer(call, Err(why.clone())));
+                call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
             }
-            (_, None) => self.answer_lost(call),
+            (_, None) => call.into_iter().for_each(|call| self.answer_gone(call)),
         }
     }
 
-    fn answer_lost(&mut self, call: Option<u64>) {
-        call.into_iter().for_each(|call| self.answer(call, Err(Error::Lost)));
+    /// A grant was renewed that is not here any more.
+    fn answer_gone(&mut self, call: u64) {
+        let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
+        self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
     }
 
     /// A detached grant is over.
@@ -395,12 +452,24 @@ impl Node {
         if matches!(self.phase, Phase::Leaving | Phase::Left) {
             return;
         }
-        let me = self.host();
+        let (me, index) = (self.host(), page.index);
+        self.detached.index = Some(self.detached.index.map_or(index, |all| all.min(index)));
         let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
         for resource in page.resources {
             let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
             for seen in resource.detached.into_iter().filter(|grant| grant.host == me) {
+                self.detached.seen.insert((name.key(), seen.fencing));
                 if self.clients.has(name.key(), seen.fencing) {
+                    continue;
+                }
+                if let Some(takes_back) = self.heir.owes(&name, seen.fencing) {
+                    if takes_back {
+                        self.attach(name.clone(), seen.fencing);
+                    }
+                    continue;
+                }
+                // It was given back since the register was asked.
+                if self.detached.is_known {
                     continue;
                 }
                 let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
@@ -414,19 +483,35 @@ impl Node {
                     detached: Some(note.clone()),
                     taken_over_as: None,
                     wait: Wait::Forever,
-                    label: note.clone(),
+                    // What it said of itself is not in the register, and what it calls its grant is for nobody else.
+                    label: String::new(),
                     pid: None,
                     request: None,
                 };
                 let (ticket, look) = self.clients.readmit(wanted, grant, self.now);
+                self.detached.returned = self.detached.returned.max(index);
                 self.timers.set(Alarm::Ticket(ticket), look);
                 let (name, ttl) = (name.clone(), ttl.into());
                 self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
             }
         }
-        if after.is_some() {
-            self.look_at_grants(after);
+        match after {
+            Some(_) => self.look_at_grants(after),
+            None => {
+                self.heir.on_all_seen();
+                self.end_returned();
+            }
         }
+    }
+
+    /// The register has told of all detached grants of this host: what has returned and is not among them is over. A
+    /// voter that is behind may not know yet what another has told.
+    fn end_returned(&mut self) {
+        let DetachedHere { seen, index, returned, .. } = std::mem::take(&mut self.detached);
+        (self.detached.returned, self.detached.is_known) = (returned, true);
+        let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !seen.contains(&(*resource, *fencing));
+        let over: Vec<_> = self.clients.returned().filter(|_| index >= Some(returned)).filter(is_over).collect();
+        over.into_iter().for_each(|(ticket, ..)| self.end(ticket, Error::Lost));
     }
 }
 

@@ -64,10 +64,12 @@ impl Register {
         let Some(snapshot) = snapshot_of(message).filter(|snapshot| snapshot.state.len() > PIECE) else {
             return false;
         };
+        let engine = &self.engine;
         let is_new = |going: &Going| {
             let under_way = snapshot_of(&going.message).map(|it| (it.index, it.term));
+            let has_come = under_way.is_some_and(|(index, _)| engine.has(message.to, index));
             going.message.term != message.term
-                || under_way != Some((snapshot.index, snapshot.term)) && going.repeated >= PATIENCE
+                || under_way != Some((snapshot.index, snapshot.term)) && (has_come || going.repeated >= PATIENCE)
         };
         match self.pieces.going.get_mut(&message.to).filter(|going| !is_new(going)) {
             Some(going) => going.repeated += 1,
@@ -118,6 +120,9 @@ impl Register {
 
     /// So much of a snapshot that we send is there.
     pub(super) fn on_had(&mut self, from: PeerId, voter: VoterId, index: u64, bytes: u32) {
+        if self.state.seats().get(&voter).is_none_or(|seat| seat.host != from) {
+            return;
+        }
         let Some(going) = self.pieces.going.get_mut(&voter) else { return };
         let all = snapshot_of(&going.message).filter(|it| it.index == index).map_or(0, |it| it.state.len());
         let bytes = bytes as usize;
@@ -129,9 +134,10 @@ impl Register {
         }
     }
 
-    /// Forgets what nobody waits for: who was sent a snapshot has it, or votes no more.
+    /// Forgets what nobody waits for: who was sent a snapshot has it, or votes no more; who sent one leads no more.
     pub(super) fn forget_pieces(&mut self) {
         let (pieces, engine, leads) = (&mut self.pieces, &self.engine, self.engine.is_leader());
         pieces.going.retain(|voter, _| leads && engine.wants_snapshot_at(*voter));
+        pieces.coming.take_if(|it| engine.leader() != Some(it.from) || engine.term() != it.term);
     }
 }

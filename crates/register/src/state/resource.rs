@@ -13,7 +13,7 @@ use crate::{Label, SessionId, Ttl};
 /// Fencing numbers of a generation are between this much times its number and the next one's.
 const NUMBERS: u64 = 1 << 32;
 
-/// From this generation on the number of slots stays.
+/// From this generation on nobody gets another one by asking for it.
 const MOST_RESIZED: u64 = MOST_GENERATION / 2;
 
 /// A named resource.
@@ -183,7 +183,8 @@ impl Resource {
     }
 
     fn open(&mut self, coordinator: Option<SessionId>) {
-        self.generation += 1;
+        // Who uses up all of them has one name on which late words count. Beyond, nobody could read the register.
+        self.generation = (self.generation + 1).min(MOST_GENERATION - 1);
         self.coordinator = coordinator;
         self.closed = false;
         self.expired.clear();
@@ -240,7 +241,9 @@ impl Resource {
     }
 
     pub(super) fn renumber(&mut self, name: &Label, generation: u64) -> Outcome {
-        if self.generation == generation {
+        if self.generation >= MOST_RESIZED {
+            Outcome::Refused(Refusal::Full)
+        } else if self.generation == generation {
             Outcome::Advanced(self.advance(name))
         } else {
             Outcome::Refused(Refusal::OldGeneration)
@@ -297,8 +300,9 @@ impl Resource {
         }
         let Some(party) = self.parties.get(&grant.session) else { return Outcome::Refused(Refusal::NoParty) };
         // It was given before its session was forced out or gave up its part, or by another resource of this name that
-        // was removed since: nobody is inside with it.
-        if fencing < party.since * NUMBERS {
+        // was removed since: nobody is inside with it. Or it is a number that nobody can have come to, and none that is
+        // given out later would count beside it.
+        if fencing < party.since * NUMBERS || fencing >= (self.generation + 1) * NUMBERS {
             return Outcome::Refused(Refusal::NoSuchGrant);
         }
         if self.detached.len() >= MOST_DETACHED {

@@ -119,6 +119,41 @@ fn slots_are_not_changed_until_there_are_no_generations_left() {
     assert!(matches!(state.apply(1, resize(3)), Outcome::Advanced(_)));
     assert_eq!(state.apply(1, resize(2)), Outcome::Refused(Refusal::Full));
     assert_eq!((state.apply(1, resize(3)), resource(&state).slots()), (Outcome::Done, 3));
+    let renumber = Command::Renumber { resource: label("r"), generation: resource(&state).generation() };
+    assert_eq!(state.apply(1, renumber), Outcome::Refused(Refusal::Full));
+}
+
+/// Nobody could have read the register after that.
+#[test]
+fn a_state_with_the_last_of_all_generations_can_be_read() {
+    let (mut state, [a, b, c]) = three();
+    state.resources.get_mut(&label("r")).unwrap().recover(&label("r"), MOST_GENERATION - 3);
+    for (session, generation) in [(a, MOST_GENERATION - 2), (b, MOST_GENERATION - 1), (c, MOST_GENERATION - 1)] {
+        assert!(matches!(state.apply(1, quit(session, generation)), Outcome::Advanced(_)));
+        assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
+    }
+    state.recover(PeerId::new(1), 7);
+    assert_eq!(State::decode(&state.encode(), Versions::OURS).as_ref(), Ok(&state));
+}
+
+/// After a number that nobody can have come to, no other one of that slot would have counted.
+#[test]
+fn a_number_of_a_generation_that_there_was_not_is_not_detached() {
+    let (mut state, [a, ..]) = three();
+    let next = (resource(&state).generation() + 1) * N;
+    assert_eq!(state.apply(1, detach(a, next)), Outcome::Refused(Refusal::NoSuchGrant));
+    assert_eq!(state.apply(1, detach(a, next - 1)), Outcome::Done);
+}
+
+/// The engine ends the process that is to follow such a configuration.
+#[test]
+fn no_state_has_a_voter_without_a_number() {
+    let (mut state, _) = three();
+    let nobody = VoterId::new(0);
+    state.seats.insert(nobody, VoterSeat { host: PeerId::new(1), session: None });
+    assert!(State::decode(&state.encode(), Versions::OURS).is_ok(), "nobody counts with it");
+    state.conf.voters.insert(nobody);
+    assert!(State::decode(&state.encode(), Versions::OURS).is_err());
 }
 
 #[test]
@@ -569,7 +604,7 @@ fn nothing_grows_without_a_bound() {
     for fencing in 0..MOST_DETACHED as u64 {
         assert_eq!(state.apply(1, detach(a, N + fencing)), Outcome::Done);
     }
-    assert_eq!(state.apply(1, detach(a, 1 << 40)), Outcome::Refused(Refusal::Full));
+    assert_eq!(state.apply(1, detach(a, 2 * N - 1)), Outcome::Refused(Refusal::Full));
     let join = |name: usize| Command::Join { session: a, resource: label(&format!("n{name}")), slots: 1 };
     for name in state.resources().len()..MOST_RESOURCES {
         assert!(matches!(state.apply(1, join(name)), Outcome::Joined { .. }));

@@ -48,6 +48,28 @@ fn who_does_not_want_to_wait_hears_within_two_seconds_that_a_count_takes_long() 
     assert!(world.fencing(2, second).is_some(), "who waits gets in");
 }
 
+/// It was ended for having waited for long, under another session, though nobody was missing.
+#[test]
+fn who_has_waited_for_long_is_not_sent_away_while_its_new_session_takes_part_again() {
+    let mut world = World::of(3);
+    let holder = world.acquire(1, wanted("r"));
+    let waits = world.acquire(3, wanted("r"));
+    world.run(Span::from_secs(40));
+    world.split(&[3]);
+    world.run(Span::from_secs(17));
+    assert!(world.node(3).trouble().is_some(), "its session is over");
+    world.split(&[]);
+    world.run_until(|world| world.node(3).trouble().is_none());
+    world.slow_disks(true);
+    world.run(Span::from_secs(2));
+    assert_eq!(world.ended(3, waits), None, "the register has had two seconds to answer");
+    world.slow_disks(false);
+    world.run(Span::from_secs(2));
+    world.input(1, Input::Release { call: None, ticket: holder });
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(3, waits).is_some());
+}
+
 #[test]
 fn who_has_waited_for_long_enough_hears_whether_anything_moves() {
     let mut world = World::of(3);
@@ -190,7 +212,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     world.run(Span::from_secs(20));
     for _ in 0..30 {
         let life = crate::link::Life { process: 1, part: 1 };
-        let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered()) };
+        let hello = Frame::Hello { life, has: None, cluster: Some(CLUSTER.recovered(7)) };
         world.inject(9, 1, encode(&hello, 1, Versions::OURS));
         world.run(Span::from_secs(1));
     }
@@ -199,7 +221,7 @@ fn a_recovery_is_not_believed_of_somebody_who_never_voted() {
     (world.spoils, world.keeps) = (None, true);
     [2, 3, 9].into_iter().for_each(|number| world.kill(number));
     world.split(&[]);
-    world.start(2, Origin::Founds(CLUSTER.recovered()), &[1]);
+    world.start(2, Origin::Founds(CLUSTER.recovered(7)), &[1]);
     world.run(Span::from_millis(100));
     assert!(!follows(&world), "not at once");
     (0..5).for_each(|_| world.run(Span::from_secs(1)));

@@ -10,7 +10,7 @@ use super::super::*;
 use crate::{ClusterId, Estate, NetEvent, Origin, Ttl, Wait, Wanted, Write};
 
 pub(super) const CLUSTER: ClusterId = ClusterId::new(0xc1);
-pub(super) const OTHER: ClusterId = ClusterId::new(0xdead_0000);
+pub(super) const OTHER: ClusterId = ClusterId::new(0xdead << 64);
 
 /// A node, its disk, and what has come out of it.
 pub(super) struct Machine {
@@ -340,6 +340,35 @@ impl World {
             self.settle();
         }
         self.now = end;
+    }
+
+    /// Nothing more is written anywhere; or all that was to be, and what comes is again written at once.
+    pub(super) fn slow_disks(&mut self, slow: bool) {
+        self.machines.values_mut().for_each(|machine| machine.slow_disk = slow);
+        while !slow && let Some((number, write)) = self.unwritten() {
+            self.input(number, Input::Written(write));
+        }
+    }
+
+    fn unwritten(&mut self) -> Option<(u64, u64)> {
+        self.machines.iter_mut().find_map(|(number, machine)| Some((*number, machine.unwritten.pop_front()?)))
+    }
+
+    /// One thing after the other, until that is so.
+    pub(super) fn run_until(&mut self, is_so: impl Fn(&Self) -> bool) {
+        while !is_so(self) {
+            self.connect();
+            let next =
+                || self.machines.iter().filter_map(|(number, it)| Some((it.node.as_ref()?.next_wake()?, *number)));
+            match self.queue.pop_front() {
+                Some((to, input)) => self.step(to, input),
+                None => {
+                    let (at, number) = next().min().expect("somebody has something to do");
+                    self.now = self.now.max(at);
+                    self.step(number, Input::Wake);
+                }
+            }
+        }
     }
 
     pub(super) fn input(&mut self, number: u64, input: Input) {

@@ -24,7 +24,7 @@ impl World {
         // One that has been told to learn, and has not yet, is nothing to go on with.
         let votes = |host: &usize| {
             let file = self.hosts[*host].disk.clone().load().expect("a fake disk can be read");
-            file.is_some_and(|file| recover(&file, self.versions(*host)).is_ok())
+            file.is_some_and(|file| recover(&file, self.versions(*host), 0).is_ok())
         };
         let voters: Vec<usize> = (0..self.hosts.len()).filter(votes).collect();
         if voters.len() > 1 {
@@ -50,8 +50,9 @@ impl World {
         let applied = self.hosts[survivor].member.as_ref().and_then(|it| it.register()).map(Register::applied);
         self.stop(survivor);
         let file = self.hosts[survivor].disk.load().expect("a fake disk can be read");
-        let recovered = recover(&file.expect("nobody has told it to remove its file"), self.versions(survivor))
-            .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
+        let recovered =
+            recover(&file.expect("nobody has told it to remove its file"), self.versions(survivor), survivor as u64)
+                .unwrap_or_else(|damage| panic!("what the survivor has written: {damage}"));
         self.note(|| format!("{survivor} is recovered: {}", recovered.cluster));
         assert!(applied <= Some(recovered.last.1), "it had applied more than its file says");
         assert_eq!(recovered.host, super::peer(survivor));

@@ -1,0 +1,150 @@
+//! Whether a client is still there.
+//!
+//! hyper would see that a connection has ended by reading on while it answers, but it reads no further than a byte that
+//! is not of this request: a newline too many, or the beginning of the next one. Whoever had sent one would wait and
+//! hold after its death. The kernel tells the end apart from what is left to read, and so do we.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::Extension;
+use axum::body::{Body, HttpBody as _};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
+use peerlock_service::Class;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpStream, UnixStream, tcp, unix};
+
+use crate::Failure;
+
+/// A connection as hyper reads and writes it.
+#[derive(Debug)]
+pub struct Stream<W> {
+    client: Arc<Client>,
+    write: W,
+}
+
+/// The half of a connection that its client speaks by.
+#[derive(Debug)]
+pub enum Client {
+    Unix(unix::OwnedReadHalf),
+    Tcp(tcp::OwnedReadHalf),
+}
+
+impl From<UnixStream> for Stream<unix::OwnedWriteHalf> {
+    fn from(stream: UnixStream) -> Self {
+        let (read, write) = stream.into_split();
+        Self { client: Arc::new(Client::Unix(read)), write }
+    }
+}
+
+impl From<TcpStream> for Stream<tcp::OwnedWriteHalf> {
+    fn from(stream: TcpStream) -> Self {
+        let (read, write) = stream.into_split();
+        Self { client: Arc::new(Client::Tcp(read)), write }
+    }
+}
+
+impl<W> Stream<W> {
+    /// Whoever speaks by it.
+    pub fn client(&self) -> Arc<Client> {
+        Arc::clone(&self.client)
+    }
+}
+
+impl Client {
+    /// Resolves when it has closed the connection, or only its sending half, whatever of its words is not read yet.
+    async fn gone(self: Arc<Self>) {
+        // What is urgent was not asked of the kernel: nothing is told but the end, or that the runtime ends.
+        loop {
+            let told = match &*self {
+                Self::Unix(read) => read.ready(Interest::PRIORITY).await,
+                Self::Tcp(read) => read.ready(Interest::PRIORITY).await,
+            };
+            if told.is_ok_and(|told| !told.is_read_closed()) {
+                continue;
+            }
+            return;
+        }
+    }
+
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Unix(read) => AsRef::<UnixStream>::as_ref(read).poll_read_ready(cx),
+            Self::Tcp(read) => AsRef::<TcpStream>::as_ref(read).poll_read_ready(cx),
+        }
+    }
+
+    fn try_read(&self, mut buffer: &mut ReadBuf<'_>) -> io::Result<usize> {
+        match self {
+            Self::Unix(read) => read.try_read_buf(&mut buffer),
+            Self::Tcp(read) => read.try_read_buf(&mut buffer),
+        }
+    }
+}
+
+impl<W: Unpin> AsyncRead for Stream<W> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.client.poll_readable(cx))?;
+            match self.client.try_read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(|_| ())),
+            }
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Stream<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(cx)
+    }
+}
+
+/// Ends what a request waits for, and what its answer holds, when its client is gone.
+pub async fn attended(Extension(client): Extension<Arc<Client>>, request: Request, next: Next) -> Response {
+    let mut answer = pin!(next.run(request));
+    // Whoever leaves right behind its last word has said it: it is heard before we look.
+    let at_once = poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+    let response = match at_once {
+        Poll::Ready(response) => response,
+        Poll::Pending => tokio::select! {
+            biased;
+            () = Arc::clone(&client).gone() => {
+                let why = "the connection was closed before the answer: what was asked for is given up. Leave it open";
+                return Failure::new(Class::BadRequest, why).into_response();
+            }
+            response = answer => response,
+        },
+    };
+    // What has a length is all there, and is read also by who has stopped sending.
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(client.gone()))))
+}

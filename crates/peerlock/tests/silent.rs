@@ -1,0 +1,68 @@
+//! An agent that ends, and a next one that does not answer.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::time::Duration;
+
+use peerlock::{Agent, Endpoint, Request};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Nothing takes so long, however loaded the machine is.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Answers what a holder asks for, but not who wants to go on with a slot; hands out the connections of both.
+async fn answer(mut stream: UnixStream, kept: mpsc::UnboundedSender<(&'static str, UnixStream)>) {
+    let mut heard = Vec::new();
+    while let Ok(1..) = stream.read_buf(&mut heard).await {
+        let request = String::from_utf8_lossy(&heard).into_owned();
+        if !request.ends_with('}') {
+            continue;
+        }
+        heard.clear();
+        if request.contains("/resume ") {
+            return kept.send(("resume", stream)).unwrap();
+        }
+        let (kind, body) = match request.contains("/hold ") {
+            true => {
+                let granted = r#"{"grant":"h1","name":"a","slot":0,"fencing":1,"ttl_ms":2000,"waited_ms":0}"#;
+                ("", format!("{{\"granted\":{granted}}}\n"))
+            }
+            false => ("Content-Length: 15\r\n", r#"{"ttl_ms":2000}"#.to_owned()),
+        };
+        stream.write_all(format!("HTTP/1.1 200 OK\r\n{kind}\r\n{body}").as_bytes()).await.unwrap();
+        if kind.is_empty() {
+            return kept.send(("hold", stream)).unwrap();
+        }
+    }
+}
+
+/// The answer may be under way when it gives up waiting for it, and the slot would be free with the connection.
+#[tokio::test]
+async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (kept, mut connections) = mpsc::unbounded_channel();
+    let server = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(answer(stream, kept.clone()));
+        }
+    });
+    let client = Agent::at(Endpoint::Unix(path), None).client();
+    let request = Request::new("a").ttl(Duration::from_secs(2)).grace(Duration::from_millis(800));
+    let grant = timeout(LONG, client.acquire(request)).await.expect("it is answered").unwrap();
+    let (verb, held) = connections.recv().await.unwrap();
+    assert_eq!(verb, "hold");
+    drop(held);
+    let (verb, mut resumed) = timeout(LONG, connections.recv()).await.expect("it wants to go on").unwrap();
+    assert_eq!(verb, "resume");
+    timeout(LONG, grant.lost()).await.expect("nobody renews its lease");
+    let closed = timeout(Duration::from_millis(200), resumed.read(&mut [0])).await;
+    assert!(closed.is_err(), "it is still inside: {closed:?}");
+    drop(grant);
+    let closed = timeout(LONG, resumed.read(&mut [0])).await.expect("nothing is left of it");
+    assert_eq!(closed.unwrap(), 0);
+    server.abort();
+}
