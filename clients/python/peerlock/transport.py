@@ -20,14 +20,13 @@ def default_endpoint() -> str:
     said = os.environ.get("PEERLOCK_AGENT")
     if said:
         return said
-    folder = os.environ.get("PEERLOCK_RUNTIME_DIR")
+    folder = os.environ.get("PEERLOCK_RUNTIME_DIR") or os.environ.get("PEERLOCK_DATA_DIR")
     if folder:
         return os.path.join(folder, "agent.sock")
     if os.geteuid() == 0:
         return SYSTEM_SOCKET
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    data = os.environ.get("PEERLOCK_DATA_DIR") or os.path.join(data, "peerlock")
+    data = os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "peerlock")
     # Who never had an agent of its own uses that of the machine.
     if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
         return SYSTEM_SOCKET

@@ -285,12 +285,13 @@ class Endpoint(unittest.TestCase):
                 (7, {"PEERLOCK_AGENT": "host:1", "PEERLOCK_RUNTIME_DIR": "/r"}, "host:1"),
                 (7, {"PEERLOCK_RUNTIME_DIR": "/r", "XDG_RUNTIME_DIR": "/x"}, "/r/agent.sock"),
                 (7, {"XDG_RUNTIME_DIR": "/x"}, "/x/peerlock/agent.sock"),
-                (7, {"PEERLOCK_DATA_DIR": folder}, os.path.join(folder, "agent.sock")),
+                (7, {"PEERLOCK_DATA_DIR": folder, "XDG_RUNTIME_DIR": "/x"}, os.path.join(folder, "agent.sock")),
+                (0, {"PEERLOCK_DATA_DIR": folder}, os.path.join(folder, "agent.sock")),
             ]
             for is_there in [False, True]:
                 for user, variables, expected in cases:
                     # Who names none and never had one uses the machine's, if there is one.
-                    shared = is_there and not any("AGENT" in name or "PEERLOCK_RUNTIME" in name for name in variables)
+                    shared = is_there and not any("PEERLOCK" in name for name in variables)
                     with (
                         mock.patch.dict(os.environ, {"HOME": folder, **variables}, clear=True),
                         mock.patch.object(os, "geteuid", lambda: user),
@@ -298,13 +299,15 @@ class Endpoint(unittest.TestCase):
                     ):
                         self.assertEqual(transport.default_endpoint(), system if shared else expected)
                 Path(system).touch()
-            Path(folder, "agent.lock").touch()
+            data = Path(folder, "peerlock")
+            data.mkdir()
+            Path(data, "agent.lock").touch()
             with (
-                mock.patch.dict(os.environ, {"PEERLOCK_DATA_DIR": folder, "HOME": folder}, clear=True),
+                mock.patch.dict(os.environ, {"XDG_DATA_HOME": folder, "HOME": folder}, clear=True),
                 mock.patch.object(os, "geteuid", lambda: 7),
                 mock.patch.object(transport, "SYSTEM_SOCKET", system),
             ):
-                self.assertEqual(transport.default_endpoint(), os.path.join(folder, "agent.sock"), "it has its own")
+                self.assertEqual(transport.default_endpoint(), str(data / "agent.sock"), "it has its own")
 
 
 class Asyncio(WithAgent):

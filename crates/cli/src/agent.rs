@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep};
 use tracing_subscriber::EnvFilter;
 
 use crate::client::{socket, token};
+use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::here::{Kind, LocalPeer, PeerArgs, Prepared};
 use crate::say::say;
@@ -69,7 +70,8 @@ pub struct Options {
     #[command(flatten)]
     peer: PeerArgs,
     /// Where clients come in: HOST:PORT besides the socket of this user, or unix:PATH instead of it. Repeatable
-    /// [default: $XDG_RUNTIME_DIR/peerlock/agent.sock; /run/peerlock/agent.sock for root]
+    /// [default: agent.sock in $PEERLOCK_RUNTIME_DIR or $PEERLOCK_DATA_DIR; else $XDG_RUNTIME_DIR/peerlock/agent.sock;
+    /// /run/peerlock/agent.sock for root]
     #[arg(long, value_name = "ADDR")]
     http: Vec<Endpoint>,
     /// A file with the bearer token that clients at HOST:PORT must know, mode 600 [default: `token` in the data folder,
@@ -107,6 +109,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     if options.detached {
         let_go();
     }
+    end_by_panics();
     let filter = match std::env::var("PEERLOCK_LOG") {
         Ok(wanted) if !wanted.is_empty() => EnvFilter::try_new(&wanted).map_err(|error| {
             Error::Usage(format!(
@@ -117,6 +120,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     peerlock::runtime().map_err(Error::Start)?.block_on(go(options))
+}
+
+/// Whoever panics ends the process, before anything is unwound: an agent without its driver would keep the folder and
+/// answer that it has stopped, and would have told its jobs so. One that is gone leaves them to the next.
+fn end_by_panics() {
+    let says = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        says(info);
+        std::process::exit(exit::SOFTWARE.into());
+    }));
 }
 
 async fn go(options: &Options) -> Result<ExitCode> {
@@ -185,11 +198,13 @@ impl Agent {
     /// that others would miss.
     async fn start(options: &Options, files: usize) -> Result<Self> {
         let data_dir = options.peer.data_dir()?;
-        let (only_one, prepared) = options.prepare(&data_dir).await?;
+        let socket = options.socket(&data_dir)?;
+        options.check_doors(&socket)?;
+        let (only_one, prepared) = options.prepare(&data_dir, &socket).await?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
         let token = options.token(&data_dir)?;
-        let listeners = options.listeners(token.as_ref(), files).await?;
+        let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
         tracing::info!(host = here.peer.service().name(), address = %here.address(), secret = %here.secret.display(), "a peer");
         let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
@@ -225,10 +240,10 @@ impl Agent {
 
 impl Options {
     /// Takes the data folder, and reads and makes what the peer needs: only the network can be in its way after that.
-    async fn prepare(&self, data_dir: &Path) -> Result<(DataFolder, Prepared)> {
-        let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: self.socket()? };
+    async fn prepare(&self, data_dir: &Path, socket: &Path) -> Result<(DataFolder, Prepared)> {
+        let me = Occupant { pid: std::process::id(), ends_by_itself: self.idle.is_some(), socket: socket.to_owned() };
         let mut told = None;
-        let waits = || self.waits(data_dir, &me.socket, &mut told);
+        let waits = || self.waits(data_dir, socket, &mut told);
         let only_one = DataFolder::take(data_dir, SUCCESSION, &me, waits).await?;
         let identity = Identity::load_or_create(&places::identity(data_dir)).map_err(StartError::from)?;
         let (store, known) = Store::folder(data_dir).map_err(StartError::from)?;
@@ -237,7 +252,7 @@ impl Options {
             tracing::info!(%cluster, members, votes, "back in its cluster");
         }
         // Only now: whoever wrote it had the folder.
-        let path = me.socket.with_extension("grants");
+        let path = grants(socket);
         let grants = GrantFile::open(&path, identity.peer()).map_err(|source| Error::File { path, source })?;
         if let Some(estate) = grants.1.as_ref().filter(|estate| !estate.grants.is_empty()) {
             tracing::info!(grants = estate.grants.len(), "answers for what the agent before it has granted");
@@ -261,8 +276,8 @@ impl Options {
         if self.replace || self.idle.is_none() && by_itself() {
             if let Some(process) = folder::holder(data_dir).filter(|process| *told != Some(*process)) {
                 tracing::info!(%process, "takes over from the agent that runs");
-                // It may have ended just now.
-                _ = kill(process, Signal::SIGTERM);
+                // It may have ended just now; and one that is stopped does not hear it before it goes on.
+                _ = kill(process, Signal::SIGTERM).and_then(|()| kill(process, Signal::SIGCONT));
                 *told = Some(process);
             }
             return true;
@@ -271,13 +286,26 @@ impl Options {
     }
 
     /// Where this user's commands find it.
-    fn socket(&self) -> Result<PathBuf> {
+    fn socket(&self, data_dir: &Path) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.clone()),
             Endpoint::Tcp(_) => None,
         });
-        let path = named.map_or_else(socket, Ok)?;
+        let path = named.map_or_else(|| socket().map(|usual| folder::place(data_dir, usual)), Ok)?;
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
+    }
+
+    /// Who could write into the folder of a socket could put another one in its place.
+    fn check_doors(&self, socket: &Path) -> Result<()> {
+        let named = self.http.iter().filter_map(|endpoint| match endpoint {
+            Endpoint::Unix(path) => Some(path.as_path()),
+            Endpoint::Tcp(_) => None,
+        });
+        for path in named.chain([socket]) {
+            let path = std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+            path.parent().map_or(Ok(()), folder::private)?;
+        }
+        Ok(())
     }
 
     /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if
@@ -318,10 +346,10 @@ impl Options {
 
     /// Half of the files are for the sockets of this user, an eighth for TCP, and the rest for other peers and what is
     /// written: so nobody who connects can take what the agent needs to go on.
-    async fn listeners(&self, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
+    async fn listeners(&self, socket: PathBuf, token: Option<&Token>, files: usize) -> Result<Vec<Listener>> {
         let mut endpoints = self.http.clone();
         if endpoints.len() == self.ports() {
-            endpoints.insert(0, Endpoint::Unix(socket()?));
+            endpoints.insert(0, Endpoint::Unix(socket));
         }
         let sockets = endpoints.len() - self.ports();
         let group = self.socket_group.as_deref().map(group).transpose()?;
@@ -373,6 +401,17 @@ fn say_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
+/// The file beside a socket that says who may be inside: `agent.grants` for `agent.sock`, and for any other name one that
+/// no other socket has.
+fn grants(socket: &Path) -> PathBuf {
+    if socket.extension().is_some_and(|extension| extension == "sock") {
+        return socket.with_extension("grants");
+    }
+    let mut path = socket.as_os_str().to_owned();
+    path.push("-grants");
+    path.into()
+}
+
 /// The number of a group, by its name.
 fn group(name: &str) -> Result<u32> {
     match Group::from_name(name) {
@@ -418,5 +457,39 @@ fn let_go() {
     for descriptor in open.into_iter().filter(|descriptor| *descriptor > 2) {
         // One of them was for reading the list, and is closed already.
         _ = close(descriptor);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_socket_has_a_file_of_grants_of_its_own() {
+        for (socket, file) in [
+            ("/r/agent.sock", "/r/agent.grants"),
+            ("/r/agent", "/r/agent-grants"),
+            ("/r/agent.one", "/r/agent.one-grants"),
+            ("/r/agent.one.sock", "/r/agent.one.grants"),
+        ] {
+            assert_eq!(grants(Path::new(socket)), Path::new(file), "{socket}");
+        }
+    }
+
+    /// In a process of its own: this very test again.
+    #[test]
+    fn whoever_panics_ends_the_process() {
+        const IS_CHILD: &str = "PEERLOCK_TEST_PANICS";
+        if std::env::var_os(IS_CHILD).is_some() {
+            end_by_panics();
+            let _panicked = std::thread::spawn(|| panic!("a rule is broken")).join();
+            std::process::exit(0);
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["agent::tests::whoever_panics_ends_the_process", "--exact", "--nocapture"]).env(IS_CHILD, "");
+        let output = child.output().unwrap();
+        assert_eq!(output.status.code(), Some(70), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("a rule is broken"), "{output:?}");
     }
 }

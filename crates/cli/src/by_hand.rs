@@ -21,7 +21,7 @@ use crate::error::exit;
 use crate::folder::{DataFolder, Occupant};
 use crate::look::{holders, host_name, table};
 use crate::say::say;
-use crate::{Error, Result, duration};
+use crate::{Error, Result, duration, folder};
 
 /// How often we look whether an agent has gone.
 const LOOK: Duration = Duration::from_millis(50);
@@ -280,7 +280,8 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     let file = |source| Error::File { path: path.clone(), source };
     // Before a folder is made for a lock that nobody needs.
     std::fs::metadata(&path).map_err(file)?;
-    let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket: PathBuf::new() };
+    let socket = folder::last(&folder).map(|last| last.socket).unwrap_or_default();
+    let me = Occupant { pid: std::process::id(), ends_by_itself: false, socket };
     let _only_one = DataFolder::take(&folder, Duration::ZERO, &me, || false).await?;
     // Only now: an agent that is just ending still writes.
     let bytes = std::fs::read(&path).map_err(file)?;

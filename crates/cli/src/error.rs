@@ -52,10 +52,13 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The data folder cannot be used.
-    #[error("cannot use the data folder {path}: {source}. Make it writable, or name another one with --data-dir")]
+    /// A folder of the agent's cannot be used.
+    #[error(
+        "cannot use the folder {path}: {source}. Make it writable, or set PEERLOCK_DATA_DIR to another one \
+         (PEERLOCK_RUNTIME_DIR for that of the socket)"
+    )]
     Folder {
-        /// The data folder.
+        /// The data folder, or that of the socket.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -89,6 +92,16 @@ pub enum Error {
     )]
     ForeignAgent {
         /// Where it is.
+        socket: PathBuf,
+    },
+    /// The machine's agent is for this user, and does not run.
+    #[error(
+        "this machine's agent, at {socket}, does not run: it is being started again, or needs to be (`systemctl start \
+         peerlock`). One of your own would be a cluster apart, and exclude nobody; if that is what you want, set \
+         PEERLOCK_DATA_DIR"
+    )]
+    SystemAgentDown {
+        /// Where it would be.
         socket: PathBuf,
     },
     /// A folder of the agent's belongs to somebody else.
@@ -239,7 +252,8 @@ pub mod exit {
             Error::Peer(error) => of_start(error),
             Error::Listen(ListenError::TooLong { .. }) => USAGE,
             Error::SecondAgent { .. } | Error::Listen(_) => UNAVAILABLE,
-            Error::AgentStopped { .. } | Error::AgentMute { .. } | Error::Untold => UNAVAILABLE,
+            Error::SystemAgentDown { .. } | Error::AgentStopped { .. } | Error::AgentMute { .. } => UNAVAILABLE,
+            Error::Untold => UNAVAILABLE,
             Error::AgentFailed { code, .. } => *code,
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,

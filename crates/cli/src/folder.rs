@@ -10,12 +10,16 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Pid, geteuid};
+use peerlock::places;
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -92,6 +96,23 @@ pub fn last(path: &Path) -> Option<Occupant> {
     Occupant::parse(&text)
 }
 
+/// Where the next agent of a folder has its socket. The usual place depends on who asks: a shell has
+/// `$XDG_RUNTIME_DIR`, and cron has not. So it is where the last one was, if that runs or has not gone in good order:
+/// those who held slots or waited there look for the next one there, and what they had is written beside it. The
+/// machine's own agent is where all users look for it, and one whose place was said is there.
+pub fn place(path: &Path, usual: PathBuf) -> PathBuf {
+    if places::is_socket_named() || path == Path::new(places::SYSTEM_DATA_DIR) {
+        return usual;
+    }
+    let is_left = |socket: &PathBuf| {
+        // Where nobody has this folder, whoever answers there is the agent of another one.
+        let is_ours = || is_taken(path) || UnixStream::connect(socket).is_err();
+        let is_private = || socket.parent().is_some_and(|folder| private(folder).is_ok());
+        socket.is_absolute() && socket.exists() && is_private() && is_ours()
+    };
+    last(path).map(|last| last.socket).filter(is_left).unwrap_or(usual)
+}
+
 /// Whether an agent runs with this folder.
 pub fn is_taken(path: &Path) -> bool {
     File::open(path.join("agent.lock")).is_ok_and(|file| lock(file).is_err())
@@ -99,11 +120,18 @@ pub fn is_taken(path: &Path) -> bool {
 
 /// The process of the agent that has this folder, if it has it indeed: what is written there may be of one before it.
 pub fn holder(path: &Path) -> Option<Pid> {
-    let pid = last(path).filter(|_| is_taken(path))?.pid;
+    let Occupant { pid, socket, .. } = last(path).filter(|_| is_taken(path))?;
+    let pid = i32::try_from(pid).ok()?;
     let lock = fs::canonicalize(path.join("agent.lock")).ok()?;
-    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+    let mut open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let has_it = open.any(|file| fs::read_link(file.path()).is_ok_and(|file| file == lock));
-    has_it.then(|| i32::try_from(pid).ok()).flatten().map(Pid::from_raw)
+    // Into one that has rights which we have not, as root's has that systemd did not start, we cannot look.
+    (has_it || listener(&socket) == Some(pid)).then(|| Pid::from_raw(pid))
+}
+
+/// The process that listens at a socket.
+fn listener(socket: &Path) -> Option<i32> {
+    Some(getsockopt(&UnixStream::connect(socket).ok()?, PeerCredentials).ok()?.pid())
 }
 
 /// Where an agent that nobody watches writes what it has to say.
@@ -169,6 +197,22 @@ mod tests {
         let of = |owner| check_private(&path, owner, 0o700);
         assert!(of(me).is_ok() && of(0).is_ok());
         assert!(matches!(of(me + 1), Err(Error::ForeignFolder { owner, .. }) if owner == me + 1));
+    }
+
+    #[tokio::test]
+    async fn the_next_agent_is_where_the_last_one_has_left_its_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, usual) = (folder.path().join("data"), PathBuf::from("/run/user/7/peerlock/agent.sock"));
+        assert_eq!(place(&data, usual.clone()), usual, "there was none");
+        let socket = folder.path().join("run/agent.sock");
+        let me = Occupant { pid: 7, ends_by_itself: true, socket: socket.clone() };
+        let _taken = DataFolder::take(&data, Duration::ZERO, &me, || true).await.unwrap();
+        assert_eq!(place(&data, usual.clone()), usual, "it has ended in good order");
+        private(&folder.path().join("run")).unwrap();
+        File::create(&socket).unwrap();
+        assert_eq!(place(&data, usual.clone()), socket);
+        fs::set_permissions(folder.path().join("run"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(place(&data, usual.clone()), usual, "others could take its place");
     }
 
     #[tokio::test]

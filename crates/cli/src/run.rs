@@ -159,20 +159,13 @@ async fn go(options: &Options, show: &Show) -> Result<Run> {
 /// Waits for the slot, and runs the command with it.
 async fn with(options: &Options, show: &Show, client: &Client, signals: &mut Signals) -> Result<Run> {
     let lease = LeaseTimes::new(options.ttl, options.grace);
+    let since = Instant::now();
     let acquired = async {
-        let mut hold = options.hold(client, &lease, show).await?;
-        // What was said on the way here may be old. The clock is read before the renewal is asked for, so that whatever
-        // the other side counts from is later.
-        let (asked, stands) = loop {
-            let asked = Moment::now();
-            match hold.renew().await {
-                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
-                    // Nothing was started yet: who has lost it asks again.
-                    if hold.go_on(async || options.again(client, lease.ttl).await).await.is_err() {
-                        hold = options.hold(client, &lease, show).await?;
-                    }
-                }
-                stands => break (asked, stands?),
+        // Nothing was started yet: who has lost it asks again, within the same wait.
+        let (hold, asked, stands) = loop {
+            let mut hold = options.hold(client, &lease, show, since).await?;
+            if let Some((asked, stands)) = options.confirmed(&mut hold, client, &lease).await? {
+                break (hold, asked, stands);
             }
         };
         let lease = lease.within(stands);
@@ -271,11 +264,10 @@ impl Options {
         Ok((here.peer.client(), Some(Box::new(here))))
     }
 
-    /// Waits in line for the slot. If the agent goes away meanwhile, at the next one, behind those who have asked there
-    /// before.
-    async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show) -> Result<Hold> {
+    /// Waits in line for the slot, from `since` on. If the agent goes away meanwhile, at the next one, behind those who
+    /// have asked there before.
+    async fn hold(&self, client: &Client, lease: &LeaseTimes, show: &Show, since: Instant) -> Result<Hold> {
         let label = self.label.clone().unwrap_or_else(|| label(&self.command));
-        let since = Instant::now();
         let mut gone: Option<Instant> = None;
         loop {
             let request = self.request.of(&self.name, lease.ttl, label.clone(), since.elapsed()).grace(lease.grace);
@@ -294,6 +286,31 @@ impl Options {
                 error => return Err(error.into()),
             }
             self.again(client, ABSENT).await;
+        }
+    }
+
+    /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then. What
+    /// was said on the way here may be old, if we were frozen: nothing if the slot is lost already. The clock is read
+    /// before the renewal is asked for, so that whatever the other side counts from is later.
+    async fn confirmed(
+        &self,
+        hold: &mut Hold,
+        client: &Client,
+        lease: &LeaseTimes,
+    ) -> Result<Option<(Moment, Duration)>> {
+        loop {
+            let asked = Moment::now();
+            // What takes longer than the lease stands is lost.
+            let renewed = timeout(lease.ttl, hold.renew()).await.unwrap_or(Err(peerlock::Error::Lost));
+            match renewed {
+                Ok(stands) => return Ok(Some((asked, stands))),
+                Err(peerlock::Error::Lost | peerlock::Error::SessionLost { .. }) => return Ok(None),
+                Err(peerlock::Error::Broken { .. } | peerlock::Error::NoAgent { .. }) if is_agent(client) => {
+                    let next = hold.go_on(async || self.again(client, lease.ttl).await);
+                    let Ok(Ok(())) = timeout(lease.ttl, next).await else { return Ok(None) };
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 

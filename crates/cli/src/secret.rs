@@ -207,12 +207,37 @@ async fn late(agent: &Agent, seen: &SecretView, new: &str) -> Result<Vec<String>
         return Ok(vec!["the agent has not read the file: run `peerlock secret reload`, and try again".to_owned()]);
     }
     let peers = agent.cluster().await?.peers;
-    let called = |peer: &PeerView| host_name(&peer.name, peer.peer);
-    let others = || peers.iter().filter(|peer| !peer.is_me && (peer.up || peer.keeps));
-    let behind = others().filter(|peer| peer.up && seen.behind.contains(&peer.peer.to_string()));
-    let away = others().filter(|peer| !peer.up);
-    let behind = behind.map(|peer| format!("{} has proved only the old one", called(peer)));
-    Ok(behind.chain(away.map(|peer| format!("{} is not connected", called(peer)))).collect())
+    let others = peers.iter().filter(|peer| !peer.is_me && (peer.up || peer.keeps));
+    let why = |peer| match Proof::of(peer, seen) {
+        Proof::New => None,
+        Proof::Old => Some("has proved only the old one"),
+        Proof::Away => Some("is not connected"),
+        Proof::Unknown => Some("has no link with this host: ask on one that votes"),
+    };
+    let late = others.filter_map(|peer| Some(format!("{} {}", host_name(&peer.name, peer.peer), why(peer)?)));
+    Ok(late.collect())
+}
+
+/// What another peer has proved to the agent that is asked.
+enum Proof {
+    New,
+    Old,
+    /// It is not there.
+    Away,
+    /// It is there, and not linked with the agent: of two that do not vote neither knows.
+    Unknown,
+}
+
+impl Proof {
+    fn of(peer: &PeerView, seen: &SecretView) -> Self {
+        let is_among = |numbers: &[String]| numbers.contains(&peer.peer.to_string());
+        match peer.up {
+            false => Self::Away,
+            true if is_among(&seen.behind) => Self::Old,
+            true if is_among(&seen.proved) => Self::New,
+            true => Self::Unknown,
+        }
+    }
 }
 
 async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
@@ -222,13 +247,12 @@ async fn show(agent: &Agent, json: bool) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let row = |peer: &PeerView| {
-        let proved = match (peer.is_me, peer.up) {
-            (true, _) => seen.fingerprints.join(", "),
-            (false, false) => "? (not connected)".to_owned(),
-            (false, true) if seen.behind.contains(&peer.peer.to_string()) => {
-                format!("{}, the old one", seen.fingerprints.last().map_or("?", String::as_str))
-            }
-            (false, true) => seen.fingerprints.first().cloned().unwrap_or_default(),
+        let proved = match Proof::of(peer, &seen) {
+            _ if peer.is_me => seen.fingerprints.join(", "),
+            Proof::New => seen.fingerprints.first().cloned().unwrap_or_default(),
+            Proof::Old => format!("{}, the old one", seen.fingerprints.last().map_or("?", String::as_str)),
+            Proof::Away => "? (not connected)".to_owned(),
+            Proof::Unknown => "? (no link from here: ask on a host that votes)".to_owned(),
         };
         [host_name(&peer.name, peer.peer), peer.address.clone(), proved]
     };

@@ -6,7 +6,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
+use std::io::{ErrorKind, IsTerminal as _, Read as _, Seek as _, SeekFrom, stderr};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf, absolute};
@@ -69,10 +69,14 @@ async fn agent_and(tells: bool) -> Result<Endpoint> {
     if let Some(agent) = running() {
         return Ok(agent);
     }
-    if let Some(system) = system_agent(&data_dir) {
-        return system;
-    }
     let since = Instant::now();
+    while let Some(system) = system_agent(&data_dir) {
+        match system {
+            // Whoever keeps it running starts it again.
+            Err(Error::SystemAgentDown { .. }) if since.elapsed() < SUPERVISED => sleep(LOOK).await,
+            system => return system,
+        }
+    }
     let _turn = loop {
         match turn(&socket) {
             Ok(Some(turn)) => break turn,
@@ -101,6 +105,7 @@ pub fn present() -> Result<Option<Endpoint>> {
 fn usual() -> Result<(PathBuf, PathBuf)> {
     let data_dir = absolute(places::data_dir().map_err(StartError::from)?).map_err(Error::Start)?;
     let socket = absolute(places::agent_socket().map_err(StartError::from)?).map_err(Error::Start)?;
+    let socket = folder::place(&data_dir, socket);
     Ok((data_dir, socket))
 }
 
@@ -114,20 +119,20 @@ fn running(socket: &Path, data_dir: &Path) -> Option<Endpoint> {
     (folder::is_taken(data_dir) && answers(&told)).then_some(Endpoint::Unix(told))
 }
 
-/// The machine's own agent, for users who never had one of their own. If they may not use it, they hear so: an agent of
-/// their own would be a cluster of its own, and exclude nobody.
+/// The machine's own agent, for users who never had one of their own and have not said that they want one. If they may
+/// not use it, or it does not run, they hear so: an agent of their own would be a cluster of its own, and exclude
+/// nobody.
 fn system_agent(data_dir: &Path) -> Option<Result<Endpoint>> {
     let socket = Path::new(places::SYSTEM_SOCKET);
-    if geteuid().is_root() || folder::last(data_dir).is_some() {
+    if geteuid().is_root() || places::is_data_dir_named() || folder::last(data_dir).is_some() {
         return None;
     }
-    let endpoint = Endpoint::Unix(socket.to_owned());
     match UnixStream::connect(socket) {
-        Ok(_) => Some(Ok(endpoint)),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+        Ok(_) => Some(Ok(Endpoint::Unix(socket.to_owned()))),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             Some(Err(Error::ForeignAgent { socket: socket.to_owned() }))
         }
-        Err(_) => None,
+        Err(_) => places::has_system_agent().then(|| Err(Error::SystemAgentDown { socket: socket.to_owned() })),
     }
 }
 

@@ -41,6 +41,9 @@ pub struct SecretView {
     /// The numbers of the peers that are linked with it and have proved only the one before it: they may not know the
     /// new one yet.
     pub behind: Vec<String>,
+    /// The numbers of the peers that are linked with it and have proved the first. Of others it knows nothing.
+    #[serde(default)]
+    pub proved: Vec<String>,
 }
 
 /// The program that an agent is, and what it was told at its start.

@@ -3,6 +3,7 @@
 mod connection;
 mod lines;
 
+use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,15 +13,22 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::{Method, Response, header};
 use peerlock_service::{
-    ClusterView, Error, Granted, Happening, Listing, Name, PeerId, PeerView, Request, ResourceDetails, ResourceView,
+    Class, ClusterView, Error, Granted, Happening, Listing, Name, PeerId, PeerView, Request, ResourceDetails,
+    ResourceView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use crate::body::{Done, Line, Released, Renewed, Slots, Voters, Wanted, Which, Whom};
 use crate::{AgentView, Endpoint, Failure, SecretView, Token};
 use connection::Connection;
 use lines::Lines;
+
+/// How long an agent may take for what asks nobody to wait. One that has lost its majority says so sooner.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How much longer than a request may wait its answer may take. An agent that runs answers `--try` within two seconds.
+const LATE: Duration = Duration::from_secs(10);
 
 /// An agent, as its clients see it. Copies share their connections, which are kept open between calls. Dropping a
 /// call's future closes the connection it was made on, and so withdraws what was asked.
@@ -64,7 +72,25 @@ impl Agent {
     /// # Errors
     /// See [`Error`].
     pub async fn acquire(&self, request: &Request) -> Result<Granted, Error> {
-        self.call(Method::POST, &resource(&request.name, "/acquire")?, Some(request)).await
+        let path = resource(&request.name, "/acquire")?;
+        self.in_time(request, self.call(Method::POST, &path, Some(request))).await
+    }
+
+    /// What comes of a request, unless it takes longer than the request may wait: who counts that is the agent, which
+    /// may be frozen.
+    ///
+    /// # Errors
+    /// What comes of it, and that the agent does not answer.
+    pub async fn in_time<T>(
+        &self,
+        request: &Request,
+        outcome: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let wait = if request.try_only { Some(Duration::ZERO) } else { request.wait };
+        match wait {
+            Some(wait) => self.within(wait.saturating_add(LATE), outcome).await,
+            None => outcome.await,
+        }
     }
 
     /// Acquires a slot for as long as the [`Hold`] is there and its lease is [renewed](Agent::renew).
@@ -96,7 +122,7 @@ impl Agent {
     /// [`Error::Lost`] if it does not stand any more.
     pub async fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
         let which = Which { grant: grant.to_owned() };
-        let renewed: Renewed = self.call(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
+        let renewed: Renewed = self.ask(Method::POST, &resource(name, "/renew")?, Some(&which)).await?;
         Ok(renewed.ttl)
     }
 
@@ -106,7 +132,7 @@ impl Agent {
     /// [`Error::Lost`] if it did not stand any more.
     pub async fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
         let which = Which { grant: grant.to_owned() };
-        let _: Released = self.call(Method::POST, &resource(name, "/release")?, Some(&which)).await?;
+        let _: Released = self.ask(Method::POST, &resource(name, "/release")?, Some(&which)).await?;
         Ok(())
     }
 
@@ -168,7 +194,7 @@ impl Agent {
     /// # Errors
     /// [`Error::NoSuchResource`], and see [`Error`].
     pub async fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
-        self.call(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
+        self.ask(Method::POST, &resource(name, "/resize")?, Some(&Slots { slots })).await.map(|Done {}| ())
     }
 
     /// Removes a name that nobody uses.
@@ -176,7 +202,7 @@ impl Agent {
     /// # Errors
     /// [`Error::InUse`], [`Error::NoSuchResource`], and see [`Error`].
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
-        self.call(Method::POST, &resource(name, "/remove")?, None::<&()>).await.map(|Done {}| ())
+        self.ask(Method::POST, &resource(name, "/remove")?, None::<&()>).await.map(|Done {}| ())
     }
 
     /// Asks whoever is inside with this fencing number to stop, and returns when it has, or its lease has ended.
@@ -193,7 +219,7 @@ impl Agent {
     /// See [`Error`].
     pub async fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
         let whom = Whom { peer: peer.to_string() };
-        self.call(Method::POST, &resource(name, "/expel")?, Some(&whom)).await.map(|Done {}| ())
+        self.ask(Method::POST, &resource(name, "/expel")?, Some(&whom)).await.map(|Done {}| ())
     }
 
     /// Says which hosts vote; `None` leaves it to the cluster.
@@ -202,7 +228,7 @@ impl Agent {
     /// See [`Error`].
     pub async fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
         let voters = Voters { hosts: hosts.map(|hosts| hosts.iter().map(PeerId::to_string).collect()) };
-        self.call(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
+        self.ask(Method::POST, "/v1/voters", Some(&voters)).await.map(|Done {}| ())
     }
 
     /// Has the agent let nobody in any more, and leave when those who hold slots have given them back.
@@ -210,7 +236,7 @@ impl Agent {
     /// # Errors
     /// See [`Error`].
     pub async fn drain(&self) -> Result<(), Error> {
-        self.call(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
+        self.ask(Method::POST, "/v1/drain", None::<&()>).await.map(|Done {}| ())
     }
 
     /// Has the agent read its files again. Which secret it goes by then.
@@ -218,7 +244,7 @@ impl Agent {
     /// # Errors
     /// See [`Error`].
     pub async fn reload(&self) -> Result<SecretView, Error> {
-        self.call(Method::POST, "/v1/reload", None::<&()>).await
+        self.ask(Method::POST, "/v1/reload", None::<&()>).await
     }
 
     /// What happens at the agent from now on, of one resource or of everything.
@@ -233,7 +259,30 @@ impl Agent {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.call(Method::GET, path, None::<&()>).await
+        self.ask(Method::GET, path, None::<&()>).await
+    }
+
+    /// One request that nobody waits for.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        self.within(ANSWER, self.call(method, path, body)).await
+    }
+
+    /// Not [`Error::Broken`]: the agent is there, and to ask it again would not help.
+    async fn within<T>(&self, limit: Duration, outcome: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let mute = || Error::Refused {
+            class: Class::Unavailable,
+            message: format!(
+                "the agent at {} has not answered for {} s: `peerlock doctor` says whether it is frozen",
+                self.endpoint(),
+                limit.as_secs()
+            ),
+        };
+        timeout(limit, outcome).await.unwrap_or_else(|_| Err(mute()))
     }
 
     /// One request with one answer, after which the connection is free for the next.

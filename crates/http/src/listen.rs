@@ -52,7 +52,10 @@ pub enum ListenError {
         endpoint: Endpoint,
     },
     /// The system knows no sockets with such a long path.
-    #[error("{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place")]
+    #[error(
+        "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place: set PEERLOCK_RUNTIME_DIR, or \
+         say unix:PATH"
+    )]
     TooLong {
         /// Where the socket was to be.
         path: PathBuf,

@@ -5,7 +5,7 @@ use std::env;
 use peerlock_http::{Endpoint, Token, client};
 use peerlock_service::places;
 
-use crate::{Client, StartError};
+use crate::{Client, Error, StartError};
 
 /// The agent of this machine (`peerlock agent`), through its socket. A process that may use the socket needs no secret
 /// and is no member of the cluster. Copies share their connections. Nothing is connected before something is asked.
@@ -47,14 +47,14 @@ impl Agent {
     /// Has it let nobody in any more, and leave when those who hold slots have given them back.
     ///
     /// # Errors
-    /// See [`Error`](crate::Error).
-    pub async fn drain(&self) -> Result<(), crate::Error> {
+    /// See [`Error`].
+    pub async fn drain(&self) -> Result<(), Error> {
         self.0.drain().await
     }
 
-    /// Whether it answers.
+    /// Whether somebody is there, though it may not answer.
     pub async fn is_there(&self) -> bool {
-        self.0.about().await.is_ok()
+        !matches!(self.0.about().await, Err(Error::NoAgent { .. } | Error::Broken { .. }))
     }
 
     /// A client of it.

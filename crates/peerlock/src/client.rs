@@ -110,15 +110,19 @@ impl Client {
                 Ok(Hold::of_peer(grant.granted(grant.id().to_string(), asked), ttl, peer.service.clone(), grant))
             }
             Self::Agent(Agent(agent)) => {
-                let mut lines = agent.hold(&request).await?;
-                loop {
-                    match lines.next().await? {
-                        Line::Waiting(place) => progress(place),
-                        Line::Granted(granted) => return Ok(Hold::of_agent(granted, ttl, agent.clone(), lines)),
-                        Line::Lost { why } => return Err(why.map_or(Error::Lost, |why| why.0)),
-                        Line::Failed(failure) => return Err(failure.0),
+                let granted = async {
+                    let mut lines = agent.hold(&request).await?;
+                    loop {
+                        match lines.next().await? {
+                            Line::Waiting(place) => progress(place),
+                            Line::Granted(granted) => return Ok((granted, lines)),
+                            Line::Lost { why } => return Err(why.map_or(Error::Lost, |why| why.0)),
+                            Line::Failed(failure) => return Err(failure.0),
+                        }
                     }
-                }
+                };
+                let (granted, lines) = agent.in_time(&request, granted).await?;
+                Ok(Hold::of_agent(granted, ttl, agent.clone(), lines))
             }
         }
     }

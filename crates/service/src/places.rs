@@ -15,7 +15,7 @@ pub struct Homeless;
 /// # Errors
 /// [`Homeless`] if none of them is set.
 pub fn data_dir() -> Result<PathBuf, Homeless> {
-    data_dir_of(is_root(), |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+    data_dir_of(is_root(), said)
 }
 
 /// The cluster secret in a data folder.
@@ -30,14 +30,33 @@ pub fn identity(data_dir: &Path) -> PathBuf {
 
 /// The socket of the machine's own agent, which is root's.
 pub const SYSTEM_SOCKET: &str = "/run/peerlock/agent.sock";
+/// The data folder of the machine's own agent.
+pub const SYSTEM_DATA_DIR: &str = "/var/lib/peerlock";
 
-/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`; else `/run/peerlock/agent.sock` for root, and for
-/// others `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
+/// Whether this machine has an agent of its own, though it may not run: it has left its folders.
+pub fn has_system_agent() -> bool {
+    let run_time = Path::new(SYSTEM_SOCKET).parent();
+    run_time.into_iter().chain([Path::new(SYSTEM_DATA_DIR)]).any(Path::exists)
+}
+
+/// Whether somebody has said where the socket is to be: `$PEERLOCK_RUNTIME_DIR`.
+pub fn is_socket_named() -> bool {
+    said("PEERLOCK_RUNTIME_DIR").is_some()
+}
+
+/// Whether somebody has said which data folder is meant: `$PEERLOCK_DATA_DIR`.
+pub fn is_data_dir_named() -> bool {
+    said("PEERLOCK_DATA_DIR").is_some()
+}
+
+/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`, or in `$PEERLOCK_DATA_DIR`, for a folder that was named is
+/// another agent's than the usual one; else `/run/peerlock/agent.sock` for root, and for others
+/// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
 /// [`Homeless`] if there is none of either.
 pub fn agent_socket() -> Result<PathBuf, Homeless> {
-    agent_socket_of(is_root(), |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+    agent_socket_of(is_root(), said)
 }
 
 fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
@@ -45,14 +64,14 @@ fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result
         return Ok(folder);
     }
     if root {
-        return Ok("/var/lib/peerlock".into());
+        return Ok(SYSTEM_DATA_DIR.into());
     }
     let home = || variable("HOME").map(|home| home.join(".local/share"));
     variable("XDG_DATA_HOME").or_else(home).map(|folder| folder.join("peerlock")).ok_or(Homeless)
 }
 
 fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
-    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR") {
+    if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR").or_else(|| variable("PEERLOCK_DATA_DIR")) {
         return Ok(folder.join("agent.sock"));
     }
     if root {
@@ -62,6 +81,11 @@ fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Re
         Some(folder) => Ok(folder.join("peerlock/agent.sock")),
         None => Ok(data_dir_of(root, variable)?.join("agent.sock")),
     }
+}
+
+/// What a variable of the environment says, if it says anything.
+fn said(name: &str) -> Option<PathBuf> {
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// The user that owns this process, according to the system.
@@ -77,7 +101,7 @@ mod tests {
     fn where_things_are() {
         type Set<'a> = &'a [(&'a str, &'a str)];
         let home = ("HOME", "/home/ada");
-        let table: [(bool, Set, Option<&str>, Option<&str>); 7] = [
+        let table: [(bool, Set, Option<&str>, Option<&str>); 9] = [
             (
                 false,
                 &[home],
@@ -87,13 +111,20 @@ mod tests {
             (false, &[home, ("XDG_DATA_HOME", "/d")], Some("/d/peerlock"), Some("/d/peerlock/agent.sock")),
             (
                 false,
-                &[home, ("PEERLOCK_DATA_DIR", "/p"), ("XDG_RUNTIME_DIR", "/run/user/1")],
-                Some("/p"),
+                &[home, ("XDG_RUNTIME_DIR", "/run/user/1")],
+                Some("/home/ada/.local/share/peerlock"),
                 Some("/run/user/1/peerlock/agent.sock"),
             ),
+            (
+                false,
+                &[home, ("PEERLOCK_DATA_DIR", "/p"), ("XDG_RUNTIME_DIR", "/run/user/1")],
+                Some("/p"),
+                Some("/p/agent.sock"),
+            ),
             (true, &[("HOME", "/root")], Some("/var/lib/peerlock"), Some("/run/peerlock/agent.sock")),
-            (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/run/peerlock/agent.sock")),
+            (true, &[("PEERLOCK_DATA_DIR", "/p")], Some("/p"), Some("/p/agent.sock")),
             (true, &[("PEERLOCK_RUNTIME_DIR", "/r")], Some("/var/lib/peerlock"), Some("/r/agent.sock")),
+            (true, &[("PEERLOCK_DATA_DIR", "/p"), ("PEERLOCK_RUNTIME_DIR", "/r")], Some("/p"), Some("/r/agent.sock")),
             (false, &[], None, None),
         ];
         for (root, set, data, socket) in table {

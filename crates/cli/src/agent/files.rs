@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use peerlock::{Keyring, Secret};
+use peerlock::{Keyring, PeerId, Secret};
 use peerlock_http::{Files, SecretView, TokenInForce};
 
 use crate::client::token;
@@ -35,10 +35,13 @@ impl Files for AgentFiles {
 
     fn secret(&self) -> SecretView {
         let fingerprints = self.keyring.fingerprints();
-        let behind = self.keyring.proved().into_iter().filter(|(_, proved)| Some(proved) != fingerprints.first());
+        let (proved, behind): (Vec<_>, Vec<_>) =
+            self.keyring.proved().into_iter().partition(|(_, proved)| Some(proved) == fingerprints.first());
+        let numbers = |peers: Vec<(PeerId, _)>| peers.into_iter().map(|(peer, _)| peer.to_string()).collect();
         SecretView {
             file: self.secret.display().to_string(),
-            behind: behind.map(|(peer, _)| peer.to_string()).collect(),
+            behind: numbers(behind),
+            proved: numbers(proved),
             fingerprints: fingerprints.iter().map(ToString::to_string).collect(),
         }
     }

@@ -61,15 +61,15 @@ fn agent(seen: &Seen, folder: Option<&Folder>) -> Finding {
     match seen {
         Seen::Running(running) => runs(running),
         Seen::Mute { endpoint, why } => {
-            let pid = folder.and_then(|folder| folder.last.as_ref()).map(|last| format!(" (process {})", last.pid));
-            let what =
-                format!("the agent at {endpoint}{} does not answer as it should: {why}", pid.unwrap_or_default());
-            advice(
-                Level::Bad,
-                "agent",
-                what,
-                "Look at its log, and whether it is stopped (SIGSTOP) or of an older version; if so, start it again.",
-            )
+            let pid = folder.and_then(|folder| folder.last.as_ref()).map(|last| last.pid.to_string());
+            let process = pid.as_ref().map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            let what = format!("the agent at {endpoint}{process} does not answer as it should: {why}");
+            let pid = pid.unwrap_or_else(|| "PID".to_owned());
+            let todo = format!(
+                "Look at its log. If it is stopped (SIGSTOP), continue it (`kill -CONT {pid}`) or kill it (`kill -KILL \
+                 {pid}`): its jobs go on at the next one. If it is of an older version: `peerlock agent --replace`."
+            );
+            advice(Level::Bad, "agent", what, &todo)
         }
         Seen::Absent { why } => {
             let folder = folder.filter(|folder| folder.exists);
@@ -120,7 +120,8 @@ fn runs(Running { endpoint, about, .. }: &Running) -> Finding {
         true => finding(Level::Ok, "agent", what),
         false => {
             let what = format!("{what}; this program is version {}, another build", ours.0);
-            advice(Level::Warn, "agent", what, "Start the agent again to run this one: that stops its jobs.")
+            let todo = "To run this one: `peerlock agent --replace`, or `systemctl restart peerlock`. Its jobs go on.";
+            advice(Level::Warn, "agent", what, todo)
         }
     }
 }

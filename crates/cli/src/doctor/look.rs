@@ -78,8 +78,10 @@ pub async fn look(agent: &AgentArgs) -> Result<Facts> {
     };
     let (endpoint, why) = match endpoint {
         Ok(endpoint) => (endpoint, None),
-        // One that another user runs.
-        Err(Error::Peerlock(error)) => (None, Some(error.to_string())),
+        // One that another user runs, and does not let us in, or has not started.
+        Err(error @ (Error::Peerlock(_) | Error::ForeignAgent { .. } | Error::SystemAgentDown { .. })) => {
+            (None, Some(error.to_string()))
+        }
         Err(error) => return Err(error),
     };
     let is_here = !matches!(endpoint, Some(Endpoint::Tcp(_)));

@@ -66,6 +66,16 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     folder.run("r", "true").ends_with(0);
 }
 
+/// It does not hear that it is to end.
+#[test]
+fn an_agent_that_is_stopped_is_replaced_as_any_other() {
+    let folder = Folder::new();
+    let (mut agent, _) = folder.agent("");
+    agent.send(Signal::SIGSTOP);
+    let (_next, _) = folder.agent("--replace");
+    agent.ends_with(0);
+}
+
 /// It began anew with every agent.
 #[test]
 fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
@@ -83,6 +93,25 @@ fn since_when_a_slot_is_held_is_known_to_the_next_agent() {
     assert!(after >= before, "{after} ms after {before} ms");
     holder.send(Signal::SIGTERM);
     holder.ends();
+}
+
+/// Whoever keeps an agent running may wait a second before it starts it again: as long as it was tried to give the slot
+/// back, which then stood to the end of its lease.
+#[test]
+fn a_job_that_ends_while_its_agent_is_away_gives_its_slot_back_to_the_next_one() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    let (ready, go) = (folder.path("ready"), folder.path("go"));
+    let script = format!("echo > {}; while ! test -e {}; do sleep 0.01; done", ready.display(), go.display());
+    // One that was named is started by nobody else.
+    let mut job = folder.run(&format!("--ttl 1h --agent {} r", folder.socket().display()), &script);
+    folder.written("ready");
+    drop(agent);
+    std::fs::write(&go, "").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (_next, _) = folder.agent("");
+    job.ends_with(0);
+    folder.run("-w 4s r", "true").ends_with(0);
 }
 
 /// People know hosts by their names, and no log makes them look up numbers of twenty digits.

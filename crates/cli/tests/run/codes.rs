@@ -166,4 +166,10 @@ fn files_that_cannot_be_used_are_named() {
     assert_eq!(code, 66, "{said}");
     let (code, _, said) = folder.peer("--alone --data-dir /proc/no/such r", "true").ends();
     assert_eq!(code, 73, "{said}");
+    // For `run` a --data-dir is that of a peer: what helps is said as it is to be written.
+    for variable in ["PEERLOCK_DATA_DIR", "PEERLOCK_RUNTIME_DIR"] {
+        let mut command = folder.peerlock("run r -- true");
+        let (code, _, said) = Running::start(command.env(variable, "/proc/no/such")).ends();
+        assert!(code == 73 && said.contains(variable) && !said.contains("--data-dir"), "{variable}: {code} {said}");
+    }
 }

@@ -61,12 +61,18 @@ fn where_others_can_write_nothing_is_kept() {
         let open = folder.path(name);
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
-        let mut command = folder.peerlock("run r -- true");
-        let (code, _, said) = Running::start(command.env(variable, &open)).ends();
-        assert_eq!(code, 66, "{said}");
-        assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
-        assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing is left there");
+        for arguments in ["run r -- true", "agent --listen 127.0.0.1:0"] {
+            let mut command = folder.peerlock(arguments);
+            let (code, _, said) = Running::start(command.env(variable, &open)).ends();
+            assert_eq!(code, 66, "{arguments}: {said}");
+            assert!(said.contains(&open.display().to_string()) && said.contains("chmod 700"), "{said}");
+            assert_eq!(fs::read_dir(&open).unwrap().count(), 0, "nothing is left there");
+        }
     }
+    // Nor at any other door.
+    let options = format!("--http unix:{} --http unix:{}", folder.socket().display(), folder.path("r/s").display());
+    let (code, _, said) = Running::start(&mut folder.peerlock(&format!("agent {options}"))).ends();
+    assert!(code == 66 && !folder.path("data").exists(), "{code} {said}");
 }
 
 #[test]

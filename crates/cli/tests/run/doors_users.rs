@@ -23,6 +23,22 @@ fn has_others() -> bool {
     can
 }
 
+/// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it may
+/// lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
+fn on_a_machine(script: &str) -> (String, String) {
+    let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
+        mkdir /run/home && chown 65534 /run/home
+        touch /run/program && mount --bind \"$0\" /run/program
+        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home \"$@\"; }";
+    let mut command = Command::new("timeout");
+    command.args("-s KILL 60 unshare --mount --pid --fork --kill-child --mount-proc sh -c".split(' '));
+    command.arg(format!("{prepared}\n{script}")).arg(env!("CARGO_BIN_EXE_peerlock"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(output.stdout), text(output.stderr))
+}
+
 /// Holds its slot until the file `go` is there.
 fn holds(folder: &Folder) -> Running {
     let (ready, go) = (folder.path("in"), folder.path("go"));
@@ -65,20 +81,112 @@ fn another_user_is_no_cluster_of_its_own() {
     if !has_others() {
         return;
     }
-    // With the machine's usual places to itself. The program may lie where others cannot go.
-    let script = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib && mkdir /run/home && chown 65534 /run/home
-        touch /run/program && mount --bind \"$0\" /run/program
-        /run/program agent --listen 127.0.0.1:0 2>/run/log &
+    let (out, said) = on_a_machine(
+        "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
-        theirs() { setpriv --reuid 65534 --regid 65534 --clear-groups env HOME=/run/home /run/program \"$@\"; }
-        theirs run r -- echo in; echo \"code $?\"; ls -A /run/home; echo end";
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
-    command.arg(env!("CARGO_BIN_EXE_peerlock")).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(out == "code 77\nend\n", "it is not let in, and has no folder: {out} {said}");
+        theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home
+        theirs /run/program doctor >/run/found; echo \"code $?\"; grep -c 'bad *agent .* does not let you in' /run/found",
+    );
+    assert!(out == "code 77\ncode 1\n1\n", "it is not let in, has no folder, and hears why: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
+}
+
+/// In the second in which the machine's agent is started again, or before it is at a boot, who may use it founded a
+/// cluster of its own, was let in beside whoever held the slot, and never used the machine's agent again.
+#[test]
+fn who_may_use_the_machines_agent_founds_nothing_while_that_is_down() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "start() {
+            /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log & agent=$!
+            while ! grep -q ready /run/log; do sleep 0.02; done
+        }
+        try() { theirs /run/program run -w 1m r -- echo in; echo \"code $?\"; ls -A /run/home; }
+        start; try
+        kill -9 $agent; wait $agent 2>/dev/null; try
+        rm -r /run/peerlock; try
+        (sleep 1; exec /run/program agent --session 2s --listen 127.0.0.1:0 --socket-group nogroup 2>/run/log) &
+        try
+        export PEERLOCK_DATA_DIR=/run/home/own; try",
+    );
+    let down = "code 69\n";
+    let own = "in\ncode 0\nown\n";
+    assert_eq!(out, format!("in\ncode 0\n{down}{down}in\ncode 0\n{own}"), "{said}");
+    assert!(said.contains("systemctl start peerlock"), "{said}");
+}
+
+/// A user's cron knows no `$XDG_RUNTIME_DIR`, and its shells do: the agent that came after a death, or was to replace
+/// another, was at another place than the jobs looked at, and knew nothing of them.
+#[test]
+fn cron_and_a_shell_of_one_user_have_the_same_agent_also_after_its_death() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "mkdir /run/user && chown 65534 /run/user
+        shell() { theirs XDG_RUNTIME_DIR=/run/user /run/program \"$@\"; }
+        data=/run/home/.local/share/peerlock
+        theirs /run/program run r -- sh -c 'touch ~/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/home/in; do sleep 0.02; done
+        kill -9 $(head -1 $data/agent.lock)
+        until shell ls >/dev/null 2>&1; do sleep 0.02; done
+        tail -1 $data/agent.lock
+        shell agent --replace --listen 127.0.0.1:0 2>/run/log &
+        until grep -q ready /run/log; do sleep 0.02; done
+        tail -1 $data/agent.lock
+        until shell show r 2>/dev/null | grep -q '1 of 1'; do sleep 0.05; done
+        touch /run/go; wait $job; echo \"code $?\"",
+    );
+    let socket = "/run/home/.local/share/peerlock/agent.sock\n";
+    assert_eq!(out, format!("{socket}{socket}code 7\n"), "{said}");
+}
+
+/// Root has one usual socket: who named another data folder was served by the agent of the usual one; or started its
+/// own there, when that was down just then, and the jobs of the usual one were killed.
+#[test]
+fn a_data_folder_that_is_named_has_an_agent_of_its_own() {
+    if !has_others() {
+        return;
+    }
+    let (out, said) = on_a_machine(
+        "/run/program run r -- sh -c 'touch /run/in; until test -e /run/go; do sleep 0.02; done; exit 7' & job=$!
+        until test -e /run/in; do sleep 0.02; done
+        export PEERLOCK_DATA_DIR=/run/other
+        /run/program run --try r -- echo in; echo \"code $?\"
+        /run/program agent --replace --listen 127.0.0.1:0 2>/run/log & other=$!
+        until grep -q ready /run/log; do sleep 0.02; done
+        kill -9 $other $(head -1 /var/lib/peerlock/agent.lock); wait $other
+        /run/program ls >/dev/null 2>&1
+        tail -qn 1 /run/other/agent.lock /var/lib/peerlock/agent.lock
+        unset PEERLOCK_DATA_DIR
+        until /run/program show r | grep -q '1 of 1'; do sleep 0.02; done
+        touch /run/go; wait $job; echo \"code $?\"",
+    );
+    let sockets = "/run/other/agent.sock\n/run/peerlock/agent.sock\n";
+    assert_eq!(out, format!("in\ncode 0\n{sockets}code 7\n"), "{said}");
+}
+
+/// The unit for systemd takes every right away from its agent, which could not look into the process of another of the
+/// same user that has them.
+#[test]
+fn an_agent_without_any_rights_takes_over_from_one_that_has_them() {
+    if !has_others() {
+        return;
+    }
+    let folder = Folder::new();
+    let mut holder = holds(&folder);
+    let started = folder.started().expect("an agent that a command has started");
+    let command = folder.peerlock("agent --listen 127.0.0.1:0");
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(command.get_program()).args(command.get_args());
+    without.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let agent = Running::start(without.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    agent.line(|line| line.contains(" ready ").then_some(()));
+    eventually("the end of the first one", || is_gone(&started.to_string()).then_some(()));
+    fs::write(folder.path("go"), "").unwrap();
+    holder.ends_with(0);
 }
 
 /// What belongs to one user is neither read, nor locked, nor asked by another, whose folders are no place for it

@@ -93,6 +93,26 @@ fn a_frozen_run_loses_its_slot_and_its_command_before_others_come_in() {
     first.says_why(&["lost", "broken"]);
 }
 
+/// It ended with 76, though nothing had run, and its place was gone.
+#[test]
+fn a_run_that_was_frozen_when_its_turn_came_and_went_asks_again() {
+    let folder = Folder::new();
+    let (_agent, _) = folder.agent("");
+    let go = folder.path("go");
+    let mut holder = folder.run("r", &format!("while ! test -e {}; do sleep 0.01; done", go.display()));
+    holder.tells("granted");
+    let mut waiter = folder.run("--ttl 2s r", "echo in");
+    waiter.waits_behind(0);
+    waiter.send(Signal::SIGSTOP);
+    std::fs::write(&go, "").unwrap();
+    holder.ends_with(0);
+    let slot = || folder.show("r")["holders"][0].clone();
+    eventually("its turn", || (slot()["client"]["pid"] == waiter.pid().as_raw()).then_some(()));
+    eventually("the end of its lease", || (slot()["free"] == true).then_some(()));
+    waiter.send(Signal::SIGCONT);
+    assert_eq!(waiter.ends_with(0), "in\n");
+}
+
 /// Its peer is frozen with it, and gives nothing away before it has gone on.
 #[test]
 fn a_frozen_run_that_is_a_peer_itself_loses_its_command() {
@@ -116,6 +136,23 @@ fn a_frozen_agent_costs_the_command_its_life() {
     // It asks the agent to take the slot back, but not for ever.
     first.ends_with(76);
     assert!(first.says_why(&["broken"]).contains("was not renewed for"));
+    agent.send(Signal::SIGCONT);
+    folder.run("r", "true").ends_with(0);
+}
+
+/// How long to wait is counted by the agent: where that was frozen, nobody counted.
+#[test]
+fn a_frozen_agent_keeps_nobody_waiting_who_does_not_want_to() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    folder.run("r", "true").ends_with(0);
+    agent.send(Signal::SIGSTOP);
+    let commands = ["run --try r -- true", "run -w 1s r -- true", "acquire --ttl 1s --try r", "ls", "show r"];
+    let mut all: Vec<Running> = commands.iter().map(|it| Running::start(&mut folder.peerlock(it))).collect();
+    for (command, asked) in commands.iter().zip(&mut all) {
+        let (code, _, said) = asked.ends();
+        assert!(code == 69 && said.contains("peerlock doctor"), "{command}: {code} {said}");
+    }
     agent.send(Signal::SIGCONT);
     folder.run("r", "true").ends_with(0);
 }

@@ -114,6 +114,34 @@ fn the_secret_is_replaced_while_jobs_run_and_nobody_is_left_out_who_has_the_file
     job.ends_with(7);
 }
 
+/// Of two that do not vote neither knows what the other has proved, and took that for the new one.
+#[test]
+fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
+    let [one, two, three] = std::array::from_fn(|_| Folder::new());
+    let (_first, address) = one.agent("");
+    let peers: Value = serde_json::from_str(&one.does("peers --json")).unwrap();
+    one.does(&format!("voters --set {}", peers[0]["peer"].as_str().unwrap()));
+    [&two, &three].iter().for_each(|other| one.copy_secret_to(other));
+    let (_second, _) = two.agent(&format!("--join {address}"));
+    let (_third, _) = three.agent(&format!("--join {address}"));
+    [&one, &two, &three].iter().for_each(|machine| machine.goes_by(1, 0, 2));
+    one.does("secret rotate");
+    one.copy_secret_to(&two);
+    two.does("secret reload");
+    one.goes_by(2, 1, 2);
+    two.goes_by(2, 0, 2);
+    assert!(two.does("secret show").contains("? (no link from here"));
+    let (code, said) = two.ends("secret finish");
+    assert!(code == 75 && said.contains("has no link with this host"), "{code} {said}");
+    // The one that votes knows all of them.
+    let (code, said) = one.ends("secret finish");
+    assert!(code == 75 && said.contains("has proved only the old one"), "{code} {said}");
+    one.copy_secret_to(&three);
+    three.does("secret reload");
+    one.goes_by(2, 0, 2);
+    one.does("secret finish");
+}
+
 /// Without an agent the file is what there is; and another machine's is not here.
 #[test]
 fn a_secret_without_an_agent_is_its_file() {

@@ -66,6 +66,16 @@ fn who_is_well_is_told_so_about_everything() {
 }
 
 #[test]
+fn what_is_advised_for_an_agent_stops_no_job() {
+    let advised = |facts: &Facts| judge(facts)[0].todo.clone().unwrap_or_default();
+    let other_build = advised(&running(|about, _, _| about["program"]["commit"] = json!("old")));
+    assert!(other_build.contains("peerlock agent --replace") && other_build.contains("jobs go on"), "{other_build}");
+    let mute = Seen::Mute { endpoint: "/run/agent.sock".into(), why: "it has not answered for 10 s".into() };
+    let mute = advised(&Facts { agent: mute, folder: Some(folder()) });
+    assert!(mute.contains("`kill -CONT 7`") && mute.contains("`kill -KILL 7`"), "{mute}");
+}
+
+#[test]
 fn each_trouble_is_found_and_is_the_only_one() {
     type Change = fn(&mut Value, &mut Value, &mut Value);
     let cases: [(Change, &str); 10] = [
