@@ -27,9 +27,9 @@
 //!   of another cluster. Then the session before ends by its time.
 //!
 //! Detached grants need no heir: the register knows them. But it may know one that nobody has, since its client was not
-//! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked for
-//! it, and before its client is told that it is given back, as a grant that has ended; and it is crossed out before a
-//! client is told that it is inside, or when the register has answered that there is no such grant. So what the next
+//! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked
+//! for it, and before its client is told that it is given back, as a grant that has ended; and it is crossed out before
+//! a client is told that it is inside, or when the register has answered that there is no such grant. So what the next
 //! process finds written down it takes back, if the register knows it, and nobody is inside with it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -401,7 +401,7 @@ impl Heir {
         }
     }
 
-    /// Whether nobody has a grant that the register knows; and if so, whether it was left to us and is to be taken back.
+    /// Whether nobody has a grant that the register knows; if so, whether it was left to us and is to be taken back now.
     pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
         let grant = (name.clone(), fencing);
         self.owed.contains(&grant).then(|| self.unseen.remove(&grant))

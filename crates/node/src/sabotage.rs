@@ -19,6 +19,8 @@ pub enum Sabotage {
     BeyondSession,
     /// A detached grant is told before it is in the register.
     DetachedUntold,
+    /// A client is told that it has a detached grant which is still written down as one that nobody has.
+    StillOwed,
     /// A session that is over leaves the parts in resources as they are.
     KeepsParts,
     /// Nobody is connected by way of another host.

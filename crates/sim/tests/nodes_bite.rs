@@ -48,13 +48,14 @@ const ASSERTED: &[&str] = &["has panicked"];
 #[test]
 fn every_mistake_is_seen() {
     std::panic::set_hook(Box::new(|_| {})); // Assertions that fail are what is wanted here.
-    let table: [(Mistake, u64, &[&str]); 31] = [
+    let table: [(Mistake, u64, &[&str]); 32] = [
         (Mistake::Node(Sabotage::Resend), 1, STUCK),
         (Mistake::Node(Sabotage::Ack), 29, STUCK),
         (Mistake::Node(Sabotage::LeaseAlarm), 0, ASSERTED),
         (Mistake::Node(Sabotage::Release), 0, STUCK),
         (Mistake::Node(Sabotage::BeyondSession), 315, TWO),
         (Mistake::Node(Sabotage::DetachedUntold), 504, TWO),
+        (Mistake::Node(Sabotage::StillOwed), 195, TWO),
         (Mistake::Node(Sabotage::KeepsParts), 4, ASSERTED),
         (Mistake::Node(Sabotage::Relay), 29, STUCK),
         (Mistake::Node(Sabotage::Fence), 409, TWO),

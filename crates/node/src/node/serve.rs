@@ -122,7 +122,8 @@ impl Node {
         let Stage::Entering { grant } = entry.stage else { return };
         let (name, label) = (entry.wanted.name.clone(), entry.wanted.label.clone());
         let waited = self.now.since(entry.asked).into();
-        let bound = self.standing.bound().filter(|_| !entry.is_detached());
+        let is_detached = entry.is_detached();
+        let bound = self.standing.bound().filter(|_| !is_detached);
         if bound.is_some_and(|bound| bound.until.since(self.now) <= entry.wanted.grace.min(bound.grace)) {
             return;
         }
@@ -131,7 +132,9 @@ impl Node {
             self.timers.set(Alarm::Ticket(ticket), look);
         }
         self.counters.granted += 1;
-        self.heir.settle(&name, grant.fencing);
+        if is_detached && !makes(Sabotage::StillOwed) {
+            self.heir.settle(&name, grant.fencing);
+        }
         let Grant { slot, fencing } = grant;
         self.effects.push(Effect::Granted { ticket, until });
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));

@@ -473,8 +473,8 @@ fn assert_settled(world: &World, number: u64) {
     assert_eq!(world.machines[&number].estate.as_ref().unwrap().grants, []);
 }
 
-/// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it as its
-/// own.
+/// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it
+/// as its own.
 #[test]
 fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next_process() {
     let mut world = World::of(3);
@@ -575,8 +575,8 @@ fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
     }
 }
 
-/// A party says that it has detached a grant with the highest number that there can be, and that it is over: the register
-/// takes all others for older ones. The client was asked for again and again.
+/// A party says that it has detached a grant with the highest number that there can be, and that it is over: the
+/// register takes all others for older ones. The client was asked for again and again.
 #[test]
 fn who_is_refused_by_the_register_again_and_again_is_told_so() {
     let mut world = World::of(3);

@@ -285,7 +285,8 @@ fn everything_that_a_client_is_told_is_written_down_before() {
     assert_eq!(world.machines[&1].estate.as_ref().unwrap().grants, []);
 }
 
-/// It was dropped without a word, and stayed in the file: nothing was taken over any more before the machine's next start.
+/// It was dropped without a word, and stayed in the file: nothing was taken over any more until the machine was started
+/// again.
 #[test]
 fn what_is_too_much_is_not_taken_over_and_is_in_nobodys_way_later() {
     let mut world = World::of(3);

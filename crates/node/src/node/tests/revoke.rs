@@ -171,8 +171,8 @@ fn a_grant_that_nobody_has_is_no_trouble() {
     assert_eq!(world.fencing(2, holder), Some(fencing), "another's is not touched");
 }
 
-/// What the register has given to others must not be renewed, and its client should know that it is nobody's mistake. Of
-/// what was not renewed here it is not known that it has not lapsed.
+/// What the register has given to others must not be renewed, and its client should know that it is nobody's mistake.
+/// Of what was not renewed here it is not known that it has not lapsed.
 #[test]
 fn who_was_forced_out_after_its_host_was_away_hears_so_when_it_renews() {
     let forced = Error::Revoked { name: "r".parse().unwrap(), forced: true };
