@@ -401,8 +401,8 @@ fn say_page(listeners: &[Listener], token: Option<&Token>) {
     }
 }
 
-/// The file beside a socket that says who may be inside: `agent.grants` for `agent.sock`, and for any other name one that
-/// no other socket has.
+/// The file beside a socket that says who may be inside: `agent.grants` for `agent.sock`, and for any other name one
+/// that no other socket has.
 fn grants(socket: &Path) -> PathBuf {
     if socket.extension().is_some_and(|extension| extension == "sock") {
         return socket.with_extension("grants");

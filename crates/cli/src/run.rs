@@ -289,9 +289,9 @@ impl Options {
         }
     }
 
-    /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then. What
-    /// was said on the way here may be old, if we were frozen: nothing if the slot is lost already. The clock is read
-    /// before the renewal is asked for, so that whatever the other side counts from is later.
+    /// Renews the lease of a slot that was just granted: when that was asked for, and how long it stands from then.
+    /// What was said on the way here may be old, if we were frozen: nothing if the slot is lost already. The clock is
+    /// read before the renewal is asked for, so that whatever the other side counts from is later.
     async fn confirmed(
         &self,
         hold: &mut Hold,

@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long whoever keeps an agent running has to start it again at most, before its clients do.
 const SUPERVISED: Duration = Duration::from_secs(3);
+/// How long an agent that starts takes at most to let its group in, after it has made its folder for itself.
+const ADMITTED: Duration = Duration::from_secs(1);
 /// How long to wait for an agent that is not ours to start.
 const ABSENT: Duration = Duration::from_millis(100);
 
@@ -70,12 +72,18 @@ async fn agent_and(tells: bool) -> Result<Endpoint> {
         return Ok(agent);
     }
     let since = Instant::now();
+    let mut refused = None;
     while let Some(system) = system_agent(&data_dir) {
-        match system {
+        let is_soon = match &system {
             // Whoever keeps it running starts it again.
-            Err(Error::SystemAgentDown { .. }) if since.elapsed() < SUPERVISED => sleep(LOOK).await,
-            system => return system,
+            Err(Error::SystemAgentDown { .. }) => since.elapsed() < SUPERVISED,
+            Err(Error::ForeignAgent { .. }) => refused.get_or_insert_with(Instant::now).elapsed() < ADMITTED,
+            Ok(_) | Err(_) => false,
+        };
+        if !is_soon {
+            return system;
         }
+        sleep(LOOK).await;
     }
     let _turn = loop {
         match turn(&socket) {

@@ -53,8 +53,8 @@ pub enum ListenError {
     },
     /// The system knows no sockets with such a long path.
     #[error(
-        "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place: set PEERLOCK_RUNTIME_DIR, or \
-         say unix:PATH"
+        "{path} is too long for a socket: {MOST_PATH} bytes at most. Choose another place: set PEERLOCK_RUNTIME_DIR, \
+         or say unix:PATH"
     )]
     TooLong {
         /// Where the socket was to be.

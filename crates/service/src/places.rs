@@ -49,8 +49,8 @@ pub fn is_data_dir_named() -> bool {
     said("PEERLOCK_DATA_DIR").is_some()
 }
 
-/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`, or in `$PEERLOCK_DATA_DIR`, for a folder that was named is
-/// another agent's than the usual one; else `/run/peerlock/agent.sock` for root, and for others
+/// The agent's socket: `agent.sock` in `$PEERLOCK_RUNTIME_DIR`, or in `$PEERLOCK_DATA_DIR`, for a folder that was named
+/// is another agent's than the usual one; else `/run/peerlock/agent.sock` for root, and for others
 /// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors

@@ -23,8 +23,8 @@ fn has_others() -> bool {
     can
 }
 
-/// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it may
-/// lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
+/// What a script prints and says with a machine's usual places to itself. The program is `/run/program` there, for it
+/// may lie where others cannot go; `theirs` is how another user calls it, whose home is `/run/home`.
 fn on_a_machine(script: &str) -> (String, String) {
     let prepared = "mount -t tmpfs none /run && mount -t tmpfs none /var/lib
         mkdir /run/home && chown 65534 /run/home
@@ -85,7 +85,8 @@ fn another_user_is_no_cluster_of_its_own() {
         "/run/program agent --listen 127.0.0.1:0 2>/run/log &
         while ! grep -q ready /run/log; do sleep 0.02; done
         theirs /run/program run r -- echo in; echo \"code $?\"; ls -A /run/home
-        theirs /run/program doctor >/run/found; echo \"code $?\"; grep -c 'bad *agent .* does not let you in' /run/found",
+        theirs /run/program doctor >/run/found; echo \"code $?\"
+        grep -c 'bad *agent .* does not let you in' /run/found",
     );
     assert!(out == "code 77\ncode 1\n1\n", "it is not let in, has no folder, and hears why: {out} {said}");
     assert!(said.contains("--socket-group") && said.contains("a cluster apart"), "{said}");
