@@ -17,7 +17,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use peerlock_service::Class;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream, tcp, unix};
 
 use crate::Failure;
@@ -61,15 +61,13 @@ impl Client {
     /// Resolves when it has closed the connection, or only its sending half, whatever of its words is not read yet.
     async fn gone(self: Arc<Self>) {
         // What is urgent was not asked of the kernel: nothing is told but the end, or that the runtime ends.
-        loop {
-            let told = match &*self {
-                Self::Unix(read) => read.ready(Interest::PRIORITY).await,
-                Self::Tcp(read) => read.ready(Interest::PRIORITY).await,
-            };
-            if told.is_ok_and(|told| !told.is_read_closed()) {
-                continue;
-            }
-            return;
+        while self.told().await.is_ok_and(|told| !told.is_read_closed()) {}
+    }
+
+    async fn told(&self) -> io::Result<Ready> {
+        match self {
+            Self::Unix(read) => read.ready(Interest::PRIORITY).await,
+            Self::Tcp(read) => read.ready(Interest::PRIORITY).await,
         }
     }
 

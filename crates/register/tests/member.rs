@@ -131,7 +131,7 @@ fn who_founds_a_cluster_has_its_session_with_the_first_round() {
 /// Who has founded a cluster and has its session, and what it heard of a first question.
 fn founder() -> (Member, Vec<Doing>) {
     let mut member = Member::found(identity(true), Config::default(), Rng::new(1), Time::ZERO);
-    let resource = Label::new("r").unwrap();
+    let resource = Label::new("r").expect("a short name");
     member.ask(Command::Resize { resource, slots: 2 }, Time::ZERO);
     member.wake(Time::ZERO);
     let mut answered = Vec::new();
