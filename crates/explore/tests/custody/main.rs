@@ -224,5 +224,6 @@ fn force() {
         "peers=2 slots=1 parties=2 forces=1 takeovers=1",
         "peers=2 slots=1 requests=2 parties=2 forces=1 takeovers=1",
         "peers=2 slots=1 parties=2 forces=1 detached=1 stops=1",
+        "peers=2 slots=1 parties=2 stops=1 takeovers=1 forces=1 detached=1",
     ]);
 }
