@@ -270,13 +270,14 @@ fn is_named<P: Explorable>(name: &str, world: &World<P>, fate: Fate, at: usize) 
     match fate {
         Fate::Stop(of) => name == "stop" && of == at,
         Fate::End(session, _) => name == "end" && world.place(session.peer) == at,
-        Fate::Begin(of, _) => name == "begin" && of == at,
+        Fate::Begin(of) => name == "begin" && of == at,
         Fate::TakeOver(of, _) => name == "takeover" && of == at,
         Fate::Expel(of, _) => name == "force" && of == at,
         Fate::Forget(of) => name == "forget" && of == at,
         Fate::Detach(of, _) => name == "detach" && of == at,
         Fate::Hear(_) => name == "hear" && world.actor(&Action::Fate(fate)) == world.ids()[at],
         Fate::Resize(_) | Fate::Remove | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Repeat(_) => false,
+        Fate::TakeBack(..) | Fate::Renew(_) | Fate::Free(_) => false,
     }
 }
 

@@ -86,6 +86,17 @@ impl Trace {
             Fate::Detach(_, ticket) => self.line(format_args!("{}: detach", name(peer, ticket))),
             Fate::LeaveAlone(_) => self.line("a detached client leaves"),
             Fate::Expire(_) => self.line("register: a detached grant is over"),
+            Fate::TakeBack(_, fencing) => {
+                self.line(format_args!("{peer}: takes detached {fencing} for over, unheard by its client"));
+            }
+            Fate::Renew(at) => {
+                let fencing = world.detached()[at].1.fencing;
+                self.line(format_args!("{peer}: a client renews detached {fencing} from before"));
+            }
+            Fate::Free(at) => {
+                let session = world.detached()[at].0;
+                self.line(format_args!("register: {session} is forced out of what it has detached"));
+            }
         }
     }
 

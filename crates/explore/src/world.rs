@@ -1,5 +1,6 @@
 //! One state of a small world, and what may happen next in it.
 
+mod detached;
 mod fate;
 mod fingerprint;
 mod limits;
@@ -186,17 +187,8 @@ impl<P: Explorable> World<P> {
     /// The peer that an action happens to: with a letter, the one it is for; with none, the first.
     pub fn actor(&self, action: &Action<P::Timer>) -> PeerId {
         match *action {
-            Action::Pass | Action::Fate(Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Resize(_) | Fate::Remove) => {
-                self.ids()[0]
-            }
-            Action::Fate(Fate::Hear(at) | Fate::Repeat(at)) => match &self.post()[at] {
-                Post::Word(word) => word.to.peer,
-                Post::Wish(from, _) => from.peer,
-                Post::Remove(_) => self.ids()[0],
-            },
-            Action::Fate(Fate::End(session, _)) => session.peer,
-            Action::Fate(Fate::Stop(at) | Fate::Begin(at, _) | Fate::TakeOver(at, _)) => self.ids()[at],
-            Action::Fate(Fate::Expel(at, _) | Fate::Forget(at) | Fate::Detach(at, _)) => self.ids()[at],
+            Action::Pass => self.ids()[0],
+            Action::Fate(fate) => self.actor_of(fate),
             Action::Request(at) | Action::Leave(at, _) | Action::Withdraw(at, _) => self.ids()[at],
             Action::Fire(at, _) | Action::Reset(at) | Action::Retire(at) | Action::Suspect(at, _) => self.ids()[at],
             Action::Deliver(at) | Action::Lose(at) | Action::Duplicate(at) => self.letter(at).to,

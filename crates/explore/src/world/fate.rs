@@ -21,6 +21,8 @@ pub enum Post {
     Wish(Session, Wish),
     /// To the register: the resource is to be removed, in which somebody has seen nobody in this generation.
     Remove(u64),
+    /// To the register: this session takes the detached grant for over that its client of this ticket has or had.
+    Attach(Session, Ticket, Detached),
 }
 
 /// Something that may happen to a session or a slot. Where a generation is opened because of it, the last number says
@@ -35,9 +37,10 @@ pub enum Fate {
     Stop(usize),
     /// The register ends the session of a peer that has stopped.
     End(Session, usize),
-    /// A peer that has stopped begins anew, and answers for its detached clients that are still inside.
-    Begin(usize, usize),
-    /// The process at this peer is killed, and another takes over what its clients have.
+    /// A peer that has stopped begins anew.
+    Begin(usize),
+    /// The process at this peer is killed, and another takes over what its clients have, but for those that are
+    /// detached: they stay inside by the register.
     TakeOver(usize, usize),
     /// The resource gets another number of slots.
     Resize(usize),
@@ -53,6 +56,12 @@ pub enum Fate {
     LeaveAlone(usize),
     /// The register knows that the detached grant at this place is over.
     Expire(usize),
+    /// The process at this peer takes the detached grant of this number for over, and its client does not hear of it.
+    TakeBack(usize, u64),
+    /// A client renews the detached grant at this place, at a later process of its host.
+    Renew(usize),
+    /// By force: whatever is detached of the session that has the grant at this place, which is no party, is over.
+    Free(usize),
 }
 
 impl Fate {
@@ -68,15 +77,18 @@ pub(super) struct Cluster {
     pub(super) register: Register,
     /// What is under way, sorted.
     post: Vec<Post>,
-    /// Detached clients whose peer is gone.
+    /// Detached clients that are inside by the register, and not by a token at their peer.
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
+    /// Detached clients that do not know that their grant was taken back, and by which session.
+    pub(super) unaware: Vec<(Session, Ticket, Grant)>,
     stops: u32,
     sessions: u32,
     takeovers: u32,
-    forces: u32,
+    pub(super) forces: u32,
     forgets: u32,
     removes: u32,
-    detached: u32,
+    pub(super) detached: u32,
+    pub(super) renewals: u32,
     repeats: u32,
     /// How often the number of slots has changed.
     resized: usize,
@@ -84,36 +96,59 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: usize) -> Self {
-        let Fates { stops, sessions, takeovers, forces, forgets, removes, detached, repeats, .. } = *fates;
-        let register = Register::new(ids, fates, slots as u32);
-        let (post, alone, resized) = (Vec::new(), Vec::new(), 0);
-        Self { register, post, alone, stops, sessions, takeovers, forces, forgets, removes, detached, repeats, resized }
+        let Fates { stops, sessions, takeovers, forces, forgets, removes, detached, renewals, repeats, .. } = *fates;
+        Self {
+            register: Register::new(ids, fates, slots as u32),
+            post: Vec::new(),
+            alone: Vec::new(),
+            unaware: Vec::new(),
+            stops,
+            sessions,
+            takeovers,
+            forces,
+            forgets,
+            removes,
+            detached,
+            renewals,
+            repeats,
+            resized: 0,
+        }
     }
 
-    /// The detached grants of one session are another's.
-    fn hand_on_detached(&mut self, old: Session, new: Session) {
-        let of_old = self.register.detached.iter_mut().filter(|(session, _)| *session == old);
-        of_old.for_each(|(session, _)| *session = new);
-    }
-
-    fn send(&mut self, post: Post) {
+    pub(super) fn send(&mut self, post: Post) {
         let place = self.post.partition_point(|other| *other <= post);
         self.post.insert(place, post);
     }
 }
 
 impl<P: Explorable> World<P> {
-    fn cluster_mut(&mut self) -> &mut Cluster {
+    pub(super) fn cluster_mut(&mut self) -> &mut Cluster {
         Arc::make_mut(self.cluster.as_mut().expect("fates are for worlds with a register"))
     }
 
-    fn session(&self, at: usize) -> Session {
+    pub(super) fn session(&self, at: usize) -> Session {
         Session { peer: self.ids()[at], number: self.nodes[at].local.session }
     }
 
     /// Whether the peer at this place has not stopped.
     pub fn is_up(&self, at: usize) -> bool {
         self.nodes[at].local.is_up
+    }
+
+    /// The peer that something happens to; with none, the first.
+    pub(super) fn actor_of(&self, fate: Fate) -> PeerId {
+        match fate {
+            Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Resize(_) | Fate::Remove => self.ids()[0],
+            Fate::Hear(at) | Fate::Repeat(at) => match &self.post()[at] {
+                Post::Word(word) => word.to.peer,
+                Post::Wish(from, _) | Post::Attach(from, ..) => from.peer,
+                Post::Remove(_) => self.ids()[0],
+            },
+            Fate::End(session, _) => session.peer,
+            Fate::Renew(at) | Fate::Free(at) => self.detached()[at].0.peer,
+            Fate::Stop(at) | Fate::Begin(at) | Fate::TakeOver(at, _) | Fate::Expel(at, _) => self.ids()[at],
+            Fate::Forget(at) | Fate::Detach(at, _) | Fate::TakeBack(at, _) => self.ids()[at],
+        }
     }
 
     /// How many slots the resource has when it is next resized.
@@ -152,7 +187,7 @@ impl<P: Explorable> World<P> {
             let (local, session) = (&node.local, self.session(at));
             if !local.is_up {
                 if cluster.sessions > 0 {
-                    choices().for_each(|choice| add(Fate::Begin(at, choice)));
+                    add(Fate::Begin(at));
                 }
                 continue;
             }
@@ -168,11 +203,6 @@ impl<P: Explorable> World<P> {
             if cluster.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
                 add(Fate::Forget(at));
             }
-            if cluster.detached > 0 && register.stands(session) && !local.is_forced {
-                let is_detached = |grant: &Grant| register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
-                let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
-                attached.for_each(|&(ticket, _)| add(Fate::Detach(at, ticket)));
-            }
         }
         let has_stopped = |session: &Session| {
             let local = &self.nodes[self.place(session.peer)].local;
@@ -187,16 +217,7 @@ impl<P: Explorable> World<P> {
         if cluster.removes > 0 && register.is_left() {
             add(Fate::Remove);
         }
-        (0..cluster.alone.len()).for_each(|at| add(Fate::LeaveAlone(at)));
-        let is_inside = |it: &Detached| self.all_inside().any(|grant| grant.fencing == it.fencing);
-        let over = register.detached.iter().enumerate().filter(|(_, (_, it))| !is_inside(it));
-        over.for_each(|(at, _)| add(Fate::Expire(at)));
-    }
-
-    /// Everybody who is inside.
-    fn all_inside(&self) -> impl Iterator<Item = &Grant> {
-        let alone = self.cluster.iter().flat_map(|cluster| &cluster.alone).map(|(_, _, grant)| grant);
-        self.nodes.iter().flat_map(|node| &node.local.inside).map(|(_, grant)| grant).chain(alone)
+        self.fates_of_detached(cluster, add);
     }
 
     /// Makes it happen.
@@ -224,6 +245,7 @@ impl<P: Explorable> World<P> {
                     }
                     None
                 }
+                Post::Attach(from, ticket, it) => return self.attach(from, ticket, it, effects),
             },
             Fate::Repeat(at) => {
                 let cluster = self.cluster_mut();
@@ -244,7 +266,10 @@ impl<P: Explorable> World<P> {
                     register.end(session, choice)
                 }
             }
-            Fate::Begin(at, choice) => self.begin(at, choice, slip),
+            Fate::Begin(at) => {
+                self.begin(at);
+                None
+            }
             Fate::TakeOver(at, choice) => self.take_over(at, choice, slip),
             Fate::Resize(choice) => {
                 let slots = self.next_slots();
@@ -263,20 +288,11 @@ impl<P: Explorable> World<P> {
                 cluster.send(Post::Remove(cluster.register.generation));
                 None
             }
-            Fate::Detach(at, ticket) => {
-                let session = self.session(at);
-                let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
-                let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
-                let cluster = self.cluster_mut();
-                cluster.detached -= 1;
-                cluster.register.detached.push((session, Detached { slot, fencing }));
+            Fate::TakeBack(at, fencing) => return self.take_back(at, fencing, effects),
+            Fate::Detach(..) | Fate::LeaveAlone(_) | Fate::Expire(_) | Fate::Renew(_) | Fate::Free(_) => {
+                self.befall_detached(fate);
                 None
             }
-            Fate::LeaveAlone(at) => {
-                self.cluster_mut().alone.remove(at);
-                None
-            }
-            Fate::Expire(at) => self.cluster_mut().register.expire(at),
         };
         if let Some(word) = word {
             self.cluster_mut().send(Post::Word(word));
@@ -285,7 +301,7 @@ impl<P: Explorable> World<P> {
         None
     }
 
-    fn set(&mut self, at: usize, local: Local<P>) {
+    pub(super) fn set(&mut self, at: usize, local: Local<P>) {
         self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
     }
 
@@ -303,32 +319,16 @@ impl<P: Explorable> World<P> {
         self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), retired, session, is_up, is_forced });
         let cluster = self.cluster_mut();
         cluster.stops -= 1;
-        let is_detached = |grant: &Grant| cluster.register.detached.iter().any(|(_, it)| it.fencing == grant.fencing);
-        let stays = inside.into_iter().filter(|(_, grant)| is_detached(grant));
-        let alone: Vec<_> = stays.map(|(ticket, grant)| (me, ticket, grant)).collect();
-        cluster.alone.extend(alone);
-        cluster.alone.sort_unstable();
+        cluster.leave_alone(me, inside);
     }
 
-    fn begin(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
-        let old = self.session(at);
-        let is_known = |&(peer, _, _): &(PeerId, Ticket, Grant)| peer == old.peer && slip != Some(Slip::NoGrantFile);
+    fn begin(&mut self, at: usize) {
+        let (peer, session) = (self.successor(at, &[]), self.nodes[at].local.session + 1);
+        self.set(at, Local { peer, session, is_up: true, ..self.nodes[at].local.clone() });
+        let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.sessions -= 1;
-        let inside: Vec<_> = cluster.alone.extract_if(.., |client| is_known(client)).collect();
-        let inside: Vec<(Ticket, Grant)> = inside.into_iter().map(|(_, ticket, grant)| (ticket, grant)).collect();
-        let peer = self.successor(at, &inside);
-        let new = Session { number: old.number + 1, ..old };
-        let has_clients = !inside.is_empty();
-        self.set(at, Local { peer, inside, session: new.number, is_up: true, ..self.nodes[at].local.clone() });
-        let cluster = self.cluster_mut();
-        if has_clients {
-            cluster.hand_on_detached(old, new);
-            cluster.register.take_over(old, new, true, choice)
-        } else {
-            cluster.register.begin(new);
-            None
-        }
+        cluster.register.begin(new);
     }
 
     fn expel(&mut self, at: usize, choice: usize) -> Option<Word> {
@@ -343,12 +343,14 @@ impl<P: Explorable> World<P> {
             cluster.register.note_forced(session);
         }
         told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
+        cluster.forget_forced();
         opened
     }
 
     fn take_over(&mut self, at: usize, choice: usize, slip: Option<Slip>) -> Option<Word> {
         let old = self.session(at);
         let inside = self.nodes[at].local.inside.clone();
+        let inside = self.cluster_mut().leave_alone(old.peer, inside);
         let known = if slip == Some(Slip::NoGrantFile) { &[] } else { &inside[..] };
         let (peer, has_clients) = (self.successor(at, known), !known.is_empty());
         let Local { asked, retired, session, is_forced, .. } = self.nodes[at].local;
@@ -357,7 +359,6 @@ impl<P: Explorable> World<P> {
         let new = self.session(at);
         let cluster = self.cluster_mut();
         cluster.takeovers -= 1;
-        cluster.hand_on_detached(old, new);
         if slip == Some(Slip::TakeOverUnnoticed) {
             cluster.register.replace(old, new);
             return None;
@@ -385,7 +386,8 @@ impl<P: Explorable> World<P> {
             Post::Wish(_, Wish::Close { generation, .. } | Wish::Renumber { generation }) => {
                 is_tidy && *generation < cluster.register.generation
             }
-            Post::Wish(_, Wish::Join | Wish::Quit { .. }) | Post::Remove(_) => false,
+            Post::Attach(from, ..) if is_tidy && !cluster.register.stands(*from) => true,
+            Post::Wish(_, Wish::Join | Wish::Quit { .. }) | Post::Remove(_) | Post::Attach(..) => false,
         };
         let post = cluster.post.iter().any(is_lost).then(|| {
             let kept = cluster.post.iter().filter(|post| !is_lost(post));
@@ -448,6 +450,9 @@ impl fmt::Display for Post {
             Self::Word(word) => write!(f, "register → {}  {word}", word.to),
             Self::Wish(from, wish) => write!(f, "{from} → register  {wish}"),
             Self::Remove(generation) => write!(f, "→ register  remove(generation {generation})"),
+            Self::Attach(from, _, Detached { slot, fencing }) => {
+                write!(f, "{from} → register  attach(slot {slot} detached as {fencing})")
+            }
         }
     }
 }

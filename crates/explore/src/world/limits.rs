@@ -99,6 +99,9 @@ pub struct Fates {
     pub removes: u32,
     /// Grants that the register is told the end of: their clients stay inside when their peer stops.
     pub detached: u32,
+    /// Detached grants that are renewed at a later process of their host. Only with these may a process take one for
+    /// over without its client hearing of that.
+    pub renewals: u32,
     /// Words and wishes that arrive twice.
     pub repeats: u32,
     /// The numbers of slots that the resource gets, one after the other; 0 stands for none.
@@ -128,4 +131,9 @@ pub enum Slip {
     RemovesForced,
     /// R11: the next resource of the name begins in the first generation.
     ForgetsFloor,
+    /// A detached grant that its process takes for over, and its client does not: the slot goes on before the register
+    /// has heard that it is.
+    HandsOnFirst,
+    /// A detached grant is over when a session of its host says so, also if a later one has renewed it.
+    AttachesRenewed,
 }

@@ -15,7 +15,7 @@ pub(super) struct Register {
     pub(super) slots: u32,
     /// The sessions that stand, and since which generation each is a party.
     sessions: Vec<(Session, Option<u64>)>,
-    /// Grants with an end of their own, and the sessions that they were given to.
+    /// Grants with an end of their own, and the sessions that have given or last renewed them.
     pub(super) detached: Vec<(Session, Detached)>,
     /// The sessions that were forced out and stand: they may not know of it.
     forced: Vec<Session>,
@@ -160,17 +160,17 @@ impl Register {
         None
     }
 
-    /// The end of one session and the beginning of another, in one entry.
+    /// The end of one session and the beginning of another, in one entry. If it has clients that are inside it is a
+    /// party.
     pub(super) fn take_over(&mut self, old: Session, new: Session, has_clients: bool, choice: usize) -> Option<Word> {
         let was_party = self.is_party(old);
         self.sessions.retain(|&(standing, _)| standing != old);
         self.forced.retain(|forced| *forced != old);
         self.begin(new);
-        if !was_party && !has_clients {
-            return None;
+        if has_clients {
+            self.make_party(new);
         }
-        self.make_party(new);
-        self.open(choice)
+        if was_party || has_clients { self.open(choice) } else { None }
     }
 
     fn make_party(&mut self, session: Session) {
@@ -215,5 +215,19 @@ impl Register {
     pub(super) fn expire(&mut self, at: usize) -> Option<Word> {
         let (_, detached) = self.detached.remove(at);
         Some(Word { to: self.coordinator?, generation: self.generation, fact: Fact::Expired(detached) })
+    }
+
+    /// The place of a detached grant, by its number.
+    pub(super) fn place_of(&self, fencing: u64) -> Option<usize> {
+        self.detached.iter().position(|(_, it)| it.fencing == fencing)
+    }
+
+    /// A session takes a detached grant of its host for over. That counts while it stands, and unless a later one has
+    /// renewed the grant.
+    pub(super) fn attach(&mut self, from: Session, fencing: u64, slip: Option<Slip>) -> Option<Word> {
+        let at = self.place_of(fencing)?;
+        let (last, _) = self.detached[at];
+        let is_renewed = last > from && slip != Some(Slip::AttachesRenewed);
+        if self.stands(from) && !is_renewed { self.expire(at) } else { None }
     }
 }

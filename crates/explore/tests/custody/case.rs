@@ -103,6 +103,7 @@ impl fmt::Display for Case {
                 forgets,
                 removes,
                 detached,
+                renewals,
                 repeats,
                 resizes,
                 any_coordinator,
@@ -116,6 +117,7 @@ impl fmt::Display for Case {
             say("forgets", forgets.into(), 0)?;
             say("removes", removes.into(), 0)?;
             say("detached", detached.into(), 0)?;
+            say("renewals", renewals.into(), 0)?;
             say("repeats", repeats.into(), 0)?;
             say("resize", resizes[0].into(), 0)?;
             say("then", resizes[1].into(), 0)?;
@@ -156,6 +158,7 @@ impl FromStr for Case {
                 "forgets" => fates.forgets = value,
                 "removes" => fates.removes = value,
                 "detached" => fates.detached = value,
+                "renewals" => fates.renewals = value,
                 "repeats" => fates.repeats = value,
                 "resize" => fates.resizes[0] = value,
                 "then" => fates.resizes[1] = value,

@@ -35,7 +35,7 @@ fn number(violation: &Violation) -> bool {
     matches!(violation, Violation::Fencing(..))
 }
 
-const TABLE: [Row; 24] = [
+const TABLE: [Row; 26] = [
     ("R1", Fault::Rule(Rule::Fence), "peers=3 slots=1 parties=2 stops=1", twice),
     ("R2", Fault::Rule(Rule::Forget), "peers=3 slots=1 parties=3 stops=1", waits_or_lost),
     ("R2", Fault::Rule(Rule::NotOurs), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
@@ -61,6 +61,13 @@ const TABLE: [Row; 24] = [
     ("R11", Fault::Slip(Slip::RemovesForced), "peers=2 slots=1 parties=2 forces=1 forgets=1 removes=1", waits_or_lost),
     ("R11", Fault::Slip(Slip::ForgetsFloor), "peers=2 slots=1 requests=2 parties=1 forgets=1 removes=1", number),
     ("detached", Fault::Rule(Rule::DetachedEnd), "peers=2 slots=1 parties=2 stops=1 detached=1", twice),
+    ("detached", Fault::Slip(Slip::HandsOnFirst), "peers=2 slots=1 parties=2 takeovers=1 detached=1 renewals=1", twice),
+    (
+        "detached",
+        Fault::Slip(Slip::AttachesRenewed),
+        "peers=2 slots=1 parties=2 stops=1 sessions=1 detached=1 renewals=1",
+        twice,
+    ),
     ("force", Fault::Rule(Rule::Youngest), "peers=3 slots=1 parties=2 takeovers=1 forces=1", twice),
     ("resize", Fault::Rule(Rule::HoldBack), "peers=2 slots=2 requests=2 clients=2 parties=2 resize=1", twice),
     ("take-over", Fault::Slip(Slip::NoGrantFile), "peers=2 slots=1 parties=2 takeovers=1", twice),

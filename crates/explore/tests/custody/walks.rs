@@ -39,7 +39,8 @@ fn one_walk() {
 /// Up to twenty peers and four slots, and everything that can go wrong.
 #[test]
 fn walks_with_everything() {
-    let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 detached=5 any";
+    let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \
+               renewals=3 any";
     let worlds = [
         "peers=8 slots=1",
         "peers=8 slots=1 numbers=12 timeouts=100000",

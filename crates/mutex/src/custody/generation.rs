@@ -126,7 +126,11 @@ impl Custody {
         self.role = Some(Box::new(Role::Keeping(Keeper::new(self.generation, self.slots, self.config, &count))));
         count.missing.iter().for_each(|&slot| self.make(slot, cx));
         for (peer, token) in count.void {
-            self.post(peer, Body::Void(token), cx);
+            match peer == self.me.peer {
+                // At once: what was detached after it may be over already, and then its slot is made below.
+                true => self.on_void(token, cx),
+                false => self.post(peer, Body::Void(token), cx),
+            }
         }
         let mut keep = count.keep;
         if let Err(place) = keep.binary_search(&self.me) {

@@ -26,6 +26,9 @@ pub(super) struct Keeper {
     is_timed: bool,
     /// Clients that are inside and whose peer is gone: their slots are made when they are over.
     detached: Vec<Detached>,
+    /// Slots without a token of which somebody has reported one that does not count, and may say more of it before it
+    /// hears so.
+    void: Vec<u32>,
 }
 
 impl Keeper {
@@ -33,7 +36,10 @@ impl Keeper {
     pub(super) fn new(generation: u64, slots: u32, config: Config, count: &Count) -> Self {
         let (line, mut detached) = (Line::new(config.reach, config.always_ahead), count.detached.clone());
         detached.sort_unstable();
-        let mut keeper = Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached };
+        let is_here = |slot: u32| count.adopted.iter().any(|(_, report)| report.token.slot == slot);
+        let void = count.void.iter().map(|(_, token)| token.slot).filter(|&slot| !is_here(slot)).collect();
+        let mut keeper =
+            Self { generation, slots, line, arrived: 0, untold: Vec::new(), is_timed: false, detached, void };
         for &(peer, Report { token, in_use }) in &count.adopted {
             keeper.line.add_barred(token.slot, peer, token.fencing, !in_use);
         }
@@ -64,7 +70,14 @@ impl Keeper {
             self.ask(claim, None);
             return Ok(());
         }
-        self.line.note(news, Arrival { generation: self.generation, number: 0 }).map(|_| ())
+        let is_void = match news {
+            News::Free { slot, .. } | News::Busy { slot, .. } => self.void.contains(&slot),
+            _ => false,
+        };
+        match self.line.note(news, Arrival { generation: self.generation, number: 0 }) {
+            Err(_) if is_void => Ok(()),
+            noted => noted.map(|_| ()),
+        }
     }
 
     /// A surplus token is no more.
