@@ -318,7 +318,7 @@ impl State {
                 })
             }
             Command::Attach { session, resource, fencing } => {
-                self.with_host(session, |state, host| state.with(&resource, |it| it.attach(host, fencing)))
+                self.with_host(session, |state, host| state.with(&resource, |it| it.attach(session, host, fencing)))
             }
             Command::Expel { resource, session } => self.with(&resource, |it| it.expel(&resource, session)),
             Command::Lapse { resource, fencing, stretch } => self.with(&resource, |it| it.lapse(fencing, stretch)),

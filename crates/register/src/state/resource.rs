@@ -56,7 +56,7 @@ pub struct Party {
 pub struct Detached {
     /// Which slot: not made anew before this is over.
     pub slot: u32,
-    /// Who gave it.
+    /// Who gave it, or the latest that has renewed it.
     pub session: SessionId,
     /// Where: any session of this host may renew it and give it back.
     pub host: PeerId,
@@ -289,6 +289,7 @@ impl Resource {
                 // Never shorter than it was: this may be an earlier renewal that comes late, and its client was told
                 // the other one's end.
                 known.ttl = known.ttl.max(grant.ttl);
+                known.session = known.session.max(grant.session);
                 (known.stretch, known.note) = (known.stretch + 1, grant.note);
                 return Outcome::Done;
             }
@@ -313,8 +314,10 @@ impl Resource {
     }
 
     /// By number, so that a late word of the former holder does not take away the next one's.
-    pub(super) fn attach(&mut self, host: PeerId, fencing: u64) -> Outcome {
+    pub(super) fn attach(&mut self, session: SessionId, host: PeerId, fencing: u64) -> Outcome {
         match self.detached.get(&fencing) {
+            // A later session of the host has renewed it, and its client was told so.
+            Some(grant) if grant.host == host && session < grant.session => {}
             Some(grant) if grant.host == host => self.forget(fencing),
             Some(_) => return Outcome::Refused(Refusal::NotYours),
             None => {}

@@ -377,7 +377,21 @@ fn a_later_session_of_the_same_host_renews_a_grant_and_gives_it_back() {
     let later = SessionId::new(4);
     assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done, "it need not be a party");
     let grant = &resource(&state).detached()[&(N + 100)];
-    assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (a, PeerId::new(1), 1, "note"));
+    assert_eq!((grant.session, grant.host, grant.stretch, grant.note.as_str()), (later, PeerId::new(1), 1, "note"));
+    assert_eq!(state.apply(1, attach(later, N + 100)), Outcome::Done);
+    assert!(resource(&state).detached().is_empty());
+}
+
+/// Both sessions of a host may stand for a while: the earlier one's clients are told nothing any more.
+#[test]
+fn what_a_later_session_has_renewed_an_earlier_one_does_not_take_back() {
+    let (mut state, [a, ..]) = three();
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done);
+    let Outcome::Opened { session: later } = state.apply(1, open(1, 9, None)) else { panic!("no session") };
+    assert_eq!(state.apply(1, detach(later, N + 100)), Outcome::Done);
+    assert_eq!(state.apply(1, detach(a, N + 100)), Outcome::Done, "an earlier renewal comes late");
+    assert_eq!(state.apply(1, attach(a, N + 100)), Outcome::Done);
+    assert!(resource(&state).detached().contains_key(&(N + 100)));
     assert_eq!(state.apply(1, attach(later, N + 100)), Outcome::Done);
     assert!(resource(&state).detached().is_empty());
 }

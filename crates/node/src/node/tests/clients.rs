@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::detached::detached;
 use super::world::{World, wanted};
 use super::*;
 use crate::{Inspection, TicketView};

@@ -1,0 +1,369 @@
+//! Grants that outlive their processes, as those of `peerlock acquire`: the register knows them, and whoever is there next
+//! goes on with them.
+
+use std::cell::Cell;
+
+use peerlock_base::Span;
+use peerlock_register::{Command, Label};
+
+use super::super::*;
+use super::world::{World, wanted};
+use crate::standing::Ask;
+use crate::{Class, Ttl, Wanted};
+
+pub(super) fn detached(name: &str) -> Wanted {
+    Wanted { detached: Some("grant-7".into()), kept: false, ttl: Span::from_secs(60), ..wanted(name) }
+}
+
+/// A client of the third peer has a slot that is being detached: the disks are slow.
+fn being_detached(world: &mut World) -> TicketId {
+    let first = world.acquire(3, wanted("r"));
+    world.input(3, Input::Release { call: None, ticket: first });
+    world.slow_disks(true);
+    let client = world.acquire(3, detached("r"));
+    assert_eq!(world.fencing(3, client), None, "it is not written yet");
+    client
+}
+
+#[test]
+fn a_detached_grant_outlives_its_process_and_can_be_renewed_and_released_by_the_next() {
+    for releases in [false, true] {
+        let mut world = World::of(3);
+        let holder = world.acquire(3, detached("r"));
+        let before = world.fencing(3, holder).expect("it was free");
+        world.kill(3);
+        let waits = world.acquire(1, wanted("r"));
+        world.run(Span::from_secs(30));
+        assert_eq!(world.fencing(1, waits), None, "it has an end of its own");
+        world.restart(3);
+        world.run(Span::from_secs(3));
+        let returned = world.heard(3).iter().find_map(|effect| match effect {
+            Effect::Returned { ticket, note, grant, .. } if note == "grant-7" => Some((*ticket, grant.fencing)),
+            _ => None,
+        });
+        let (ticket, fencing) = returned.expect("the register knows it");
+        assert_eq!(fencing, before);
+        world.input(3, Input::Renew { call: 5, ticket });
+        let Some(Ok(Answer::Renewed(until))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
+        let until = *until;
+        assert_eq!(until, world.now + Span::from_secs(60));
+        if releases {
+            world.input(3, Input::Release { call: Some(6), ticket });
+            assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+            world.run(Span::from_secs(1));
+        } else {
+            while world.now + Span::from_millis(100) < until {
+                assert_eq!(world.fencing(1, waits), None, "it was renewed");
+                world.run(Span::from_millis(100));
+            }
+            world.run(Span::from_secs(10));
+        }
+        assert!(world.fencing(1, waits) > Some(before), "releases: {releases}");
+    }
+}
+
+/// Whoever knows it could renew and release the grant.
+#[test]
+fn what_a_detached_grant_is_called_is_shown_to_nobody() {
+    let mut world = World::of(3);
+    world.acquire(3, Wanted { ttl: Span::from_secs(120), ..detached("r") });
+    world.kill(3);
+    for is_back in [false, true] {
+        if is_back {
+            world.restart(3);
+        }
+        world.run(Span::from_secs(30));
+        for at in [1, 2, 3].into_iter().filter(|at| is_back || *at != 3) {
+            world.input(at, Input::Show { call: 5, name: "r".parse().unwrap() });
+            world.run(Span::from_secs(6));
+            let Some(Ok(Answer::Shown(shown))) = world.answer(at) else { panic!("{:?}", world.answer(at)) };
+            assert!(shown.holders[0].detached && shown.holders[0].client.is_some(), "{shown:?}");
+            assert!(!format!("{shown:?}").contains("grant-7"), "{at}, is back: {is_back}: {shown:?}");
+        }
+    }
+    let inside = format!("{:?}", world.node(3).inspect(world.now));
+    assert!(inside.contains("fencing") && !inside.contains("grant-7"), "{inside}");
+    world.run(Span::from_secs(150));
+    for effect in world.heard(3).iter().filter(|effect| matches!(effect, Effect::Event(_))) {
+        assert!(!format!("{effect:?}").contains("grant-7"), "{effect:?}");
+    }
+}
+
+/// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot was
+/// kept for as long as the grant would have lasted.
+#[test]
+fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_hears_of_it() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.input(3, Input::Release { call: Some(6), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(20));
+    assert_eq!(world.fencing(1, waits), None, "nobody has heard of it");
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+#[test]
+fn a_detached_grant_stands_when_its_session_is_lost_and_when_its_peer_leaves() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.run(Span::from_secs(20));
+    assert!(world.fencing(3, holder).is_some() && world.node(3).trouble().is_some());
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Err(Error::NoMajority { .. }))));
+    world.split(&[]);
+    world.run(Span::from_secs(3));
+    world.input(3, Input::Renew { call: 6, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))));
+    let waits = world.acquire(1, wanted("r"));
+    world.input(3, Input::Drain);
+    assert!(world.heard(3).contains(&Effect::Drained), "it need not go");
+    world.input(3, Input::Leave);
+    world.run(Span::from_secs(30));
+    assert_eq!(world.fencing(1, waits), None);
+    world.run(Span::from_secs(40));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+/// Nobody knew of it any more who would have taken it back, and its slot was taken until it lapsed.
+#[test]
+fn who_leaves_waits_for_what_is_being_detached_and_takes_it_back() {
+    let mut world = World::of(3);
+    let gone = being_detached(&mut world);
+    world.input(3, Input::Drain);
+    world.input(3, Input::Leave);
+    assert_eq!(world.ended(3, gone), Some(&Error::Stopped));
+    world.run(Span::from_millis(200));
+    world.slow_disks(false);
+    world.run(Span::from_secs(1));
+    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    world.kill(3);
+    let next = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, next).is_some());
+}
+
+/// Its client heard that it was lost, and had it.
+#[test]
+fn who_leaves_takes_back_nothing_that_is_being_renewed() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(10));
+    world.slow_disks(true);
+    let asked = world.now;
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    world.input(3, Input::Leave);
+    world.run(Span::from_millis(200));
+    world.slow_disks(false);
+    world.run(Span::from_secs(1));
+    assert_eq!(world.answer(3), Some(&Err(Error::Stopped)));
+    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    world.kill(3);
+    while world.now < asked + Span::from_secs(60) {
+        assert_eq!(world.fencing(1, waits), None, "it was renewed");
+        world.run(Span::from_millis(100));
+    }
+    world.run(Span::from_secs(10));
+    assert!(world.fencing(1, waits).is_some());
+}
+
+/// Whether a process has heard that something was left to it in the register.
+fn is_returned(world: &World, number: u64) -> bool {
+    world.heard(number).iter().any(|effect| matches!(effect, Effect::Returned { .. }))
+}
+
+/// What is written down at a machine for its next process is all for clients that may be inside.
+fn assert_settled(world: &World, number: u64) {
+    assert_eq!(world.machines[&number].estate.as_ref().unwrap().grants, []);
+}
+
+/// Its client was told that it is given back, and the process was killed before anybody else was: the next one had it
+/// as its own.
+#[test]
+fn what_was_given_back_before_the_register_heard_of_it_is_given_back_by_the_next_process() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    assert_settled(&world, 3);
+    world.split(&[3]);
+    world.input(3, Input::Release { call: Some(6), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+    let waits = world.acquire(1, wanted("r"));
+    for _ in 0..2 {
+        world.kill(3);
+        world.restart(3);
+        world.run(Span::from_secs(1));
+    }
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    assert!(!is_returned(&world, 3) && world.fencing(1, waits).is_some());
+    assert_settled(&world, 3);
+}
+
+/// Its client was never told: nobody could have renewed it, or given it back.
+#[test]
+fn what_was_detached_when_its_process_was_killed_is_given_back_by_the_next_if_nobody_was_told() {
+    let mut world = World::of(3);
+    being_detached(&mut world);
+    world.kill(3);
+    world.slow_disks(false);
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(1));
+    world.restart(3);
+    world.run(Span::from_secs(5));
+    assert!(!is_returned(&world, 3) && world.fencing(1, waits).is_some());
+    assert_settled(&world, 3);
+}
+
+/// The first of two slots that were here for one client was detached, and it never heard of that.
+#[test]
+fn of_two_grants_that_were_detached_for_one_client_it_keeps_the_one_that_it_was_told() {
+    let mut world = World::of(3);
+    let client = being_detached(&mut world);
+    world.split(&[3]);
+    world.slow_disks(false);
+    world.run(Span::from_secs(20));
+    assert!(world.node(3).trouble().is_some() && world.fencing(3, client).is_none());
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    let fencing = world.fencing(3, client).expect("what it had before is given back");
+    assert_settled(&world, 3);
+    world.kill(3);
+    world.restart(3);
+    world.run(Span::from_secs(5));
+    let waits = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(30));
+    let is_it = |effect: &Effect| matches!(effect, Effect::Returned { grant, .. } if grant.fencing == fencing);
+    assert!(world.heard(3).iter().any(is_it) && world.fencing(1, waits).is_none());
+}
+
+/// Its time was counted anew: for as long as it had stood before it seemed to be inside, beside the next one.
+#[test]
+fn a_grant_that_has_returned_ends_here_when_it_has_ended_in_the_register() {
+    for renews in [false, true] {
+        let mut world = World::of(3);
+        world.acquire(3, detached("r"));
+        world.kill(3);
+        world.run(Span::from_secs(50));
+        world.restart(3);
+        world.run(Span::from_secs(3));
+        let returned = world.heard(3).iter().find_map(|effect| match effect {
+            Effect::Returned { ticket, .. } => Some(*ticket),
+            _ => None,
+        });
+        let ticket = returned.expect("the register knows it");
+        let holder = |world: &mut World| {
+            world.input(1, Input::Show { call: 7, name: "r".parse().unwrap() });
+            let Some(Ok(Answer::Shown(shown))) = world.answer(1) else { panic!("{:?}", world.answer(1)) };
+            shown.holders[0].client.clone().expect("somebody is inside")
+        };
+        let next = world.acquire(3, wanted("r"));
+        world.run(Span::from_secs(1));
+        assert_eq!(holder(&mut world).ends, None, "nobody knows when it was renewed last");
+        while world.fencing(3, next).is_none() {
+            world.run(Span::from_millis(100));
+        }
+        assert_eq!(holder(&mut world).fencing, world.fencing(3, next));
+        if renews {
+            world.input(3, Input::Renew { call: 5, ticket });
+            assert_eq!(world.answer(3), Some(&Err(Error::Lost)));
+        }
+        world.run(Span::from_secs(16));
+        assert_eq!(world.ended(3, ticket), Some(&Error::Lost));
+    }
+}
+
+/// A party says that it has detached a grant with the highest number that there can be, and that it is over: the
+/// register takes all others for older ones. The client was asked for again and again.
+#[test]
+fn who_is_refused_by_the_register_again_and_again_is_told_so() {
+    let mut world = World::of(3);
+    let (name, now): (Name, Time) = ("r".parse().unwrap(), world.now);
+    let rogue = world.acquire(2, wanted("r"));
+    world.input(2, Input::Release { call: None, ticket: rogue });
+    let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
+    let fencing = ((node.parts[&name.key()].custody.generation() + 1) << 32) - 1;
+    let (session, resource) = (node.standing.session().unwrap(), Label::new("r").unwrap());
+    let (slot, ttl, note) = (0, Ttl::from_millis(1000).unwrap(), Label::new("forged").unwrap());
+    let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note };
+    node.standing.ask(detach, Ask::Inform, now);
+    world.input(2, Input::Wake);
+    let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
+    node.standing.ask(Command::Attach { session, resource, fencing }, Ask::Inform, now);
+    world.input(2, Input::Wake);
+    world.queue.push_back((3, Input::Acquire { call: 1, wanted: detached("r") }));
+    let steps = Cell::new(0);
+    let is_over = |effect: &Effect| matches!(effect, Effect::Ended(..));
+    world.run_until(|world| {
+        steps.set(steps.get() + 1);
+        steps.get() > 10_000 || world.heard(3).iter().any(is_over)
+    });
+    let ended = world.heard(3).iter().find(|effect| is_over(effect));
+    let is_refused = |it: &Effect| matches!(it, Effect::Ended(_, Error::Refused { class: Class::Unavailable, .. }));
+    assert!(ended.is_some_and(is_refused), "{ended:?} after {}", steps.get());
+}
+
+/// Its client heard that it is lost when the answer had taken three seconds.
+#[test]
+fn who_has_not_been_told_what_its_host_has_detached_does_not_say_that_it_is_nowhere() {
+    let mut world = World::of(4);
+    world.acquire(4, detached("r"));
+    world.kill(4);
+    world.machines.get_mut(&4).unwrap().heard.clear();
+    world.restart(4);
+    assert!(!world.node(4).knows_returned());
+    world.run_until(|world| world.heard(4).contains(&Effect::Joined));
+    world.split(&[4]);
+    world.run(Span::from_secs(10));
+    assert!(world.node(4).trouble().is_none(), "its session stands");
+    assert!(!is_returned(&world, 4) && !world.node(4).knows_returned());
+    world.split(&[]);
+    world.run(Span::from_secs(3));
+    assert!(is_returned(&world, 4) && world.node(4).knows_returned());
+}
+
+/// Nobody answered it: its session stood when it was asked, and was over when nothing had come.
+#[test]
+fn a_detached_grant_that_is_renewed_in_vain_is_told_so_in_time() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    world.split(&[3]);
+    world.input(3, Input::Renew { call: 5, ticket: holder });
+    world.run(Span::from_secs(6));
+    let Some(Err(Error::Refused { class: Class::Unavailable, .. })) = world.answer(3) else {
+        panic!("{:?}", world.answer(3));
+    };
+    world.run(Span::from_secs(20));
+    world.split(&[]);
+    world.run(Span::from_secs(5));
+    let answers = world.heard(3).iter().filter(|effect| matches!(effect, Effect::Answer { call: 5, .. }));
+    assert_eq!(answers.count(), 1);
+    world.input(3, Input::Renew { call: 6, ticket: holder });
+    assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))), "{:?}", world.answer(3));
+}
+
+#[test]
+fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() {
+    let mut world = World::of(1);
+    let first = world.acquire(1, wanted("r"));
+    world.input(1, Input::Release { call: None, ticket: first });
+    world.machines.get_mut(&1).unwrap().slow_disk = true;
+    let gone = world.acquire(1, detached("r"));
+    assert_eq!(world.fencing(1, gone), None, "it is not written yet");
+    world.input(1, Input::Release { call: None, ticket: gone });
+    world.machines.get_mut(&1).unwrap().slow_disk = false;
+    while let Some(number) = world.machines.get_mut(&1).unwrap().unwritten.pop_front() {
+        world.input(1, Input::Written(number));
+    }
+    world.run(Span::from_secs(1));
+    world.kill(1);
+    world.restart(1);
+    world.run(Span::from_secs(20));
+    assert!(!world.heard(1).iter().any(|effect| matches!(effect, Effect::Returned { .. })));
+    let next = world.acquire(1, wanted("r"));
+    assert!(world.fencing(1, next).is_some());
+}
