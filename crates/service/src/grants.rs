@@ -407,9 +407,10 @@ mod tests {
     #[test]
     fn whatever_is_written_the_next_process_finds_what_an_estate_would_be() {
         let path = path();
-        let mut rng = crate::driver::chance();
+        let mut rng = peerlock_base::Rng::new(1);
         let (mut file, _) = GrantFile::open(&path, HOST).unwrap();
         let mut expected: Option<Estate> = None;
+        let mut most = 0;
         for at in 0..2000 {
             let note = format!("h{}", rng.below(20));
             let is_there = expected.iter().flat_map(|estate| &estate.grants).any(|kept| kept.note == note);
@@ -436,8 +437,9 @@ mod tests {
                 };
                 assert_eq!(found.map(by_note), expected.clone().map(by_note));
             }
+            most = most.max(expected.as_ref().map_or(0, |expected| expected.grants.len()));
         }
-        assert!(expected.is_some_and(|expected| !expected.grants.is_empty()));
+        assert!(most > 10, "{most}");
         fs::remove_file(&path).unwrap();
     }
 
