@@ -176,6 +176,24 @@ mod tests {
         assert_eq!(lease.next(), None);
     }
 
+    /// Whoever cannot be killed is waited for until the slot would have been free anyway.
+    #[test]
+    fn what_was_granted_is_known_also_when_it_was_taken_away() {
+        let mut lease = lease(OnLost::Term);
+        lease.ends(at(130));
+        lease.ends(at(105));
+        assert_eq!((lease.end(), lease.granted()), (at(105), at(130)));
+    }
+
+    #[test]
+    fn nothing_is_begun_when_there_is_nothing_left() {
+        for (on_lost, end) in [(OnLost::Term, 100), (OnLost::Kill, 90), (OnLost::Leave, 100)] {
+            let mut lease = lease(on_lost);
+            assert!(!lease.is_late(at(end - 1)) && lease.next().is_some(), "{on_lost:?}");
+            assert!(lease.is_late(at(end)) && lease.next().is_none(), "{on_lost:?}");
+        }
+    }
+
     #[test]
     fn an_end_is_in_time_or_not() {
         let table = [
