@@ -275,7 +275,7 @@ impl<A: Copy> Line<A> {
 
     /// Takes somebody out of the line, with what was told of it, and tells which place it had.
     fn strike_out(&mut self, claim: Claim) -> Option<u64> {
-        for slot in self.waiting.told(claim).to_vec() {
+        for &slot in &*self.waiting.known_to(claim) {
             self.change_slot(slot, Seat::take_back);
         }
         self.waiting.remove(claim)
@@ -304,7 +304,7 @@ impl<A: Copy> Line<A> {
         if self.waiting.told(mine).len() < 2 {
             return;
         }
-        for other in self.waiting.told(mine).to_vec() {
+        for &other in &*self.waiting.known_to(mine) {
             let is_next = self.seat(other).is_ok_and(|at| self.seats[at].seat.next == Some(mine));
             if other != slot && is_next {
                 self.change_slot(other, Seat::take_back);
@@ -497,6 +497,7 @@ impl<A: Copy> Line<A> {
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
     /// back first: those are kept.
     fn spare(&self) -> Option<u32> {
+        self.shared.first()?;
         // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the youngest.
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
             return None;

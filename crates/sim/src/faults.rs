@@ -272,6 +272,7 @@ impl Fate {
         }
     }
 
+    #[inline]
     pub fn crash(&mut self) -> Crash {
         if !happens(self.faults.client_crash, &mut self.rng) {
             Crash::Never
@@ -283,12 +284,14 @@ impl Fate {
     }
 
     /// When a client that has just asked withdraws, if it does.
+    #[inline]
     pub fn withdrawal(&mut self) -> Option<Span> {
         let withdraws = happens(self.faults.withdrawals, &mut self.withdrawals);
         withdraws.then(|| self.withdrawals.exponential(CRASH_AFTER))
     }
 
     /// A client has just come inside at this peer.
+    #[inline]
     pub fn entered(&mut self, now: Time, peer: PeerId) {
         if let Some((share, mean)) = self.faults.cut_off
             && self.cut_offs.chance(share)

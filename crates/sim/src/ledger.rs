@@ -37,6 +37,7 @@ impl Ledger {
     }
 
     /// Notes a request and gives it the next ticket.
+    #[inline]
     pub(crate) fn ask(&mut self, peer: PeerId, resource: usize, asked: Time, is_doomed: bool) -> Client {
         let ticket = self.next();
         let client = Client { peer, ticket, resource, asked, is_doomed };
@@ -46,6 +47,7 @@ impl Ledger {
     }
 
     /// Strikes out a request that was granted, or that nobody waits for any more; `None` if it is not waiting.
+    #[inline]
     pub(crate) fn strike(&mut self, ticket: Ticket) -> Option<Client> {
         let at = ticket.get().checked_sub(self.gone + 1)?;
         let client = self.open.get_mut(usize::try_from(at).ok()?)?.take()?;

@@ -47,8 +47,8 @@ pub use trace::Trace;
 pub use waits::{Flow, Waits};
 pub use window::Window;
 
-/// A rule that was broken, in a sentence.
-pub type Broken = String;
+/// A rule that was broken, in a sentence; as small as can be, since every step of a run says that none was.
+pub type Broken = Box<str>;
 
 /// What a watcher is told. Each call comes before the next event happens.
 pub trait Watch<A: Actor> {
@@ -169,6 +169,7 @@ macro_rules! watch_together {
                 $($name.on_crash(now, peer)?;)*
                 Ok(())
             }
+            #[inline]
             fn on_send(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.on_send(now, from, to, message)?;)*
@@ -179,6 +180,7 @@ macro_rules! watch_together {
                 let ($($name,)*) = self;
                 $($name.on_way(now, from, arrives);)*
             }
+            #[inline]
             fn on_deliver(&mut self, now: Time, from: PeerId, to: PeerId, message: &A::Message) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.on_deliver(now, from, to, message)?;)*
@@ -194,6 +196,7 @@ macro_rules! watch_together {
                 $($name.on_mark(now, mark, ledger)?;)*
                 Ok(())
             }
+            #[inline]
             fn after_step(&mut self, now: Time, peer: PeerId, actor: &A) -> Result<(), Broken> {
                 let ($($name,)*) = self;
                 $($name.after_step(now, peer, actor)?;)*

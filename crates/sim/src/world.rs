@@ -306,9 +306,9 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             }
             Effect::Strange { why } => {
                 self.tally.strange += 1;
-                if self.is_lenient { Ok(()) } else { Err(format!("peer {peer} got {why}")) }
+                if self.is_lenient { Ok(()) } else { Err(format!("peer {peer} got {why}").into()) }
             }
-            Effect::Impossible { what } => Err(format!("peer {peer} {what}")),
+            Effect::Impossible { what } => Err(format!("peer {peer} {what}").into()),
         }
     }
 

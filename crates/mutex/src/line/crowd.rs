@@ -212,6 +212,11 @@ impl<A: Copy> Crowd<A> {
         self.of(claim).map_or(&[], |waiter| &waiter.told)
     }
 
+    /// The same, apart: for who changes them one after the other.
+    pub(super) fn known_to(&self, claim: Claim) -> Slots {
+        self.of(claim).map_or(Slots::new(), |waiter| waiter.told.clone())
+    }
+
     pub(super) fn place(&self, claim: Claim) -> Option<u64> {
         self.place_and_waiter(claim).map(|(place, _)| place)
     }

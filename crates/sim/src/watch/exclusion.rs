@@ -87,7 +87,7 @@ impl<A: Actor> Watch<A> for Exclusion {
         if self.counts {
             return Ok(());
         }
-        Err(format!("peer {} is let in as number {} of {}", client.peer, resource.inside + passed, self.slots))
+        Err(format!("peer {} is let in as number {} of {}", client.peer, resource.inside + passed, self.slots).into())
     }
 
     fn on_leave(&mut self, now: Time, client: &Client) -> Result<(), Broken> {
@@ -121,7 +121,8 @@ impl<A: Actor> Watch<A> for Exclusion {
                 ledger.waiting(),
                 client.peer,
                 client.asked
-            )),
+            )
+            .into()),
             _ => Ok(()),
         }
     }
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn who_leaves_at_once_is_inside_until_somebody_can_know_that_it_has_left() {
-        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| what == "peer 2 is let in as number 2 of 1");
+        let is_refused = |met: Result<(), Broken>| met.is_err_and(|what| *what == *"peer 2 is let in as number 2 of 1");
         assert!(is_refused(meet(Some(10), 2, 0)), "at the same moment");
         assert!(is_refused(meet(Some(10), 2, 9)), "before anybody can know");
         assert_eq!(meet(Some(10), 2, 10), Ok(()), "by the first word of it");

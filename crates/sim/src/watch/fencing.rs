@@ -34,7 +34,7 @@ impl<A: Actor> Watch<A> for Fencing {
     fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         let given = &mut self.resources[client.resource];
         let Some(last) = given.last.get_mut(grant.slot as usize) else {
-            return Err(format!("peer {} is let into slot {}, which does not exist", client.peer, grant.slot));
+            return Err(format!("peer {} is let into slot {}, which does not exist", client.peer, grant.slot).into());
         };
         if grant.fencing > *last {
             *last = grant.fencing;
@@ -46,7 +46,7 @@ impl<A: Actor> Watch<A> for Fencing {
             return Ok(());
         }
         let Grant { slot, fencing } = grant;
-        Err(format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer))
+        Err(format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into())
     }
 
     fn at_end(&mut self, _now: Time, _ledger: &Ledger) -> Result<(), Broken> {
@@ -54,7 +54,7 @@ impl<A: Actor> Watch<A> for Fencing {
             all.sort_unstable();
             for pair in all.windows(2).filter(|pair| pair[0] == pair[1]) {
                 if !self.counts {
-                    return Err(format!("fencing number {} was given twice", pair[0]));
+                    return Err(format!("fencing number {} was given twice", pair[0]).into());
                 }
                 *back += 1;
             }

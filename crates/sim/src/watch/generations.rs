@@ -79,7 +79,7 @@ impl Seen {
         if inside <= slots {
             return Ok(());
         }
-        Err(format!("peer {peer} is let in as number {inside} of {slots} in generation {generation}"))
+        Err(format!("peer {peer} is let in as number {inside} of {slots} in generation {generation}").into())
     }
 }
 
@@ -146,7 +146,8 @@ impl Watch<Whole> for Generations {
                 ledger.waiting(),
                 client.peer,
                 client.asked
-            )),
+            )
+            .into()),
         }
     }
 }

@@ -43,7 +43,8 @@ impl<A: Actor> Watch<A> for InLine {
             Some(earlier) => Err(format!(
                 "peer {} is let in, who asked at {}, before peer {}, who has waited since {}",
                 client.peer, client.asked, earlier.peer, earlier.asked
-            )),
+            )
+            .into()),
         }
     }
 }

@@ -131,7 +131,7 @@ impl Counted {
     #[cold]
     fn broken(&self, peer: PeerId) -> Broken {
         let &Self { tokens, tokens_under_way, coordinators, coordinators_under_way, .. } = self;
-        match self.expected {
+        let broken = match self.expected {
             Some(expected) if tokens + tokens_under_way != expected => format!(
                 "there are {} tokens after peer {peer}'s step, {tokens} held and {tokens_under_way} under way, instead \
                  of {expected}",
@@ -141,7 +141,8 @@ impl Counted {
                 "after peer {peer}'s step there are {coordinators} coordinators and {coordinators_under_way} messages \
                  that make one, instead of one in all",
             ),
-        }
+        };
+        broken.into()
     }
 }
 
@@ -208,7 +209,7 @@ impl Tree {
 
 #[cold]
 fn lead_back(peer: PeerId) -> Broken {
-    format!("the parent pointers of peer {peer} lead back to it")
+    format!("the parent pointers of peer {peer} lead back to it").into()
 }
 
 #[cfg(test)]

@@ -231,7 +231,7 @@ impl<A: Routing> Workload<A> for InRounds {
             OverlayNote::Owns(range) => world.load.set_joined(peer, range.is_some()),
             OverlayNote::Undelivered(_) if world.load.plan.is_lenient => {}
             OverlayNote::Undelivered(key) => {
-                return Err(format!("a message for the owner of {key} found no way from peer {peer}"));
+                return Err(format!("a message for the owner of {key} found no way from peer {peer}").into());
             }
         }
         Ok(())

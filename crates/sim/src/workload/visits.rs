@@ -290,7 +290,7 @@ impl Workload<Whole> for InVisits {
                     return Ok(());
                 }
                 if !world.is_there(peer) {
-                    return Err(format!("host {peer} has not come back"));
+                    return Err(format!("host {peer} has not come back").into());
                 }
                 (0..resources).try_for_each(|resource| {
                     let next = world.next_ticket();
@@ -397,7 +397,7 @@ impl Workload<Whole> for InVisits {
                 Ok(())
             }
             Note::OtherCluster(ours, theirs) => {
-                Err(format!("host {peer} of cluster {ours} has met one of {theirs}: it was founded twice"))
+                Err(format!("host {peer} of cluster {ours} has met one of {theirs}: it was founded twice").into())
             }
         }
     }
@@ -425,7 +425,7 @@ impl Workload<Whole> for InVisits {
 /// A client was told why it is not let in, or not inside any more.
 fn on_told<W: Watch<Whole>>(world: &mut On<'_, W>, peer: PeerId, ticket: Ticket, error: &Error) -> Result<(), Broken> {
     if world.load.patient.contains(&ticket) {
-        return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}"));
+        return Err(format!("host {peer} sends {ticket:?} away, who was to be served: {error}").into());
     }
     match error {
         Error::NotAcquired { .. } => world.load.counts.not_acquired += 1,

@@ -39,7 +39,7 @@ pub(super) fn caught(play: impl FnOnce() -> Result<(), Broken>) -> Result<(), Br
 /// What a panic says.
 fn in_words(panic: &(dyn Any + Send)) -> Broken {
     let what = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref().map(String::as_str));
-    format!("a peer has panicked: {}", what.unwrap_or("it does not say why"))
+    format!("a peer has panicked: {}", what.unwrap_or("it does not say why")).into()
 }
 
 /// How many events may be in line among this many residents.
@@ -53,7 +53,7 @@ pub(super) fn comes_to_an_end(in_line: usize, most: usize) -> Result<(), Broken>
     if in_line <= most {
         return Ok(());
     }
-    Err(format!("{in_line} events are in line, and there will be more and more"))
+    Err(format!("{in_line} events are in line, and there will be more and more").into())
 }
 
 /// The clock goes on.
@@ -74,7 +74,7 @@ pub(super) fn waits(
     does: &'static str,
 ) -> Result<Client, Broken> {
     let found = client.filter(|client| client.peer == peer);
-    found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there"))
+    found.ok_or_else(|| format!("peer {peer} {does} {ticket:?}, who is not waiting there").into())
 }
 
 /// A client to whom a peer says that it is inside no longer was inside: but one that was told its end (`tells_ends`)
@@ -87,7 +87,7 @@ pub(super) fn was_inside(
 ) -> Result<Option<Client>, Broken> {
     let found = client.filter(|client| client.peer == peer);
     if found.is_none() && !tells_ends {
-        return Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not"));
+        return Err(format!("peer {peer} tells {ticket:?} that it is inside no longer, which it was not").into());
     }
     Ok(found)
 }
