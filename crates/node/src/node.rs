@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId, Rng, Time};
+use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Grant, custody};
 use peerlock_register::leases::patience;
 use peerlock_register::{ClusterId, Refusal, Versions, View};
@@ -34,7 +34,7 @@ use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
 use crate::relay::Relay;
-use crate::standing::Standing;
+use crate::standing::{Ask, Standing};
 use crate::survey::Survey;
 use crate::timers::Timers;
 use crate::wire::{Body, decode, decode_body, encode_body};
@@ -169,6 +169,9 @@ pub struct Node {
     removals: BTreeMap<u64, Removal>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
+    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet that
+    /// it knows: by resource and number, what the protocol knows the slot by, which goes on then.
+    ending: BTreeMap<(Key, u64), Ticket>,
     /// What the register has told of this host's.
     detached: DetachedHere,
     /// Whom we have named as the one to found a cluster.
@@ -252,6 +255,7 @@ impl Node {
             revocations: BTreeMap::new(),
             removals: BTreeMap::new(),
             orphans: Vec::new(),
+            ending: BTreeMap::new(),
             detached: DetachedHere::default(),
             founder: None,
             foreign: BTreeSet::new(),
@@ -404,6 +408,14 @@ impl Node {
         let asks = self.clients.unclaimed().is_empty() || bound.is_none();
         assert!(asks, "somebody waits, and the protocol was not asked");
         assert!(self.orphans.is_empty() || bound.is_none(), "a grant that nobody has is still in the register");
+        for ((resource, fencing), claim) in &self.ending {
+            let part = self.parts.get(resource).expect("nothing ends in the register of what we do not take part in");
+            let is_here = part.custody.held().any(|(_, user)| user == Some(*claim));
+            assert!(is_here, "grant {fencing} of {} is ending, and its slot is not here", part.name);
+            let ask = |session| Ask::Attach(session, part.name.clone(), *fencing);
+            let is_asked = self.standing.session().is_some_and(|session| self.standing.is_asking(&ask(session)));
+            assert!(is_asked, "grant {fencing} of {} is ending, and nobody tells the register", part.name);
+        }
         match self.phase {
             Phase::Leaving => {
                 assert!(self.timers.is_set(&Alarm::Leave), "we are not out, and do not try any more");

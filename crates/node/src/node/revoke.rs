@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The same question again and again: each may get lost, and the holder's host keeps nothing of who has asked. A
-//! detached grant has no process that could be told: it ends at once, and who renews it hears why. If its host does not
-//! answer it is taken out of the register from here.
+//! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so when
+//! the register knows. If its host does not answer it is taken out of the register from here.
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_register::{Command, Look, Page};
@@ -58,8 +58,14 @@ impl Node {
         }
     }
 
-    /// Somebody wants a grant of a client here: how many milliseconds it has left, if there is such a one.
+    /// Somebody wants a grant of a client here: how many milliseconds it has left, if there is such a one. One that is
+    /// over has none, and is still there as long as the register knows it: its slot is not free before.
     pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
+        let left = self.stop_holder(resource, fencing);
+        left.or_else(|| self.ending.contains_key(&(resource, fencing)).then_some(0))
+    }
+
+    fn stop_holder(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let ticket = self.clients.holder(resource, fencing)?;
         let entry = self.clients.get(ticket)?;
         let (name, told, detached) = (entry.wanted.name.clone(), entry.is_told(), entry.is_detached());

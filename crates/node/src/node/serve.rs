@@ -142,6 +142,7 @@ impl Node {
 
     /// What a claim had was taken away by force.
     pub(super) fn on_revoked(&mut self, claim: Ticket) {
+        self.ending.retain(|_, ending| *ending != claim);
         let Some(ticket) = self.clients.claimant(claim) else { return };
         self.clients.unclaim(ticket);
         let Some(entry) = self.clients.get(ticket) else { return };
@@ -184,7 +185,7 @@ impl Node {
                 };
                 self.on_lost(ticket, name, why);
             }
-            Verdict::Over => return self.finish(ticket, Error::Lost),
+            Verdict::Over => return self.finish(ticket, Error::Lost, false),
         }
         self.timers.set(Alarm::Ticket(ticket), lease.next());
     }
@@ -217,7 +218,7 @@ impl Node {
             None => false,
         };
         let why = self.why_not(ticket);
-        self.finish(ticket, Error::Lost);
+        self.finish(ticket, Error::Lost, true);
         if let Some(call) = call {
             self.answer(call, if stands { Ok(Answer::Released) } else { Err(why) });
         }
@@ -265,13 +266,13 @@ impl Node {
             let (name, why) = (entry.wanted.name.clone(), error.to_string());
             self.effects.push(Effect::Event(Event::Withdrawn { name, ticket: ticket.0, why }));
         }
-        self.finish(ticket, error);
+        self.finish(ticket, error, false);
     }
 
-    /// Nothing is left of a ticket. That is said before the next one is let in.
-    fn finish(&mut self, ticket: TicketId, why: Error) {
+    /// Nothing is left of a ticket, by its client's own word or not. That is said before the next one is let in.
+    fn finish(&mut self, ticket: TicketId, why: Error, by_client: bool) {
         let Some(entry) = self.clients.get(ticket) else { return };
-        let name = entry.wanted.name.clone();
+        let (name, resource) = (entry.wanted.name.clone(), entry.resource);
         let held = match entry.stage {
             Stage::Held { since, lease, grant } => Some((since, lease, grant)),
             Stage::Waiting { .. } | Stage::Entering { .. } => None,
@@ -283,11 +284,16 @@ impl Node {
             let (name, held) = (name.clone(), since.until(self.now).into());
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
+        let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
+        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its host
+        // has by then: so that must be in vain before the slot goes on.
+        if let Some(grant) = detached.filter(|_| !by_client) {
+            let claim = self.clients.unclaim(ticket);
+            self.ending.extend(claim.map(|claim| ((resource, grant.fencing), claim)));
+        }
         self.unrequest(ticket);
         self.clients.remove(ticket);
-        if let Some((_, lease, grant)) = held
-            && lease.bound.is_none()
-        {
+        if let Some(grant) = detached {
             self.heir.owe(&name, grant, self.now);
             self.attach(name, grant.fencing);
         }

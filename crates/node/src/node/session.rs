@@ -115,6 +115,7 @@ impl Node {
         }
         // Nobody says anything to this session any more.
         self.given_up.clear();
+        self.ending.clear();
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
         let mut lost = 0;
         for ticket in self.clients.ids() {
@@ -261,7 +262,7 @@ impl Node {
                     false => self.attach(name, fencing),
                 }
             }
-            (Ask::Attach(_, name, fencing), _) => self.heir.settle(&name, fencing),
+            (Ask::Attach(_, name, fencing), _) => self.on_attached(&name, fencing),
             (Ask::Join(..) | Ask::Quit(..) | Ask::Inform, _) => {}
             (Ask::Detach { ticket, of, fencing, at, call }, outcome) => {
                 self.on_detached(ticket, of, fencing, at, call, outcome);
@@ -444,6 +445,14 @@ impl Node {
                 self.standing.ask(command, Ask::Attach(session, name, fencing), self.now);
             }
             None => self.orphans.push((name, fencing)),
+        }
+    }
+
+    /// The register knows that a detached grant is over: nobody can renew it any more, and what is here of it goes on.
+    fn on_attached(&mut self, name: &Name, fencing: u64) {
+        self.heir.settle(name, fencing);
+        if let Some(claim) = self.ending.remove(&(name.key(), fencing)) {
+            self.part_step(name.key(), mutex::Input::Release(claim));
         }
     }
 

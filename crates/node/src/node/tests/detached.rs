@@ -367,3 +367,171 @@ fn a_client_that_goes_while_its_grant_is_being_detached_leaves_nothing_behind() 
     let next = world.acquire(1, wanted("r"));
     assert!(world.fencing(1, next).is_some());
 }
+
+/// The third peer, which coordinates, reaches everybody but the register's leader: for as long as its session stands it
+/// can hand on a slot of which the register hears nothing. Or it reaches that one again.
+fn keep_from_leader(world: &mut World, is_kept: bool) {
+    match is_kept {
+        true => _ = world.apart.insert((1, 3)),
+        false => world.apart.clear(),
+    }
+    world.disconnect_pair(1, 3);
+    world.settle();
+}
+
+/// A client of the third peer had a grant of a minute, whose end the register has not heard of; another waits.
+fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
+    let holder = world.acquire(3, Wanted { slots, ..detached(name) });
+    let waits = world.acquire(2, wanted(name));
+    world.run(Span::from_millis(59_900));
+    keep_from_leader(world, true);
+    world.run(Span::from_millis(200));
+    assert_eq!(world.ended(3, holder), Some(&Error::Lost));
+    waits
+}
+
+/// The slot went on at once. When the whole machine died in that moment, its next process had the grant from the register,
+/// renewed it for its client, and that one was inside beside the next.
+#[test]
+fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes_on() {
+    for dies in [false, true] {
+        let mut world = World::of(3);
+        let waits = over_unheard(&mut world, "r", None);
+        assert_eq!(world.fencing(2, waits), None, "its client could still renew it");
+        if dies {
+            world.kill(3);
+            world.machines.get_mut(&3).unwrap().estate = None;
+            keep_from_leader(&mut world, false);
+            world.restart(3);
+            world.run(Span::from_secs(1));
+            let returned = world.heard(3).iter().find_map(|effect| match effect {
+                Effect::Returned { ticket, .. } => Some(*ticket),
+                _ => None,
+            });
+            world.input(3, Input::Renew { call: 5, ticket: returned.expect("the register knows it") });
+            assert!(matches!(world.answer(3), Some(Ok(Answer::Renewed(_)))), "{:?}", world.answer(3));
+            world.run(Span::from_secs(50));
+            assert_eq!(world.fencing(2, waits), None, "it was renewed");
+            world.run(Span::from_secs(20));
+        } else {
+            world.run(Span::from_secs(2));
+            assert_eq!(world.fencing(2, waits), None);
+            keep_from_leader(&mut world, false);
+            world.run(Span::from_secs(1));
+            assert_settled(&world, 3);
+        }
+        assert!(world.fencing(2, waits).is_some(), "dies: {dies}");
+    }
+}
+
+/// Who has said so itself does not come back for it.
+#[test]
+fn what_its_client_gives_back_goes_on_at_once() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    let waits = world.acquire(2, wanted("r"));
+    keep_from_leader(&mut world, true);
+    world.input(3, Input::Release { call: Some(5), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Released)));
+    assert!(world.fencing(2, waits).is_some());
+}
+
+#[test]
+fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    let waits = world.acquire(2, wanted("r"));
+    let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
+    keep_from_leader(&mut world, true);
+    let answers = world.heard(2).len();
+    world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
+    world.run(Span::from_secs(2));
+    assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
+    let is_answered = |world: &World| world.heard(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
+    assert!(world.fencing(2, waits).is_none() && !is_answered(&world), "the register knows it");
+    world.input(3, Input::Release { call: Some(5), ticket: holder });
+    assert_eq!(world.answer(3), Some(&Err(Error::Lost)), "it is over for its client");
+    assert_eq!(world.fencing(2, waits), None);
+    keep_from_leader(&mut world, false);
+    world.run(Span::from_secs(1));
+    assert!(world.fencing(2, waits).is_some());
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
+}
+
+/// The second peer coordinates the second generation of this name, and counts it while the third cannot be told anything.
+#[test]
+fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_of_that() {
+    let (name, mut world) = ("a", World::of(3));
+    let waits = over_unheard(&mut world, name, Some(2));
+    assert!(world.fencing(2, waits).is_some(), "the second slot was free");
+    let next = world.acquire(2, wanted(name));
+    world.input(2, Input::Resize { call: 7, name: name.parse().unwrap(), slots: 1 });
+    world.run(Span::from_secs(1));
+    let key = name.parse::<Name>().unwrap().key();
+    let third = world.node(3);
+    assert_eq!((third.parts[&key].custody.generation(), third.ending.len()), (2, 1), "it was counted with it");
+    assert_eq!(world.fencing(2, next), None);
+    keep_from_leader(&mut world, false);
+    world.run(Span::from_secs(3));
+    assert!(world.node(3).ending.is_empty());
+    assert_eq!(world.fencing(2, next), None, "there is one slot now, and it is taken");
+    world.input(2, Input::Release { call: None, ticket: waits });
+    assert!(world.fencing(2, next).is_some());
+}
+
+/// What is left of it goes the way of all that the session had.
+#[test]
+fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
+    for forces in [false, true] {
+        let mut world = World::of(3);
+        let waits = over_unheard(&mut world, "r", None);
+        if forces {
+            world.input(2, Input::Expel { call: 7, name: "r".parse().unwrap(), peer: PeerId::new(3) });
+            world.run(Span::from_secs(1));
+            assert_eq!(world.answer(2), Some(&Ok(Answer::Expelled)));
+            // It hears of that first, while the register writes down that its grant is over.
+            world.slow_disks(true);
+        } else {
+            world.run(Span::from_secs(15));
+            assert!(world.node(3).trouble().is_some() && world.node(3).ending.is_empty());
+        }
+        keep_from_leader(&mut world, false);
+        world.run(Span::from_millis(500));
+        assert!(world.node(3).ending.is_empty());
+        world.slow_disks(false);
+        world.run(Span::from_secs(5));
+        assert!(world.fencing(2, waits).is_some(), "forces: {forces}");
+        assert_settled(&world, 3);
+    }
+}
+
+/// Nobody is waited for here, but its session ends when the register has answered.
+#[test]
+fn who_leaves_hands_on_what_is_over_when_the_register_has_heard_of_it() {
+    let mut world = World::of(3);
+    let waits = over_unheard(&mut world, "r", None);
+    world.input(3, Input::Drain);
+    assert!(world.heard(3).contains(&Effect::Drained));
+    world.input(3, Input::Leave);
+    world.run(Span::from_millis(500));
+    assert_eq!(world.fencing(2, waits), None);
+    keep_from_leader(&mut world, false);
+    world.run(Span::from_secs(1));
+    assert!(world.heard(3).contains(&Effect::Left { told: true }));
+    assert!(world.fencing(2, waits).is_some());
+}
+
+#[test]
+fn a_name_is_not_removed_as_long_as_the_register_has_not_heard_that_its_last_grant_is_over() {
+    let mut world = World::of(3);
+    let waits = over_unheard(&mut world, "r", None);
+    world.input(2, Input::Release { call: None, ticket: waits });
+    world.input(2, Input::Remove { call: 7, name: "r".parse().unwrap() });
+    world.run(Span::from_secs(1));
+    assert!(matches!(world.answer(2), Some(Err(Error::InUse { forced: false, .. }))), "{:?}", world.answer(2));
+    keep_from_leader(&mut world, false);
+    world.run(Span::from_secs(1));
+    world.input(2, Input::Remove { call: 8, name: "r".parse().unwrap() });
+    world.run(Span::from_secs(3));
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Removed)));
+}

@@ -80,9 +80,10 @@ fn what_is_detached_ends_at_once_and_its_client_hears_why() {
     let waits = world.acquire(1, wanted("r"));
     let fencing = world.fencing(2, holder).expect("it is detached by now");
     revoke(&mut world, 3, 2, fencing);
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
     assert_eq!(world.ended(2, holder), Some(&revoked()));
     assert!(world.fencing(1, waits).is_some());
+    world.run(Span::from_millis(200));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)));
 }
 
 /// The machine was switched off, and its slot was to stand for an hour.
