@@ -324,4 +324,8 @@ fn what_cannot_be_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(words), "{options:?}: {said}");
     }
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let output = nowhere.args(["demo", "--no-open"]).env("TMPDIR", "/proc").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(73) && said.contains("Set TMPDIR"), "{said}");
 }
