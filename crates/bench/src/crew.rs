@@ -1,13 +1,22 @@
 //! The children, as the parent sees them.
 
 use std::path::Path;
+use std::pin::pin;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::child::SECRET;
+
+/// How long a child may take for what it was told, beyond the time that it was given for that: many times what the
+/// slowest of them needs on a machine that has other things to do.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How often it is looked whether others have ended, while one is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How children are started.
 pub struct Crew<'a> {
@@ -29,6 +38,8 @@ impl Crew<'_> {
     pub fn command(&self, part: &[&str]) -> Command {
         let mut command = Command::new(self.program);
         command.arg("bench-child").args(part).env(SECRET, &self.secret).kill_on_drop(true);
+        // Ctrl-C is for us: who is told of it as well may be gone before we hear of it, and would seem to have failed.
+        command.process_group(0);
         command
     }
 
@@ -51,6 +62,12 @@ impl Worker {
         self.child.id()
     }
 
+    /// How it has ended, if it has.
+    fn ended(&mut self) -> Option<Error> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(self.failed(&format!("it has ended ({status})")))
+    }
+
     /// Kills it, and returns when it is gone.
     pub async fn kill(mut self) -> Result<(), Error> {
         Ok(self.child.kill().await?)
@@ -69,6 +86,16 @@ impl Worker {
     }
 
     pub async fn answer(&mut self) -> Result<Vec<String>, Error> {
+        self.answer_within(PATIENCE).await
+    }
+
+    /// The same for what takes long.
+    pub async fn answer_within(&mut self, patience: Duration) -> Result<Vec<String>, Error> {
+        let answer = timeout(patience, self.hear()).await;
+        answer.unwrap_or_else(|_| Err(self.failed(&format!("there was no answer for {patience:?}"))))
+    }
+
+    async fn hear(&mut self) -> Result<Vec<String>, Error> {
         let mut answer = Vec::new();
         loop {
             match self.answers.next_line().await {
@@ -98,7 +125,61 @@ impl Worker {
     }
 }
 
+/// What each of them answers. If one has ended the others may wait for it in vain, so that this is looked for meanwhile.
+pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<Vec<String>>, Error> {
+    let mut answers = Vec::new();
+    for number in 0..workers.len() {
+        let (said, to_come) = workers.split_at_mut(number + 1);
+        let mut answer = pin!(said[number].answer_within(patience));
+        answers.push(loop {
+            match timeout(LOOK_EVERY, &mut answer).await {
+                Ok(answer) => break answer?,
+                Err(_) => to_come.iter_mut().find_map(Worker::ended).map_or(Ok(()), Err)?,
+            }
+        });
+    }
+    Ok(answers)
+}
+
 /// The first of the lines that a child has said.
 pub fn said(words: &[String]) -> &str {
     words.first().map_or("", String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Its parts say nothing after what they were told, or die of it.
+    const PROGRAM: &str = "#!/bin/sh\necho end\nread told\ncase $2 in dies) exit 3;; *) exec sleep 60;; esac\n";
+
+    /// What is said if these parts have been told something, and the first is waited for.
+    async fn failure(parts: &[&str], patience: Duration) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, PROGRAM).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let crew = Crew { program: &program, secret: String::new() };
+        let mut workers = Vec::new();
+        for part in parts {
+            let mut worker = crew.start(&[*part]).await.unwrap().0;
+            worker.tell("something").await.unwrap();
+            workers.push(worker);
+        }
+        answers(&mut workers, patience).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn who_has_ended_is_named_while_others_wait_for_it() {
+        let told = failure(&["waits", "waits", "dies"], PATIENCE).await;
+        assert!(told.starts_with("the part `dies` of the bench has failed: it has ended (exit status: 3)"), "{told}");
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_is_not_waited_for_for_ever() {
+        let told = failure(&["waits"], Duration::from_millis(20)).await;
+        assert!(told.starts_with("the part `waits` of the bench has failed: there was no answer for 20ms"), "{told}");
+    }
 }

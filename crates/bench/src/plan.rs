@@ -119,10 +119,13 @@ pub(crate) fn interruptible<T>(measure: impl Future<Output = Result<T, Error>>) 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        // The terminal was closed: what was begun is left by nobody else.
+        let mut hang_up = signal(SignalKind::hangup())?;
         tokio::select! {
             measured = measure => measured,
             _ = interrupt.recv() => Err(Error::Interrupted),
             _ = terminate.recv() => Err(Error::Interrupted),
+            _ = hang_up.recv() => Err(Error::Interrupted),
         }
     })
 }
@@ -133,7 +136,7 @@ async fn measure(options: &Options, progress: &mut dyn FnMut(Progress)) -> Resul
     }
     let pace = Pace::new(options.quick);
     let crew = Crew { program: &options.program, secret: secret()? };
-    let cases = CLIENTS.len() + 3 + 3 * options.against.len();
+    let cases = our_settings().len() + options.against.len() * their_settings(0, "", "").len();
     let far = distance::steps(options, &pace);
     progress(Progress::ToDo((1 + pace.rounds * (cases + 1) + 1 + far) as u64));
     let mut near = near(options, &pace, &crew, progress).await?;
@@ -201,16 +204,21 @@ fn our_settings() -> Vec<Setting> {
     let lock = |clients| Setting::handover(0, "peerlock", "a lock between peers", clients);
     let semaphore = Setting { slots: SLOTS, what: "a semaphore between peers", ..lock(SLOT_CLIENTS) };
     let mut settings: Vec<Setting> = CLIENTS.map(lock).into();
-    settings.push(lock(COMPARED).crowded());
-    settings.push(lock(CALM_CLIENTS).crowded().hold(CALM_HOLD));
+    settings.extend(crowded(lock));
     settings.push(semaphore.crowded().hold(HOLD));
     settings
 }
 
 /// The same as ours, where they are compared.
-fn their_settings(crew: usize, who: &'static str, what: &'static str) -> [Setting; 3] {
+fn their_settings(crew: usize, who: &'static str, what: &'static str) -> Vec<Setting> {
     let lock = |clients| Setting::handover(crew, who, what, clients);
-    [lock(COMPARED), lock(COMPARED).crowded(), lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)]
+    [lock(COMPARED)].into_iter().chain(crowded(lock)).collect()
+}
+
+/// Where processes share cores. With a core for each there is one case less: it would be the one that is there already.
+fn crowded(lock: impl Fn(usize) -> Setting) -> impl Iterator<Item = Setting> {
+    let shared = Some(lock(COMPARED).crowded()).filter(|shared| shared.processes != lock(COMPARED).processes);
+    shared.into_iter().chain([lock(CALM_CLIENTS).crowded().hold(CALM_HOLD)])
 }
 
 pub(crate) fn secret() -> Result<String, Error> {
@@ -276,5 +284,6 @@ fn resident_mb(worker: &Worker) -> Result<f64, Error> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     let kilobytes: Option<f64> = kilobytes.and_then(|number| number.trim().parse().ok());
-    kilobytes.map(|kilobytes| kilobytes / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
+    // The kernel's kilobytes have 1024 bytes.
+    kilobytes.map(|kilobytes| kilobytes * 1.024 / 1e3).ok_or_else(|| Error::Io(std::io::ErrorKind::InvalidData.into()))
 }

@@ -191,10 +191,14 @@ fn handovers(f: &mut fmt::Formatter<'_>, cases: &[Case]) -> fmt::Result {
     let below = format!("{times}{:>8}{:>11} │{:>11}{:>11}", "p50", "after rest", "handed/s", "entries/s");
     heading(f, &above, &below)?;
     for case in cases {
-        let Times { p50_us, p99_us, max_us, .. } = case.gap;
+        let Times { count, p50_us, p99_us, max_us } = case.gap;
         name(f, case)?;
-        write!(f, "{p50_us:>9.1}{p99_us:>10.1}{max_us:>10.1} │")?;
-        write!(f, "{:>8.2}{:>11.2} │", case.gap_in_messages, case.gap_in_messages_after_rest)?;
+        if count == 0 {
+            write!(f, "{:>9}{:>10}{:>10} │{:>8}{:>11} │", "none", "", "", "", "")?;
+        } else {
+            write!(f, "{p50_us:>9.1}{p99_us:>10.1}{max_us:>10.1} │")?;
+            write!(f, "{:>8.2}{:>11.2} │", case.gap_in_messages, case.gap_in_messages_after_rest)?;
+        }
         write!(f, "{:>11.1}{:>11.1}", case.gaps_per_second, case.entries_per_second)?;
         match case.share_of_ideal {
             Some(share) => writeln!(f, " ({:.1} % of the ideal)", share * 100.0)?,

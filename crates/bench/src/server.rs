@@ -31,7 +31,7 @@ pub struct Server {
     pub addresses: Vec<SocketAddr>,
     /// What is compared, in words.
     pub what: &'static str,
-    _nodes: Vec<Child>,
+    nodes: Vec<Child>,
     folder: TempDir,
 }
 
@@ -83,7 +83,7 @@ impl Against {
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(folder.path());
             running.push(command.spawn()?);
         }
-        let server = Server { addresses, what, _nodes: running, folder };
+        let mut server = Server { addresses, what, nodes: running, folder };
         server.wait(self).await?;
         Ok(server)
     }
@@ -99,7 +99,7 @@ impl Against {
 
 impl Server {
     /// Until somebody could go in and out at each of the nodes.
-    async fn wait(&self, against: Against) -> Result<(), Error> {
+    async fn wait(&mut self, against: Against) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE;
         for &address in &self.addresses {
             let place = against.place(address);
@@ -110,7 +110,10 @@ impl Server {
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "there was no answer in time".to_owned(),
                 };
-                if Instant::now() >= until {
+                // One that has ended will not answer: its port was taken, or it does not know an option.
+                let ended = self.nodes.iter_mut().find_map(|node| node.try_wait().ok().flatten());
+                if ended.is_some() || Instant::now() >= until {
+                    let why = ended.map_or(why, |status| format!("it has ended ({status})"));
                     let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
                     let words = log.lines().next_back().unwrap_or("none").to_owned();
                     return Err(Error::Mute { against, why, words });
@@ -136,7 +139,8 @@ fn told(ports: &[(SocketAddr, SocketAddr)]) -> Vec<SocketAddr> {
 }
 
 async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
-    let (clients, peers) = (ports(NODES, way).await?, ports(NODES, way).await?);
+    let all = ports(2 * NODES, way).await?;
+    let (clients, peers) = all.split_at(NODES);
     let url = |address: SocketAddr| format!("http://{address}");
     let cluster: Vec<String> = (0..NODES).map(|node| format!("node{node}={}", url(peers[node].1))).collect();
     let arguments = |node: usize| {
@@ -155,7 +159,7 @@ async fn etcd(folder: &Path, way: &mut Way) -> Result<Start, Error> {
         .collect()
     };
     Ok(Start {
-        addresses: told(&clients),
+        addresses: told(clients),
         what: "lock of the v3 API by the JSON gateway, 3 nodes, each write on the disks of two",
         nodes: (0..NODES).map(arguments).collect(),
     })
@@ -174,16 +178,17 @@ async fn redis(folder: &Path, way: &mut Way) -> Result<Start, Error> {
 }
 
 async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
-    let clients = ports(NODES, way).await?;
+    let all = ports(3 * NODES, way).await?;
+    let (clients, others) = all.split_at(NODES);
     // Followers go to the leader by the first, and elect it by the second.
-    let (peers, elections) = (ports(NODES, way).await?, ports(NODES, way).await?);
+    let (peers, elections) = others.split_at(NODES);
     let mut nodes = Vec::new();
     for (node, (client, _)) in clients.iter().enumerate() {
         let data = folder.join(format!("node{node}"));
         std::fs::create_dir(&data)?;
         std::fs::write(data.join("myid"), node.to_string())?;
         let config = data.join("zoo.cfg");
-        std::fs::write(&config, zookeeper_config(node, &data, *client, &peers, &elections))?;
+        std::fs::write(&config, zookeeper_config(node, &data, *client, peers, elections))?;
         let (jars, config) = (format!("{ZOOKEEPER_JAR}:{LOG_JAR}"), config.display().to_string());
         let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
         // What Java writes for its own tools would stay behind.
@@ -191,7 +196,7 @@ async fn zookeeper(folder: &Path, way: &mut Way) -> Result<Start, Error> {
         nodes.push([no_files, "-Xmx256m", log, "-cp", &jars, main, &config].map(str::to_owned).into());
     }
     Ok(Start {
-        addresses: told(&clients),
+        addresses: told(clients),
         what: "ephemeral sequential nodes, each watched by the next, 3 nodes, each write on the disks of two",
         nodes,
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::child::STAGGER;
-use crate::crew::Worker;
+use crate::crew::{PATIENCE, Worker, answers};
 use crate::report::{Case, cores};
 use crate::statistics::{Ahead, Entry, Times, Turn, spread, turn};
 use crate::{Error, clock};
@@ -80,9 +80,9 @@ impl Setting {
         // Reading what they say while they work would take the time of theirs.
         sleep(clock::until(end)).await;
         let mut entries = Vec::new();
-        for (process, worker) in workers[..processes].iter_mut().enumerate() {
-            let answer = worker.answer().await?;
-            for [slot, fencing, asked, sent, entered, left] in worker.numbers(&answer)? {
+        let answers = answers(&mut workers[..processes], PATIENCE).await?;
+        for (process, (worker, answer)) in workers.iter().zip(&answers).enumerate() {
+            for [slot, fencing, asked, sent, entered, left] in worker.numbers(answer)? {
                 entries.push(Entry { process, slot: slot as u32, fencing, asked, sent, entered, left });
             }
         }
@@ -96,9 +96,10 @@ impl Setting {
         let all = |part: fn(&Turn) -> &Vec<u64>| self.turns.iter().flat_map(part).copied().collect::<Vec<u64>>();
         let (waits, gap) = (all(|turn| &turn.waits), Times::of(all(|turn| &turn.gaps)));
         let ahead = || self.turns.iter().flat_map(|turn| turn.ahead.iter().copied());
+        let entries: usize = self.turns.iter().map(|turn| turn.entries).sum();
         let seconds = self.turns.iter().map(|turn| turn.nanos).sum::<u64>() as f64 / 1e9;
         let (spread_ms, mean_wait_ms) = spread(&waits);
-        let per_second = waits.len() as f64 / seconds;
+        let per_second = entries as f64 / seconds;
         let ideal = (!self.hold.is_zero()).then(|| f64::from(self.slots) / self.hold.as_secs_f64());
         let bare = (message.p50_us * 1e3) as u64;
         Case {
@@ -114,7 +115,7 @@ impl Setting {
             gap_in_messages_after_rest: gap.p50_us / rested.p50_us,
             gaps_per_second: gap.count as f64 / seconds,
             handed_over_within_a_process: self.turns.iter().map(|turn| turn.gaps_within).sum(),
-            entries: waits.len(),
+            entries,
             entries_per_second: per_second,
             share_of_ideal: ideal.map(|ideal| per_second / ideal),
             held: Times::of(all(|turn| &turn.holds)),

@@ -59,7 +59,10 @@ pub struct Turn {
     pub gaps: Vec<u64>,
     /// The same where it was in the same process.
     pub gaps_within: usize,
-    /// From asking to entering.
+    /// How many got in.
+    pub entries: usize,
+    /// From asking to entering, of all who asked meanwhile; also of those who got in after that, since those are the
+    /// ones who have waited longest.
     pub waits: Vec<u64>,
     /// From entering to leaving.
     pub holds: Vec<u64>,
@@ -100,8 +103,11 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
     for &entry in &entries {
         let counts = start <= entry.entered && entry.entered < end;
         if counts {
-            turn.waits.push(entry.entered - entry.asked);
+            turn.entries += 1;
             turn.holds.push(entry.left - entry.entered);
+        }
+        if start <= entry.asked && entry.asked < end {
+            turn.waits.push(entry.entered - entry.asked);
         }
         let Some(before) = last.insert(entry.slot, entry) else { continue };
         if entry.entered < before.left {
@@ -128,20 +134,24 @@ pub fn turn(mut entries: Vec<Entry>, start: u64, end: u64) -> Result<Turn, Strin
 /// Who got in from `start` to `end` and had asked after somebody who was let in later. Whoever asked in the order of
 /// entering is not among them. The entries and what was handed over are in the order of entering.
 fn ahead(entries: &[Entry], handed: &[(u64, u64)], start: u64, end: u64) -> Vec<Ahead> {
+    let most = handed.iter().map(|(left, entered)| entered - left).max().unwrap_or(0);
     let (mut earliest, mut ahead) = (u64::MAX, Vec::new());
     for entry in entries.iter().rev() {
         if entry.asked > earliest && start <= entry.entered && entry.entered < end {
-            ahead.push(Ahead { nanos: entry.asked - earliest, message: longest(handed, earliest, entry.entered) });
+            let message = longest(handed, most, earliest, entry.entered);
+            ahead.push(Ahead { nanos: entry.asked - earliest, message });
         }
         earliest = earliest.min(entry.sent);
     }
     ahead
 }
 
-/// The longest of the hand-overs that were under way at some time from the one moment to the other.
-fn longest(handed: &[(u64, u64)], from: u64, to: u64) -> u64 {
+/// The longest of the hand-overs that were under way at some time from the one moment to the other. None takes longer
+/// than `most`. They are in the order of entering; of several slots not in that of leaving.
+fn longest(handed: &[(u64, u64)], most: u64, from: u64, to: u64) -> u64 {
     let first = handed.partition_point(|&(_, entered)| entered < from);
-    let meanwhile = handed[first..].iter().take_while(|&&(left, _)| left < to);
+    let until = handed[first..].iter().take_while(|&&(_, entered)| entered < to.saturating_add(most));
+    let meanwhile = until.filter(|&&(left, _)| left < to);
     meanwhile.map(|(left, entered)| entered - left).max().unwrap_or(0)
 }
 
@@ -184,7 +194,7 @@ mod tests {
         ];
         let turn = turn(entries, 100, 200).unwrap();
         assert_eq!((&turn.gaps[..], turn.gaps_within), (&[15][..], 1));
-        assert_eq!((turn.waits.len(), turn.nanos), (4, 100));
+        assert_eq!((turn.entries, turn.nanos), (4, 100));
         assert_eq!(turn.holds, [10, 30, 5, 9]);
     }
 
@@ -192,6 +202,15 @@ mod tests {
     fn what_happens_while_warming_up_is_checked_and_not_counted() {
         let early = vec![entry(0, 0, 1, 10, 20), entry(1, 0, 2, 30, 40), entry(0, 0, 3, 110, 120)];
         assert!(turn(early, 100, 200).unwrap().gaps.is_empty());
+    }
+
+    #[test]
+    fn a_wait_counts_if_it_begins_in_time_however_long_it_is() {
+        let entry = |asked, entered| Entry { asked, sent: asked, ..entry(0, 0, 0, entered, entered + 1) };
+        // The first asked while all warmed up, the last when it was over; the third gets in only then.
+        let entries = vec![entry(90, 105), entry(110, 120), entry(111, 290), entry(200, 300)];
+        let turn = turn(entries, 100, 200).unwrap();
+        assert_eq!((turn.entries, &turn.waits[..]), (2, &[10, 179][..]));
     }
 
     #[test]
@@ -242,8 +261,10 @@ mod tests {
         for (from, to, expected) in
             [(901, 931, 19), (900, 931, 900), (931, 940, 4), (931, 941, 1060), (936, 940, 0), (2001, 3000, 0)]
         {
-            assert_eq!(longest(&handed, from, to), expected, "from {from} to {to}");
+            assert_eq!(longest(&handed, 1060, from, to), expected, "from {from} to {to}");
         }
+        // On another slot somebody has left long before, and gets in a little later.
+        assert_eq!(longest(&[(905, 910), (800, 950), (960, 970)], 150, 900, 905), 150);
     }
 
     #[test]

@@ -101,7 +101,8 @@ fn is_crowded(case: &Case) -> bool {
 fn of_order(case: &Case, targets: &mut Vec<Target>) {
     let what = format!("{}: entries out of order by more than two messages", name(case));
     targets.push(Target::at_most(what, case.out_of_order as f64, 0.0));
-    if case.hold_ms == 0.0 {
+    // Where nobody waited there is nothing to be proud of: that nobody got in is told by the hand-overs.
+    if case.hold_ms == 0.0 && case.wait.count > 0 {
         let what = format!("{}: longest wait as a multiple of the mean", name(case));
         targets.push(Target::at_most(what, case.longest_wait_over_mean, LONGEST));
     }
@@ -120,8 +121,12 @@ fn of_handover(case: &Case, targets: &mut Vec<Target>) {
     }
 }
 
-/// Ours beside another's.
+/// Ours beside another's, where there is something to compare: a gap of 0 would be better than any. That we handed over
+/// nothing is a target that was missed already.
 fn beside(ours: &Case, other: &Case, targets: &mut Vec<Target>) {
+    if ours.gap.count == 0 || other.gap.count == 0 {
+        return;
+    }
     let (name, who) = (name(ours), other.who);
     if ours.delay_ms > 0.0 || ours.hold_ms > 0.0 || is_crowded(ours) {
         let what = format!("{name}: median gap in µs, beside {who}'s");
@@ -171,6 +176,28 @@ mod tests {
             longest_wait_over_mean: 1.5,
             out_of_order: 0,
             most_ahead_ms: 0.0,
+        }
+    }
+
+    /// A gap of nothing is no gap: whoever handed over nothing, nobody is better than the other.
+    #[test]
+    fn where_nobody_handed_over_nothing_is_compared() {
+        let none = Times { count: 0, p50_us: 0.0, p99_us: 0.0, max_us: 0.0 };
+        let idle = |case: Case| {
+            let case = Case { gap: none, gap_in_messages: 0.0, gaps_per_second: 0.0, ..case };
+            Case { entries: 0, wait: none, longest_wait_over_mean: 0.0, ..case }
+        };
+        let memory = Memory { through: "", waiting: 0, resources: 0, before_mb: 1.0, resident_mb: 1.0 };
+        for processes in [2, 8] {
+            let cases = ["peerlock", "redis"].map(|who| case(who, processes, 0.0, 2.0));
+            let [ours, theirs] = cases;
+            for cases in [[idle(ours.clone()), theirs.clone()], [ours.clone(), idle(theirs.clone())]] {
+                let all = targets(&[], &cases, &memory);
+                assert!(all.iter().all(|target| !target.what.contains("redis") && target.measured.is_finite()));
+                let is_judged = all.iter().any(|target| target.what.contains("longest wait"));
+                assert_eq!(is_judged, cases[0].entries > 0, "nobody waits short because nobody gets in");
+            }
+            assert!(targets(&[], &[ours, theirs], &memory).iter().any(|target| target.what.contains("redis")));
         }
     }
 

@@ -36,7 +36,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = lease, default_values = ["2s", "15s"], requires = "recovery")]
     lease: Vec<Duration>,
     /// How often a holder is killed, for each lease [default: 20, or once with --quick]
-    #[arg(long, value_name = "N", requires = "recovery")]
+    #[arg(long, value_name = "N", requires = "recovery", value_parser = clap::value_parser!(u16).range(1..))]
     times: Option<u16>,
     /// Write a page with plots into this folder, bench.html, and the numbers beside it, bench.json
     #[arg(long, value_name = "DIR")]
@@ -89,10 +89,13 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// How long a death costs.
 fn recover(options: &Options) -> Result<()> {
+    let mut leases = options.lease.clone();
+    leases.sort_unstable();
+    leases.dedup();
     let wanted = peerlock_bench::RecoveryOptions {
         program: "/proc/self/exe".into(),
-        leases: options.lease.clone(),
-        times: options.times.map_or(if options.quick { 1 } else { 20 }, |times| usize::from(times.max(1))),
+        leases,
+        times: options.times.map_or(if options.quick { 1 } else { 20 }, usize::from),
     };
     let report = with_bar(|progress| peerlock_bench::recovery(&wanted, progress))?;
     show(options, &report, page::recovery)
@@ -132,17 +135,20 @@ fn with_bar<T>(
     Ok(measured?)
 }
 
-/// Tells what was measured: as text or JSON, and as a page in a folder.
+/// Tells what was measured: as text or JSON, and then as a page in a folder. If that cannot be written, the numbers are
+/// seen nevertheless.
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
-    let html = page(report, &crate::html::command());
-    let page = options.out.as_deref().map(|folder| crate::html::write(folder, "bench", &html, report)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
-        if let Some(page) = page {
+    }
+    out.flush()?;
+    if let Some(folder) = &options.out {
+        let page = crate::html::write(folder, "bench", &page(report, &crate::html::command()), report)?;
+        if !options.json {
             writeln!(out, "\n{}", page.display())?;
         }
     }

@@ -8,7 +8,7 @@ mod cut;
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::future::pending;
-use std::io::{Write as _, stdout};
+use std::io::{ErrorKind, Write as _, stdout};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
@@ -45,6 +45,8 @@ const MOST_CONNECTIONS: usize = 256;
 const GOODBYE: Duration = Duration::from_secs(5);
 /// How often the peers are asked who votes.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// So many folders of demos that were killed may be in the way.
+const MOST_FOLDERS: u32 = 1000;
 /// The most clients that a peer can have.
 const MOST_CLIENTS: u16 = 1000;
 
@@ -333,15 +335,38 @@ fn refused(message: String) -> peerlock::Error {
 struct Folder(PathBuf);
 
 impl Folder {
+    /// One that nobody has. Where processes have the same numbers again, as in a container, one that was killed may have
+    /// left its own.
     fn make() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("peerlock-demo-{}", std::process::id()));
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map(|()| Self(path.clone())).map_err(|source| Error::Folder { path, source })
+        let mut number = 1;
+        loop {
+            let path = std::env::temp_dir().join(format!("peerlock-demo-{}.{number}", std::process::id()));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(taken) if taken.kind() == ErrorKind::AlreadyExists && number < MOST_FOLDERS => number += 1,
+                Err(source) => return Err(Error::Temporary { path, source }),
+            }
+        }
     }
 }
 
 impl Drop for Folder {
     fn drop(&mut self) {
         _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Folder;
+
+    #[test]
+    fn what_another_has_left_is_not_in_the_way() {
+        let left = Folder::make().expect("there is a place for it");
+        let made = Folder::make().expect("and for another");
+        assert!(left.0 != made.0 && made.0.is_dir());
+        let paths = [left.0.clone(), made.0.clone()];
+        drop((left, made));
+        assert!(!paths.iter().any(|path| path.exists()));
     }
 }

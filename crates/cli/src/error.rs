@@ -63,6 +63,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// There is no place for what is needed only for a while.
+    #[error("cannot make the folder {path}: {source}. Set TMPDIR to a folder that can be written")]
+    Temporary {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A folder of the agent's is not its own.
     #[error(
         "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or choose \
@@ -258,7 +266,7 @@ pub mod exit {
             Error::NoSecret { .. } | Error::OpenToken { .. } => NO_INPUT,
             Error::OpenFolder { .. } | Error::ForeignFolder { .. } => NO_INPUT,
             Error::ForeignAgent { .. } => NOT_ALLOWED,
-            Error::Folder { .. } => CANNOT_CREATE,
+            Error::Folder { .. } | Error::Temporary { .. } => CANNOT_CREATE,
             Error::Start(_) | Error::FewFiles { .. } => SYSTEM,
             Error::Output(_) => IO,
         }

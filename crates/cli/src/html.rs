@@ -52,9 +52,10 @@ pub fn write(folder: &Path, name: &str, html: &str, numbers: &impl Serialize) ->
     Ok(page)
 }
 
-/// The command that is running, for the page to name.
+/// The command that is running, for the page to name: whatever of it is no text, such as the name of a folder, as well
+/// as it can be shown.
 pub fn command() -> String {
-    std::env::args().collect::<Vec<_>>().join(" ")
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// A page with this body.

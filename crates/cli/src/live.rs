@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long)]
     compare: bool,
     /// Every protocol in every form instead, with the simulator beside it; or each with somebody killed
-    #[arg(long, conflicts_with_all = ["kill", "cut", "compare"])]
+    #[arg(long, conflicts_with_all = ["kill", "cut", "compare", "speed"])]
     table: Option<Table>,
     /// Write a page into this folder, live.html: both worlds side by side, as figures and a table, or what kills did;
     /// and the numbers beside it, live.json. With --compare or --table
@@ -108,6 +108,8 @@ pub fn run(options: &Options) -> Result<()> {
         Ok::<_, Error>(Comparison { simulated, real: Costs::of(&setting, &live.report) })
     });
     let compared = compared.transpose()?;
+    // Before the page: if that cannot be written, what was measured is seen nevertheless.
+    show(options, &setting, &live, compared.as_ref(), took)?;
     let page = match (&options.out, &compared) {
         (Some(folder), Some(both)) => {
             let row = Row {
@@ -118,12 +120,11 @@ pub fn run(options: &Options) -> Result<()> {
                 both: both.clone(),
             };
             let rows = [row];
-            let html = page::comparison(&rows, options.processes, &html::command());
+            let html = page::comparison(&rows, live.processes, &html::command());
             Some(html::write(folder, "live", &html, &rows)?)
         }
         _ => None,
     };
-    show(options, &setting, &live, compared.as_ref(), took)?;
     tell(options, page)
 }
 
@@ -147,23 +148,24 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let whole = serde_json::to_value(Json::new(setting, report, took));
         let mut whole = whole.map_err(std::io::Error::from)?;
         let deaths: Vec<_> = live.deaths.iter().map(as_json).collect();
+        let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
         whole["live"] = json!({
-            "processes": options.processes, "speed": options.speed, "seconds": seconds, "deaths": deaths,
-            "clocks_apart": live.clocks_apart.as_secs_f64(), "comparison": both,
+            "processes": live.processes, "speed": options.speed, "seconds": seconds, "deaths": deaths,
+            "spared": spared, "clocks_apart": live.clocks_apart.as_secs_f64(), "comparison": both,
         });
         serde_json::to_writer(&mut out, &whole).map_err(std::io::Error::from)?;
         writeln!(out)?;
         return Ok(out.flush()?);
     }
     print::table(&mut out, setting, report, took)?;
-    let (processes, speed) = (options.processes, options.speed);
+    let (processes, speed) = (live.processes, options.speed);
     writeln!(
         out,
         "real peers in {processes} processes over TCP, {speed} times as fast as the setting: {seconds:.1} s"
     )?;
     if !options.on.is_empty() {
         let apart = 1e3 * live.clocks_apart.as_secs_f64();
-        let places = options.on.len();
+        let places = options.on.len().min(processes);
         writeln!(
             out,
             "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is nearer \
@@ -176,6 +178,9 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let goes_on = goes_on.map_or("never".into(), |span| format!("{:.3} s", span.as_secs_f64()));
         let whom = whom.join(", ");
         writeln!(out, "killed at {at}: peer {whom}; {before} entries before, {after} after, the next after {goes_on}")?;
+    }
+    for kill in &live.spared {
+        writeln!(out, "nobody was killed by {kill}: there was no such peer then, or it was dead already")?;
     }
     if let Some(both) = both {
         write!(out, "\n{both}")?;
@@ -215,7 +220,7 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     let command = html::command();
     let told = match table {
         Table::Protocols => peerlock_live::protocols(wanted, seed, &steps).map(|table| {
-            let html = page::comparison(&table.0, options.processes, &command);
+            let html = page::comparison(&table.0, options.processes.into(), &command);
             (serde_json::to_value(&table), table.to_string(), html)
         }),
         Table::Kills => peerlock_live::kills(wanted, seed, &steps)
@@ -224,7 +229,6 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     bar.finish_and_clear();
     let (json, text, html) = told?;
     let json = json.map_err(std::io::Error::from)?;
-    let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer(&mut out, &json).map_err(std::io::Error::from)?;
@@ -234,6 +238,7 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     }
     out.flush()?;
     drop(out);
+    let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
     tell(options, page)
 }
 

@@ -50,10 +50,25 @@ fn machines_that_are_told_to_take_part() {
     assert!(apart > 0.0 && apart < 0.5, "{apart}");
 }
 
+/// Who may be killed has a process of its own, and that nobody was killed is said.
+#[test]
+fn a_kill_that_finds_nobody() {
+    let killing = ["--kill", "2@5s", "--kill", "2@10s", "--backups", "2", "--count-violations"];
+    let run = live(&SMALL).args(killing).assert().success();
+    let said = String::from_utf8(run.get_output().stdout.clone()).unwrap();
+    assert!(said.contains("real peers in 3 processes"), "{said}");
+    assert!(said.matches("killed at").count() == 1 && said.contains("nobody was killed by 2@10s"), "{said}");
+    let run = live(&SMALL).args(killing).arg("--json").assert().success();
+    let json: serde_json::Value = serde_json::from_slice(&run.get_output().stdout).unwrap();
+    assert_eq!((&json["live"]["processes"], &json["live"]["spared"]), (&3.into(), &serde_json::json!(["2@10s"])));
+}
+
 #[test]
 fn what_cannot_be_is_said() {
     for (arguments, words) in [
         (&["--protocol", "bv95", "--out", "x"][..], "--compare|--table"),
+        (&["--table", "protocols", "--speed", "20"][..], "cannot be used with '--speed"),
+        (&["--protocol", "bv95", "--processes", "1", "--cut", "1s/2s"][..], "nothing to cut it off from"),
         (&["--protocol", "bv95", "--on", "ten=ssh ten peerlock"][..], "use ADDRESS=COMMAND"),
         (&["--protocol", "bv95", "--on", "127.0.0.1=/nowhere/peerlock"][..], "it has ended before it was told to"),
         (&["--protocol", "bv95", "--on", "192.0.2.1=peerlock-is-not-here"][..], "it has ended before it was told to"),

@@ -124,7 +124,7 @@ pub struct ViewResource {
     pub tokens: Vec<ViewToken>,
     /// Who waits, the next first: a hundred at most.
     pub queue: Vec<ViewWaiter>,
-    /// How many wait.
+    /// How many wait; where nobody who is seen or was asked keeps the line, how many clients of those who are seen.
     pub waiting: usize,
     /// How many have come in at the peers that are seen, since the watch began.
     pub entries: u64,
@@ -336,7 +336,8 @@ fn resource(summary: &ViewSummary, parts: &BTreeMap<PeerId, &Part>, waits: Optio
         pointers: pointers.collect(),
         tokens: tokens.into_values().collect(),
         queue: waiting().take(MOST_SHOWN).map(waiter).collect(),
-        waiting: waiting().count(),
+        // Who keeps the line may be frozen or dead. Those who wait still do, in an order that nobody else knows.
+        waiting: if keeper.is_some() { waiting().count() } else { summary.waiting },
         entries: waits.map_or(0, Waits::entries),
         waits: waits.map_or(Vec::new(), |waits| waits.until(now_s)),
         trouble: summary.trouble.clone(),
@@ -428,6 +429,16 @@ mod tests {
         assert_eq!(tokens, [(0, "1.1".to_owned()), (1, "3.1".to_owned()), (2, "1.2".to_owned())]);
         assert!(resource.tokens.iter().all(|token| token.next.as_deref() == Some("2")));
         assert_eq!(resource.waits, [Second { at_s: 4, entries: 1, mean_ms: 5.0, max_ms: 5.0 }]);
+    }
+
+    /// The peer that keeps the line is frozen, and is not seen: that somebody waits is known at the others.
+    #[test]
+    fn without_who_keeps_the_line_those_who_wait_are_counted() {
+        let seen = [seen(2, &[0], None), seen(3, &[], None)];
+        let members = [(1, Fate::Frozen), (2, Fate::Runs), (3, Fate::Runs)].map(|(number, fate)| (peer(number), fate));
+        let looked = Looked { whole: true, members: &members, seen: &seen, known: &[], listed: &[], now_s: 0 };
+        let resource = looked.view(&BTreeMap::new(), None).chosen.expect("the first");
+        assert_eq!((resource.keeper, resource.queue.len(), resource.waiting), (None, 0, 2));
     }
 
     /// Those in trouble come first, and the first is chosen unless another is named.

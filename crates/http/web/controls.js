@@ -26,17 +26,19 @@ async function ask(body) {
   refresh();
 }
 
-// One thing at a time per button: it cannot be pressed again before it is done.
+// One thing at a time per button: it cannot be pressed again before it is done. It is not disabled meanwhile: whoever
+// pressed it by keyboard would have to look for it again.
 function press(button, body) {
   button.addEventListener("click", async () => {
-    button.dataset.busy = "";
-    button.disabled = true;
+    if (isBusy(button)) return;
+    button.setAttribute("aria-disabled", "true");
     await ask(body()).catch(() => say(refusal, "The demo does not answer."));
-    delete button.dataset.busy;
-    button.disabled = false;
+    button.removeAttribute("aria-disabled");
   });
   return button;
 }
+
+const isBusy = (button) => button.hasAttribute("aria-disabled");
 
 // The buttons of one peer.
 export function buttons({ label }) {
@@ -47,9 +49,10 @@ export function buttons({ label }) {
 }
 
 export function update(cell, { fate }) {
-  for (const button of cell.children) {
-    button.hidden = !fits(button.dataset.act, fate) && button.dataset.busy === undefined;
-  }
+  const focused = document.activeElement;
+  for (const button of cell.children) button.hidden = !fits(button.dataset.act, fate) && !isBusy(button);
+  // Whoever froze it by keyboard is where it can be brought back.
+  if (cell.contains(focused) && focused.hidden) cell.querySelector("button:not([hidden])")?.focus();
 }
 
 function stepper(id, text, value, body) {
@@ -81,6 +84,6 @@ export function draw(view, resource) {
   const numbers = new Map(view.peers.filter(({ up }) => up).map(({ peer, label }) => [peer, Number(label)]));
   const inside = resource.tokens.filter(({ free, peer }) => !free && numbers.has(peer));
   holder = numbers.get(inside[0]?.peer) ?? null;
-  strike.disabled = holder === null || strike.dataset.busy !== undefined;
+  strike.disabled = holder === null;
   refresh();
 }

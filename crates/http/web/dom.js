@@ -30,24 +30,26 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items.
+// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items. Whoever is on
+// one of them by keyboard stays there: an element that is moved is taken out for a moment, and loses that otherwise.
 export function each(parent, items, key, make, update) {
-  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const focused = document.activeElement;
+  const named = items.map((item) => [String(key(item)), item]);
+  const names = new Set(named.map(([name]) => name));
+  const before = new Map();
+  for (const child of [...parent.children]) {
+    if (names.has(child.dataset.key)) before.set(child.dataset.key, child);
+    else child.remove();
+  }
   let place = parent.firstElementChild;
-  for (const item of items) {
-    const name = String(key(item));
-    let child = before.get(name);
-    if (child) {
-      before.delete(name);
-    } else {
-      child = make(item);
-      child.dataset.key = name;
-    }
+  for (const [name, item] of named) {
+    const child = before.get(name) ?? make(item);
+    child.dataset.key = name;
     if (child === place) place = place.nextElementSibling;
     else parent.insertBefore(child, place);
     update(child, item);
   }
-  for (const gone of before.values()) gone.remove();
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
 // As people say it: the less exact, the longer it is.

@@ -104,7 +104,8 @@ function drawLine(resource, name) {
     say(age, duration(who?.age_ms));
   });
   const more = resource.waiting - listed.length;
-  say(part("more"), more > 0 ? `and ${count(more)} more` : resource.waiting ? "" : "Nobody waits.");
+  const rest = listed.length ? `and ${count(more)} more` : `${count(more)} wait; only who keeps the line knows in which order.`;
+  say(part("more"), more > 0 ? rest : resource.waiting ? "" : "Nobody waits.");
 }
 
 function drawSummary(view, resource) {

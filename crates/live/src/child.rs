@@ -89,6 +89,11 @@ fn meet(prepare: &Prepare, input: Receiver<Input>) -> Result<(), Error> {
                 links = Some(met.map_err(Error::io("connect to another process of the run"))?);
             }
             Ok(Input::Order(Order::Clock)) => tell(&Told::Clock(clock::now())),
+            Ok(Input::Order(Order::Cut(processes))) => {
+                if let Some(links) = &mut links {
+                    links.cut(processes);
+                }
+            }
             Ok(Input::Heard(Heard::Came)) => came += 1,
             Ok(Input::Order(Order::Begin(pace))) => break pace,
             Ok(Input::Order(Order::Stop) | Input::Alone) | Err(_) => return Ok(()),
@@ -143,18 +148,19 @@ impl Drive for Player<'_> {
 #[derive(Default)]
 struct Book {
     records: Vec<u8>,
-    news: Vec<News>,
+    news: Vec<(Time, News)>,
 }
 
 impl Book {
     fn note<M: Serialize, N: Serialize>(&mut self, at: Time, record: &Record<M, N>) {
-        match *record {
-            Record::Asked { peer, .. } => self.news.push(News::Asked(peer)),
-            Record::Entered { peer, .. } => self.news.push(News::Entered(peer)),
-            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => self.news.push(News::Over(peer)),
-            Record::Delivered { to, .. } => self.news.push(News::Got(to)),
-            _ => {}
-        }
+        let news = match *record {
+            Record::Asked { peer, .. } => Some(News::Asked(peer)),
+            Record::Entered { peer, .. } => Some(News::Entered(peer)),
+            Record::Left { peer, .. } | Record::GaveUp { peer, .. } => Some(News::Over(peer)),
+            Record::Delivered { to, .. } => Some(News::Got(to)),
+            _ => None,
+        };
+        self.news.extend(news.map(|news| (at, news)));
         let bytes = postcard::to_allocvec(&(at, record)).expect("a record is plain data");
         frame::write(&mut self.records, &bytes).expect("a record is short, and memory takes it");
         if self.records.len() > MUCH {

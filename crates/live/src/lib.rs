@@ -33,6 +33,7 @@ mod kill;
 mod links;
 mod parent;
 mod place;
+mod seen;
 mod tables;
 mod wire;
 

@@ -72,12 +72,12 @@ fn admit(mut stream: TcpStream, key: &[u8; 16]) -> io::Result<(usize, TcpStream)
 }
 
 impl Links {
-    /// Connects to every process, this one included.
-    pub fn to(addresses: &[SocketAddr], key: [u8; 16], me: usize) -> io::Result<Self> {
+    /// Connects to every process that lives, this one included.
+    pub fn to(addresses: &[Option<SocketAddr>], key: [u8; 16], me: usize) -> io::Result<Self> {
         let mut links = Self { key, me, out: Vec::new(), cut: Vec::new() };
         for &address in addresses {
-            let link = links.connect(address)?;
-            links.out.push(Some(link));
+            let link = address.map(|address| links.connect(address)).transpose()?;
+            links.out.push(link);
         }
         Ok(links)
     }

@@ -1,6 +1,5 @@
 //! The parent: starts the processes, kills those that are to die, ends all of them, and has everything judged.
 
-use std::collections::BTreeMap;
 use std::io::{self, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,10 +13,11 @@ use peerlock_catalogue::{Load, Setting};
 use peerlock_sim::{Report, Share};
 
 use crate::clock::{self, Pace, Reading};
-use crate::judge::{Judge, Left};
+use crate::judge::Judge;
 use crate::kill::{Kill, Who};
 use crate::place::Place;
-use crate::wire::{News, Order, Prepare, Told};
+use crate::seen::Seen;
+use crate::wire::{Order, Prepare, Told};
 use crate::{Error, check, frame, population};
 
 /// How a run is done.
@@ -44,8 +44,12 @@ pub struct Options {
 pub struct Live {
     /// As of a simulation.
     pub report: Report,
+    /// How many processes there were: those of the peers that live together, and one of each that may be killed.
+    pub processes: usize,
     /// Who was killed, in the order of time.
     pub deaths: Vec<Death>,
+    /// What killed nobody: there was no such peer at that moment, or it was dead already.
+    pub spared: Vec<Kill>,
     /// How far what two processes wrote down at one moment may be apart, in real time: nothing by the one clock of a
     /// machine, and on several as far as their clocks could be compared.
     pub clocks_apart: Duration,
@@ -102,18 +106,24 @@ pub fn run(setting: &Setting, options: &Options, progress: &dyn Fn(u64)) -> Resu
         setting.faults.detection.get_or_insert(DETECTION);
     }
     let apart = apart(&setting, options)?;
-    let (mut left, mut deaths, mut clocks_apart) = (Vec::new(), Vec::new(), Duration::ZERO);
+    let processes = options.processes.max(1) + apart.len();
+    if options.cut.is_some() && processes < 2 {
+        let why = "there is one process, and nothing to cut it off from: use --processes";
+        return Err(Error::Refused(why.into()));
+    }
+    let (mut left, mut deaths, mut spared, mut clocks_apart) = <(Vec<_>, Vec<_>, Vec<_>, Duration)>::default();
     for trial in 0..setting.trials {
         let mut crew = Crew::start(&setting, trial, options, &apart)?;
         crew.play(progress)?;
         clocks_apart = clocks_apart.max(crew.clocks_apart()?);
-        let (remains, died) = crew.end()?;
-        left.push(remains);
-        deaths.extend(died);
+        let seen = crew.end()?;
+        deaths.extend(seen.deaths());
+        spared.extend(seen.spared);
+        left.push(seen.left);
     }
     let judged = setting.drive(Judge(left)).map_err(peerlock_catalogue::Error::from)?;
     let report = judged.map_err(Error::Refused)?.map_err(peerlock_catalogue::Error::from)?;
-    Ok(Live { report, deaths, clocks_apart })
+    Ok(Live { report, processes, deaths, spared, clocks_apart })
 }
 
 /// After how long peers are told that others are gone, where nothing else is said: as `simulate` has it with backups.
@@ -158,6 +168,10 @@ struct Crew<'a> {
     heard: Receiver<Heard>,
     pace: Pace,
     seen: Seen,
+    /// Processes, and which of their lives, that may still say something.
+    speak: Vec<(usize, u32)>,
+    /// The two halves are cut off from each other.
+    is_cut: bool,
 }
 
 /// One process.
@@ -178,20 +192,6 @@ struct Worker {
     records: Vec<u8>,
 }
 
-/// What the parent knows of the run while it goes on.
-#[derive(Default)]
-struct Seen {
-    left: Left,
-    deaths: Vec<Death>,
-    entries: u64,
-    last_entry: Time,
-    inside: BTreeMap<PeerId, u32>,
-    /// Who waits, and since which of all requests.
-    waiting: BTreeMap<PeerId, u64>,
-    got: BTreeMap<PeerId, u64>,
-    asked: u64,
-}
-
 impl Drop for Crew<'_> {
     fn drop(&mut self) {
         for child in self.workers.iter_mut().filter_map(|worker| worker.child.as_mut()) {
@@ -209,9 +209,8 @@ impl<'a> Crew<'a> {
         let share = Share { me: 0, together: options.processes.max(1), apart: apart.to_vec() };
         let (told, heard) = channel();
         let pace = Pace { began: u64::MAX, speed: options.speed };
-        let (workers, seen) = (Vec::new(), Seen::default());
-        let mut crew = Self { setting, options, trial, share, key, workers, told, heard, pace, seen };
-        crew.seen.left.records = vec![Vec::new(); crew.share.processes()];
+        let (workers, seen, speak, is_cut) = (Vec::new(), Seen::default(), Vec::new(), false);
+        let mut crew = Self { setting, options, trial, share, key, workers, told, heard, pace, seen, speak, is_cut };
         for process in 0..crew.share.processes() {
             let worker = crew.spawn(process, 0)?;
             crew.workers.push(worker);
@@ -223,9 +222,9 @@ impl<'a> Crew<'a> {
         Ok(crew)
     }
 
-    fn addresses(&self) -> Vec<SocketAddr> {
-        let nowhere = SocketAddr::new(LOOPBACK, 0);
-        self.workers.iter().map(|worker| worker.address.unwrap_or(nowhere)).collect()
+    /// Where everybody is heard who lives.
+    fn addresses(&self) -> Vec<Option<SocketAddr>> {
+        self.workers.iter().map(|worker| worker.address.filter(|_| worker.child.is_some())).collect()
     }
 
     /// Where a process lives, if not just here.
@@ -239,7 +238,7 @@ impl<'a> Crew<'a> {
         self.place(process).map_or(LOOPBACK, |place| place.address)
     }
 
-    fn spawn(&self, process: usize, life: u32) -> Result<Worker, Error> {
+    fn spawn(&mut self, process: usize, life: u32) -> Result<Worker, Error> {
         let mut command = self.place(process).map_or_else(|| here(&self.options.program), Place::child);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(Error::io("start a process of the run"))?;
@@ -252,6 +251,7 @@ impl<'a> Crew<'a> {
             }
             let _ = told.send((process, life, None));
         });
+        self.speak.push((process, life));
         let mut worker = Worker {
             child: Some(child),
             orders,
@@ -301,10 +301,14 @@ impl<'a> Crew<'a> {
 
     fn on_heard(&mut self, (process, life, told): Heard, progress: &dyn Fn(u64)) -> Result<(), Error> {
         let (now, home) = (self.pace.now(), self.home(process));
+        if told.is_none() {
+            self.speak.retain(|one| *one != (process, life));
+        }
         let worker = &mut self.workers[process];
         if let Some(Told::Records(bytes, news)) = told {
             worker.records.extend(bytes);
-            news.into_iter().for_each(|news| self.seen.note(now, news, progress));
+            let lives = life == worker.life && worker.child.is_some();
+            news.into_iter().for_each(|(at, news)| self.seen.note(now, at, news, lives, progress));
             return Ok(());
         }
         if life != worker.life {
@@ -410,27 +414,33 @@ impl<'a> Crew<'a> {
     fn strike(&mut self, deed: Deed) -> Result<Option<(Time, Deed)>, Error> {
         match deed {
             Deed::Kill(kill) => {
-                let Some(victim) = self.seen.find(kill.who) else { return Ok(None) };
-                let process = self.share.home(victim);
+                let process = self.seen.find(kill.who).map(|victim| self.share.home(victim));
+                let Some(process) = process.filter(|process| self.workers[*process].child.is_some()) else {
+                    self.seen.spared.push(kill);
+                    return Ok(None);
+                };
                 self.kill(process)?;
                 Ok(kill.down.map(|down| (self.pace.now() + down, Deed::Restart(process))))
             }
             Deed::Restart(process) => self.restart(process).map(|()| None),
             Deed::Cut | Deed::Mend => {
-                let half = self.workers.len() / 2;
-                for process in 0..self.workers.len() {
-                    let side = process < half;
-                    let others = (0..self.workers.len()).filter(|other| deed == Deed::Cut && (*other < half) != side);
-                    let others = others.collect();
-                    self.order(process, &Order::Cut(others))?;
-                }
-                Ok(None)
+                self.is_cut = deed == Deed::Cut;
+                (0..self.workers.len()).try_for_each(|process| self.cut(process)).map(|()| None)
             }
         }
     }
 
+    /// Tells a process whom it is cut off from.
+    fn cut(&mut self, process: usize) -> Result<(), Error> {
+        let half = self.workers.len() / 2;
+        let is_beyond = |other: &usize| self.is_cut && (*other < half) != (process < half);
+        let others = (0..self.workers.len()).filter(is_beyond).collect();
+        self.order(process, &Order::Cut(others))
+    }
+
     fn kill(&mut self, process: usize) -> Result<(), Error> {
         let Some(mut child) = self.workers[process].child.take() else { return Ok(()) };
+        let sent = self.pace.now();
         if self.place(process).is_some() {
             // What we could kill from here is only the way to it.
             tell(&mut self.workers[process], process, &Order::Die)?;
@@ -439,10 +449,10 @@ impl<'a> Crew<'a> {
         }
         child.wait().map_err(Error::io("wait for a process of the run"))?;
         self.workers[process].orders = None;
-        let at = self.pace.now();
+        let gone = self.pace.now();
         let peers = (0..population(self.setting)).map(PeerId::new);
         let peers: Vec<PeerId> = peers.filter(|peer| self.share.home(*peer) == process).collect();
-        self.seen.die(at, self.trial, peers);
+        self.seen.die(sent, gone, self.trial, peers);
         Ok(())
     }
 
@@ -457,15 +467,16 @@ impl<'a> Crew<'a> {
         let address = addresses[process];
         self.order(process, &Order::Meet(addresses))?;
         self.until("meet the others again", |worker| worker.is_linked)?;
+        self.cut(process)?;
         for other in (0..self.workers.len()).filter(|other| *other != process) {
-            self.order(other, &Order::Moved(process, address))?;
+            address.map_or(Ok(()), |address| self.order(other, &Order::Moved(process, address)))?;
         }
         self.workers[process].clock = self.read_clock(process)?;
         self.begin(process)
     }
 
-    /// Ends all processes; what they leave behind.
-    fn end(mut self) -> Result<(Left, Vec<Death>), Error> {
+    /// Ends all processes; what they leave behind, to the last word of those that were killed.
+    fn end(mut self) -> Result<Seen, Error> {
         for process in 0..self.workers.len() {
             self.order(process, &Order::Stop)?;
         }
@@ -476,9 +487,16 @@ impl<'a> Crew<'a> {
                 child.wait().map_err(Error::io("wait for a process of the run"))?;
             }
         }
+        let last = clock::now() + STARTS.as_nanos() as u64;
+        while let Some(&(process, _)) = self.speak.first() {
+            match self.heard.recv_timeout(Duration::from_nanos(last.saturating_sub(clock::now()))) {
+                Ok(heard) => self.on_heard(heard, &|_| ())?,
+                Err(_) => return Err(Error::Child { process, why: "it has ended, and its output has not".into() }),
+            }
+        }
         let mut seen = std::mem::take(&mut self.seen);
         seen.left.records = self.workers.iter_mut().map(|worker| std::mem::take(&mut worker.records)).collect();
-        Ok((seen.left, seen.deaths))
+        Ok(seen)
     }
 }
 
@@ -505,56 +523,4 @@ enum Deed {
     Restart(usize),
     Cut,
     Mend,
-}
-
-impl Seen {
-    fn note(&mut self, now: Time, news: News, progress: &dyn Fn(u64)) {
-        match news {
-            News::Asked(peer) => {
-                self.asked += 1;
-                self.waiting.entry(peer).or_insert(self.asked);
-            }
-            News::Entered(peer) => {
-                self.entries += 1;
-                self.last_entry = now;
-                self.waiting.remove(&peer);
-                *self.inside.entry(peer).or_default() += 1;
-                for death in &mut self.deaths {
-                    death.after += 1;
-                    death.goes_on.get_or_insert(now.since(death.at));
-                }
-                progress(1);
-            }
-            News::Over(peer) => {
-                self.waiting.remove(&peer);
-                if let Some(inside) = self.inside.get_mut(&peer) {
-                    *inside -= 1;
-                    if *inside == 0 {
-                        self.inside.remove(&peer);
-                    }
-                }
-            }
-            News::Got(peer) => *self.got.entry(peer).or_default() += 1,
-        }
-    }
-
-    /// Who that is at this moment, if there is such a peer.
-    fn find(&self, who: Who) -> Option<PeerId> {
-        let is_idle = |peer: &PeerId| !self.inside.contains_key(peer) && !self.waiting.contains_key(peer);
-        match who {
-            Who::Peer(peer) => Some(peer),
-            Who::Holder => self.inside.keys().next().copied(),
-            Who::Waiter => self.waiting.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer),
-            Who::Busiest => self.got.iter().max_by_key(|(peer, got)| (is_idle(peer), **got)).map(|(peer, _)| *peer),
-        }
-    }
-
-    fn die(&mut self, at: Time, trial: u32, peers: Vec<PeerId>) {
-        for peer in &peers {
-            self.inside.remove(peer);
-            self.waiting.remove(peer);
-            self.left.deaths.push((at, *peer));
-        }
-        self.deaths.push(Death { trial, peers, at, before: self.entries, after: 0, goes_on: None });
-    }
 }

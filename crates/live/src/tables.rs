@@ -147,17 +147,20 @@ impl fmt::Display for Protocols {
             "protocol", "entries", "violations", "served", "simulated", "real", "", "sim.", "real", ""
         )?;
         for Row { name, both: Comparison { simulated, real }, .. } in &self.0 {
-            let (before, after) = (simulated.mean_wait.unwrap_or(0.0), real.mean_wait.unwrap_or(0.0));
+            let wait = |wait: Option<f64>| wait.map_or("-".into(), |wait| format!("{wait:.2}"));
+            let waits = simulated.mean_wait.zip(real.mean_wait);
             writeln!(
                 f,
-                "{name:<38} {:>7} {:>10} {:>6} | {:>10.2} {:>10.2} {:>10} | {before:>7.2} {after:>7.2} {:>8}",
+                "{name:<38} {:>7} {:>10} {:>6} | {:>10.2} {:>10.2} {:>10} | {:>7} {:>7} {:>8}",
                 real.entries,
                 real.violations,
                 real.stuck,
                 simulated.messages_per_entry,
                 real.messages_per_entry,
                 difference(simulated.messages_per_entry, real.messages_per_entry),
-                difference(before, after),
+                wait(simulated.mean_wait),
+                wait(real.mean_wait),
+                waits.map_or("-".into(), |(simulated, real)| difference(simulated, real)),
             )?;
         }
         Ok(())
@@ -169,8 +172,10 @@ impl fmt::Display for Protocols {
 pub struct KillRow {
     /// Which protocol.
     pub name: String,
-    /// Who was killed.
+    /// Who was to be killed.
     pub who: String,
+    /// Whether somebody was: at that moment there may have been no such peer.
+    pub killed: bool,
     /// Entries before the kill.
     pub before: u64,
     /// Entries after it.
@@ -181,6 +186,17 @@ pub struct KillRow {
     pub stuck: u64,
     /// How long it was until somebody was let in, in seconds; `None` if nobody was.
     pub goes_on: Option<f64>,
+}
+
+impl KillRow {
+    /// The last column, in words.
+    pub fn goes_on(&self) -> String {
+        match self.goes_on {
+            Some(seconds) => format!("{seconds:.2} s"),
+            None if self.killed => "never".into(),
+            None => "nobody died".into(),
+        }
+    }
 }
 
 /// Every protocol with somebody killed.
@@ -214,6 +230,7 @@ pub fn kills(options: &Options, seed: u64, steps: Steps<'_>) -> Result<Kills, Er
             rows.push(KillRow {
                 name: name.clone(),
                 who: who_in_words,
+                killed: death.is_some(),
                 before: death.map_or(live.report.entries, |death| death.before),
                 after: death.map_or(0, |death| death.after),
                 violations: harm.violations,
@@ -244,7 +261,7 @@ impl fmt::Display for Kills {
             "protocol", "killed", "entries", "violations", "never served", "goes on in"
         )?;
         for row in &self.0 {
-            let goes_on = row.goes_on.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
+            let goes_on = row.goes_on();
             let entries = format!("{} + {}", row.before, row.after);
             writeln!(
                 f,

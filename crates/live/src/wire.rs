@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use peerlock_base::PeerId;
+use peerlock_base::{PeerId, Time};
 use peerlock_sim::{Counted, Share};
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +13,9 @@ use crate::clock::Pace;
 pub enum Order {
     /// The first: what is to be played. Answered by `Told::Ready`.
     Prepare(Box<Prepare>),
-    /// Where everybody is heard. Answered by `Told::Linked`, when it has reached all of them.
-    Meet(Vec<SocketAddr>),
+    /// Where everybody is heard, but for those that are dead. Answered by `Told::Linked`, when it has reached all of
+    /// them.
+    Meet(Vec<Option<SocketAddr>>),
     /// What its clock shows. Answered by `Told::Clock`, at once.
     Clock,
     /// The run begins.
@@ -55,8 +56,8 @@ pub enum Told {
     Clock(u64),
     /// It has a connection to everybody, and everybody one to it.
     Linked,
-    /// What has happened: the setting's own records, and what of it the parent understands.
-    Records(Vec<u8>, Vec<News>),
+    /// What has happened: the setting's own records, and what of it the parent understands, and when that was.
+    Records(Vec<u8>, Vec<(Time, News)>),
     /// Whether everybody there was served.
     Served(bool),
     /// What was counted.

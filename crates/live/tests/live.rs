@@ -40,6 +40,8 @@ fn main() {
             a_killed_holder_takes_its_token_along_unless_there_are_backups,
         ),
         ("a_replica_comes_back_with_an_empty_memory", a_replica_comes_back_with_an_empty_memory),
+        ("who_comes_back_does_without_those_who_are_dead", who_comes_back_does_without_those_who_are_dead),
+        ("the_busiest_dies_and_then_the_next", the_busiest_dies_and_then_the_next),
         ("a_cut_passes", a_cut_passes),
         ("machines_whose_clocks_differ_take_part", machines_whose_clocks_differ_take_part),
         ("what_cannot_be_is_refused", what_cannot_be_is_refused),
@@ -191,6 +193,29 @@ fn a_replica_comes_back_with_an_empty_memory() {
     }
 }
 
+/// Two replicas of five die, and the first is back while the second is not; whom nobody can kill again is told.
+fn who_comes_back_does_without_those_who_are_dead() {
+    let kills = ["1@10s+10s", "2@12s", "1@15s+3s", "2@16s+1s"].map(|kill| kill.parse().unwrap());
+    let (hold, count_violations) = (Some("1s".parse().unwrap()), true);
+    let (peers, replicas, entries) = (Some(4), Some(5), Some(8));
+    let flags = Flags { peers, replicas, entries, hold, count_violations, ..of("sigma") };
+    let live = play(flags, &Options { kills: kills.into(), processes: 2, ..options(25) });
+    let killed: Vec<u64> = live.deaths.iter().flat_map(|death| &death.peers).map(|peer| peer.get()).collect();
+    let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
+    assert_eq!((killed, spared), (vec![1, 2], vec!["1@15s+3s".to_string(), "2@16s+1s".to_string()]));
+    assert_eq!((live.report.harm().violations, live.report.entries, live.processes), (0, 32, 4));
+    assert_eq!(live.report.numbers.count("restarted"), 1, "nobody comes back in the place of one who lives");
+}
+
+fn the_busiest_dies_and_then_the_next() {
+    let kills = ["busiest@40s", "busiest@80s"].map(|kill| kill.parse().unwrap());
+    let flags = Flags { peers: Some(8), entries: Some(10), backups: Some(2), count_violations: true, ..of("fair-k") };
+    let live = play(flags, &Options { kills: kills.into(), processes: 1, ..options(100) });
+    let [first, second] = &live.deaths[..] else { panic!("two were killed: {live:?}") };
+    assert!(first.peers != second.peers && live.spared.is_empty(), "{live:?}");
+    assert_eq!((first.before + first.after, live.processes), (second.before + second.after, 9));
+}
+
 /// Whoever is cut off catches up.
 fn a_cut_passes() {
     let options = Options { cut: Some((Span::from_secs(10), Span::from_secs(20))), ..options(25) };
@@ -243,6 +268,10 @@ fn what_cannot_be_is_refused() {
     assert!(refused(Flags { churn: Some(4), ..of("e2e") }, &["holder@3s"]).contains("leave --kill out"));
     assert!(refused(of("fair-k"), &["99@3s"]).contains("no peer 99"));
     assert!(refused(Flags { peers: Some(400), ..of("fair-k") }, &["holder@3s"]).contains("too many"));
+    let cut = Some((Span::from_secs(1), Span::from_secs(2)));
+    let alone = Options { cut, processes: 1, ..options(100) };
+    let alone = peerlock_live::run(&peerlock_live::setting(of("bv95")).unwrap(), &alone, &|_| ());
+    assert!(alone.unwrap_err().to_string().contains("nothing to cut it off from"));
     let program = "/nowhere/peerlock".into();
     let nowhere =
         peerlock_live::run(&peerlock_live::setting(of("bv95")).unwrap(), &Options { program, ..options(1) }, &|_| ());

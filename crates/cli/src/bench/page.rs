@@ -160,21 +160,26 @@ fn targets(body: &mut String, targets: &[Target]) {
     put(body, format_args!("</tbody></table></div>"));
 }
 
-/// A column of the table: its name, and where its number comes from.
-type Column = (&'static str, fn(&Case) -> f64);
+/// A column of the table: its name, and where its number comes from, if there is one.
+type Column = (&'static str, fn(&Case) -> Option<f64>);
+
+/// A number of the gaps, where somebody handed over.
+fn of_gaps(case: &Case, number: f64) -> Option<f64> {
+    (case.gap.count > 0).then_some(number)
+}
 
 fn numbers(body: &mut String, cases: &[Case]) {
     let columns: [Column; 10] = [
-        ("gap p50, µs", |case| case.gap.p50_us),
-        ("p99, µs", |case| case.gap.p99_us),
-        ("max, µs", |case| case.gap.max_us),
-        ("messages", |case| case.gap_in_messages),
-        ("handed/s", |case| case.gaps_per_second),
-        ("entries/s", |case| case.entries_per_second),
-        ("mean wait, ms", |case| case.mean_wait_ms),
-        ("longest × mean", |case| case.longest_wait_over_mean),
-        ("entries", |case| case.entries as f64),
-        ("out of order", |case| case.out_of_order as f64),
+        ("gap p50, µs", |case| of_gaps(case, case.gap.p50_us)),
+        ("p99, µs", |case| of_gaps(case, case.gap.p99_us)),
+        ("max, µs", |case| of_gaps(case, case.gap.max_us)),
+        ("messages", |case| of_gaps(case, case.gap_in_messages)),
+        ("handed/s", |case| Some(case.gaps_per_second)),
+        ("entries/s", |case| Some(case.entries_per_second)),
+        ("mean wait, ms", |case| Some(case.mean_wait_ms)),
+        ("longest × mean", |case| Some(case.longest_wait_over_mean)),
+        ("entries", |case| Some(case.entries as f64)),
+        ("out of order", |case| Some(case.out_of_order as f64)),
     ];
     let heads: String = columns.iter().map(|(name, _)| format!("<th class=\"n\">{name}</th>")).collect();
     put(
@@ -184,8 +189,9 @@ fn numbers(body: &mut String, cases: &[Case]) {
         ),
     );
     for case in cases {
+        let told = |value: Option<f64>| value.map_or("none".to_owned(), tidy);
         let cells: String =
-            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", tidy(value(case)))).collect();
+            columns.iter().map(|(_, value)| format!("<td class=\"n\">{}</td>", told(value(case)))).collect();
         put(body, format_args!("<tr><td>{}</td><td>{}</td>{cells}</tr>", escape(case.who), escape(&setting(case))));
     }
     put(body, format_args!("</tbody></table></div>"));

@@ -42,7 +42,7 @@ impl Number {
 }
 
 /// The page of protocols in both worlds.
-pub fn comparison(rows: &[Row], processes: u16, command: &str) -> String {
+pub fn comparison(rows: &[Row], processes: usize, command: &str) -> String {
     let mut body = String::new();
     put(&mut body, format_args!("<h1>Simulated and real, side by side</h1>"));
     put(
@@ -82,7 +82,7 @@ fn figure(body: &mut String, number: &Number, rows: &[Row]) {
     let mut groups: Vec<(String, Vec<html::Row>)> = Vec::new();
     for row in rows {
         let Some((simulated, real)) = number.both(&row.both) else { continue };
-        let is_far = simulated == 0.0 || (real / simulated - 1.0).abs() > APART;
+        let is_far = (real - simulated).abs() > APART * simulated;
         let drawn = html::Row {
             name: row.name.clone(),
             class: if is_far { "far" } else { "near" }.into(),
@@ -164,8 +164,9 @@ pub fn kills(rows: &[KillRow], command: &str) -> String {
             env!("CARGO_PKG_VERSION")
         ),
     );
-    for KillRow { name, who, before, after, violations, stuck, goes_on } in rows {
-        let goes_on = goes_on.map_or("never".into(), |seconds| format!("{seconds:.2} s"));
+    for row in rows {
+        let KillRow { name, who, before, after, violations, stuck, .. } = row;
+        let goes_on = row.goes_on();
         let counts: String =
             [before, after, violations, stuck].map(|count| format!("<td class=\"n\">{count}</td>")).concat();
         put(

@@ -188,8 +188,10 @@ fn what_becomes_of_a_peer_is_for_whoever_watches() {
     browser.open(&demo.page);
     wait_for(&browser, "eight peers are listed", "all('#peer-rows tr').length === 8");
     for (peer, what, word) in [("3", "freeze", "frozen"), ("5", "cut_off", "cut off"), ("5", "kill", "killed")] {
-        value(&browser, &format!("act('{peer}', '{what}').click()"));
+        browser.run(&format!("{HELP} const button = act('{peer}', '{what}'); button.focus(); button.click()"));
         wait_for(&browser, word, &format!("row('{peer}').querySelector('.state').textContent === '{word}'"));
+        let back = format!("document.activeElement === act('{peer}', 'bring_back')");
+        wait_for(&browser, "who did it by keyboard can undo it", &back);
         let over = format!("row('{peer}').querySelector('.session').textContent === 'none'");
         wait_for(&browser, "its session is over for the others", &over);
         let before = value(&browser, "text('#entries')");
@@ -200,8 +202,12 @@ fn what_becomes_of_a_peer_is_for_whoever_watches() {
         wait_for(&browser, "it runs", &format!("row('{peer}').querySelector('.state').textContent === 'runs'"));
     }
     for (id, of, now) in [("clients", "clients per peer", "4"), ("slots", "slots", "4")] {
-        value(&browser, &format!("all('[aria-label=\"one more: {of}\"]')[0].click()"));
+        let button = format!("all('[aria-label=\"one more: {of}\"]')[0]");
+        browser.run(&format!("{HELP} {button}.focus(); {button}.click()"));
         wait_for(&browser, of, &format!("text('#{id}') === '{now}'"));
+        // Only then could it be lost: when the page was drawn again.
+        browser.run("return new Promise(requestAnimationFrame)");
+        assert_eq!(value(&browser, &format!("document.activeElement === {button}")), true, "one can go on: {of}");
     }
     wait_for(&browser, "the new slot is used", "all('#tokens tr').length === 4");
     assert_eq!(browser.complaints(), Vec::<String>::new(), "the console is quiet");
@@ -219,10 +225,13 @@ fn one_of_many_resources() {
         |name: &str| format!("text('#list [aria-pressed=true] .label') === '{name}' && all('#tokens tr').length === 3");
     wait_for(&browser, "that of the address is chosen", &chosen("deploy-4"));
     assert_eq!(value(&browser, "all('#list button').length"), 64);
+    value(&browser, "all('#list button').find((one) => one.textContent.startsWith('vacuum-10')).focus()");
     browser.run(
         "const box = document.getElementById('search'); box.value = 'VACUUM-1'; box.dispatchEvent(new Event('input'))",
     );
     wait_for(&browser, "what is searched for", "text('#list .label') === 'vacuum-10'");
+    let stays = value(&browser, "document.activeElement.textContent.startsWith('vacuum-10')");
+    assert_eq!(stays, true, "who is on it by keyboard stays there when others go");
     value(&browser, "all('#list button')[0].click()");
     wait_for(&browser, "it can be chosen", &chosen("vacuum-10"));
     assert_eq!(value(&browser, "location.hash"), format!("#{token}&name=vacuum-10"), "and the token is kept");
@@ -315,4 +324,8 @@ fn what_cannot_be_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(code) && said.contains(words), "{options:?}: {said}");
     }
+    let mut nowhere = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let output = nowhere.args(["demo", "--no-open"]).env("TMPDIR", "/proc").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(73) && said.contains("Set TMPDIR"), "{said}");
 }

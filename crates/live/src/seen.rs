@@ -1,0 +1,160 @@
+//! What the parent knows of a run while it goes on, and what that says of the kills.
+
+use std::collections::BTreeMap;
+
+use peerlock_base::{PeerId, Time};
+
+use crate::judge::Left;
+use crate::kill::{Kill, Who};
+use crate::parent::Death;
+use crate::wire::News;
+
+/// What the parent has heard so far. Who is inside and who waits is as far as that is known, to choose who is killed.
+#[derive(Default)]
+pub struct Seen {
+    pub left: Left,
+    /// What killed nobody.
+    pub spared: Vec<Kill>,
+    /// When the parent heard last that somebody is inside.
+    pub last_entry: Time,
+    deaths: Vec<Killed>,
+    /// Who came inside, and when, by its own process.
+    entered: Vec<(Time, PeerId)>,
+    inside: BTreeMap<PeerId, u32>,
+    /// Who waits, and since which of all requests.
+    waiting: BTreeMap<PeerId, u64>,
+    got: BTreeMap<PeerId, u64>,
+    asked: u64,
+}
+
+/// Who was killed: between the two moments.
+struct Killed {
+    trial: u32,
+    peers: Vec<PeerId>,
+    sent: Time,
+    gone: Time,
+}
+
+impl Seen {
+    /// Something has happened, and is heard of now; perhaps of a process that no longer `lives`.
+    pub fn note(&mut self, now: Time, at: Time, news: News, lives: bool, progress: &dyn Fn(u64)) {
+        if let News::Entered(peer) = news {
+            self.entered.push((at, peer));
+            self.last_entry = now;
+            progress(1);
+        }
+        match news {
+            // The dead are nowhere: none of them can be killed again.
+            _ if !lives => {}
+            News::Asked(peer) => {
+                self.asked += 1;
+                self.waiting.entry(peer).or_insert(self.asked);
+            }
+            News::Entered(peer) => {
+                self.waiting.remove(&peer);
+                *self.inside.entry(peer).or_default() += 1;
+            }
+            News::Over(peer) => {
+                self.waiting.remove(&peer);
+                if let Some(inside) = self.inside.get_mut(&peer) {
+                    *inside -= 1;
+                    if *inside == 0 {
+                        self.inside.remove(&peer);
+                    }
+                }
+            }
+            News::Got(peer) => *self.got.entry(peer).or_default() += 1,
+        }
+    }
+
+    /// Who that is at this moment, if there is such a peer.
+    pub fn find(&self, who: Who) -> Option<PeerId> {
+        let is_idle = |peer: &PeerId| !self.inside.contains_key(peer) && !self.waiting.contains_key(peer);
+        match who {
+            Who::Peer(peer) => Some(peer),
+            Who::Holder => self.inside.keys().next().copied(),
+            Who::Waiter => self.waiting.iter().min_by_key(|(_, since)| **since).map(|(peer, _)| *peer),
+            Who::Busiest => self.got.iter().max_by_key(|(peer, got)| (is_idle(peer), **got)).map(|(peer, _)| *peer),
+        }
+    }
+
+    /// These were killed: the signal was sent at the one moment, and their process was gone at the other.
+    pub fn die(&mut self, sent: Time, gone: Time, trial: u32, peers: Vec<PeerId>) {
+        for peer in &peers {
+            self.inside.remove(peer);
+            self.waiting.remove(peer);
+            self.got.remove(peer);
+            self.left.deaths.push((gone, *peer));
+        }
+        self.deaths.push(Killed { trial, peers, sent, gone });
+    }
+
+    /// What became of each kill, by when somebody came inside: the parent hears of that later, and of what was under
+    /// way when it killed somebody only after that.
+    pub fn deaths(&self) -> impl Iterator<Item = Death> + '_ {
+        self.deaths.iter().map(|Killed { trial, peers, sent, gone }| {
+            // What the dead did in their last moment is not what came of their death.
+            let is_after = |(at, peer): &&(Time, PeerId)| at > if peers.contains(peer) { gone } else { sent };
+            let after = || self.entered.iter().filter(is_after);
+            let count = after().count() as u64;
+            Death {
+                trial: *trial,
+                peers: peers.clone(),
+                at: *sent,
+                before: self.entered.len() as u64 - count,
+                after: count,
+                goes_on: after().map(|(at, _)| at.since(*sent)).min(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::Span;
+
+    use super::*;
+
+    const ONE: PeerId = PeerId::new(1);
+    const TWO: PeerId = PeerId::new(2);
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Span::from_secs(seconds)
+    }
+
+    fn hear(seen: &mut Seen, second: u64, news: News, lives: bool) {
+        seen.note(at(100), at(second), news, lives, &|_| ());
+    }
+
+    #[test]
+    fn an_entry_counts_by_when_it_was_and_not_by_when_it_is_heard_of() {
+        let mut seen = Seen::default();
+        seen.die(at(60), at(62), 0, vec![ONE]);
+        // All of this was still under way when the signal was sent; the dead one came in once more before it was gone.
+        for (second, peer, lives) in [(59, TWO, true), (61, ONE, false), (58, ONE, false)] {
+            hear(&mut seen, second, News::Entered(peer), lives);
+        }
+        let death = seen.deaths().next().expect("one");
+        assert_eq!((death.at, death.before, death.after, death.goes_on), (at(60), 3, 0, None));
+        for (second, peer) in [(75, ONE), (70, TWO)] {
+            hear(&mut seen, second, News::Entered(peer), true);
+        }
+        let death = seen.deaths().next().expect("one");
+        assert_eq!((death.before, death.after, death.goes_on), (3, 2, Some(Span::from_secs(10))));
+    }
+
+    #[test]
+    fn the_dead_are_not_found_again() {
+        let mut seen = Seen::default();
+        for news in [News::Got(ONE), News::Got(ONE), News::Got(TWO), News::Asked(ONE)] {
+            hear(&mut seen, 1, news, true);
+        }
+        assert_eq!([Who::Waiter, Who::Busiest].map(|who| seen.find(who)), [Some(ONE), Some(TWO)], "one waits");
+        seen.die(at(2), at(2), 0, vec![ONE]);
+        for news in [News::Asked(ONE), News::Entered(ONE), News::Got(ONE)] {
+            hear(&mut seen, 1, news, false);
+        }
+        let found = [Who::Holder, Who::Waiter, Who::Busiest].map(|who| seen.find(who));
+        assert_eq!(found, [None, None, Some(TWO)]);
+    }
+}
