@@ -89,8 +89,9 @@ class Transport:
             connection.connect()
         except OSError as error:
             connection.close()
+            why = f"this user may not use its socket: {error}" if isinstance(error, PermissionError) else str(error)
             raise Unreachable(
-                f"no agent answers at {self.endpoint} ({error}): start one with `peerlock agent`, or set PEERLOCK_AGENT"
+                f"no agent answers at {self.endpoint} ({why}): start one with `peerlock agent`, or set PEERLOCK_AGENT"
             ) from error
         return connection
 
