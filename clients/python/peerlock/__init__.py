@@ -17,8 +17,9 @@ for the *fencing number* to stop: give it to whatever the slot protects, and let
 """
 
 from . import aio
-from .agent import Agent, Grant, Hold, lock, semaphore
+from .agent import Agent, Hold, lock, semaphore
 from .errors import Error, Failed, Lost, NotAcquired, Unreachable
+from .visit import Grant
 
 __all__ = [
     "Agent",

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Callable, Optional, Type
 
 from .agent import Agent as Plain
-from .agent import Grant, Hold
+from .agent import Hold
+from .visit import Grant, Visit
 
 
 class AsyncHold:
@@ -26,40 +27,53 @@ class AsyncHold:
         self._task: Optional[asyncio.Task[Any]] = None
         self._grant: Optional[Grant] = None
         self._cancelled = False
+        self._cancelling = 0
 
     async def __aenter__(self) -> Grant:
-        self._loop, self._task, self._cancelled = asyncio.get_running_loop(), asyncio.current_task(), False
-        waiting: asyncio.Future[Grant] = self._loop.create_future()
-        # A thread of its own: those of the loop's executor are few, and who waits here would keep others from asking.
-        threading.Thread(target=self._acquire, args=(self._loop, waiting), daemon=True).start()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        visit = self._hold._open()
+        self._loop, self._task, self._cancelled = loop, task, False
+        self._cancelling = _cancelling(task)
+        waiting: asyncio.Future[Grant] = loop.create_future()
         try:
-            self._grant = await waiting
-        except asyncio.CancelledError:
-            self._hold.release()  # Ends the wait in the other thread.
+            # A thread of its own: those of the loop's executor are few, and who waits here would keep others from asking.
+            threading.Thread(target=self._begin, args=(visit, loop, waiting), daemon=True).start()
+            grant = await waiting
+            # It may be lost already, if the loop was busy: who was to cancel the body has found none.
+            grant.check()
+        except BaseException:
+            self._hold._close(visit)  # Ends the wait in the other thread.
             raise
-        return self._grant
+        self._grant = grant
+        return grant
 
     async def __aexit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        grant, self._grant, self._task = self._grant, None, None
+        grant, task, self._grant, self._task = self._grant, self._task, None, None
+        # Before it is given back: after that nobody looks any more.
+        is_lost = grant is not None and grant._is_lost()
         self._hold.release()
-        if grant is not None and (kind is None or self._cancelled and kind is asyncio.CancelledError):
-            grant.check()
+        is_ours = self._cancelled and kind is asyncio.CancelledError
+        if self._cancelled and task is not None and hasattr(task, "uncancel"):
+            # Else whoever has set a time limit around this would take our cancelling for somebody else's, and somebody
+            # else who has cancelled this as well would be ignored.
+            is_ours = is_ours and task.uncancel() <= self._cancelling
+        if grant is not None and is_lost and (kind is None or is_ours):
+            raise grant._lost()
 
-    def _acquire(self, loop: asyncio.AbstractEventLoop, waiting: "asyncio.Future[Grant]") -> None:
+    def _begin(self, visit: Visit, loop: asyncio.AbstractEventLoop, waiting: "asyncio.Future[Grant]") -> None:
         def settle(settle_with: Callable[[Any], None], value: Any) -> None:
-            if waiting.cancelled():
-                self._hold.release()
-            else:
+            if not waiting.done():
                 settle_with(value)
 
         try:
-            grant = self._hold.acquire()
+            grant = visit.begin()
         except BaseException as error:  # Whatever it is, it is for who waits.
             _call(loop, settle, waiting.set_exception, error)
         else:
-            _call(loop, settle, waiting.set_result, grant)
+            if not _call(loop, settle, waiting.set_result, grant):
+                self._hold._close(visit)
 
     def _told_lost(self, _: Grant) -> None:
         """From another thread."""
@@ -68,17 +82,24 @@ class AsyncHold:
 
     def _lose(self) -> None:
         if self._task is not None and self._grant is not None:
-            if self._on_lost is not None:
-                self._on_lost(self._grant)
             self._cancelled = True
             self._task.cancel("the slot is lost")
+            if self._on_lost is not None:
+                self._on_lost(self._grant)
 
 
-def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> None:
+def _cancelling(task: Any) -> int:
+    """How many have asked the task to end, where that is counted."""
+    return int(task.cancelling()) if hasattr(task, "cancelling") else 0
+
+
+def _call(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *args: Any) -> bool:
+    """Whether there is a loop that will. If it has ended, so has the body."""
     try:
         loop.call_soon_threadsafe(call, *args)
+        return True
     except RuntimeError:
-        pass  # The loop has ended, and the body with it.
+        return False
 
 
 class Agent:

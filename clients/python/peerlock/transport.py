@@ -8,11 +8,13 @@ import json
 import os
 import socket
 from typing import Any, Optional
+from urllib.parse import quote
 
-from .errors import Unreachable, from_body
+from .errors import Failed, Unreachable, from_body
 
 ANSWER_SECONDS = 10.0
 SYSTEM_SOCKET = "/run/peerlock/agent.sock"
+SYSTEM_DATA_DIR = "/var/lib/peerlock"
 
 
 def default_endpoint() -> str:
@@ -20,17 +22,45 @@ def default_endpoint() -> str:
     said = os.environ.get("PEERLOCK_AGENT")
     if said:
         return said
-    folder = os.environ.get("PEERLOCK_RUNTIME_DIR") or os.environ.get("PEERLOCK_DATA_DIR")
-    if folder:
-        return os.path.join(folder, "agent.sock")
-    if os.geteuid() == 0:
+    is_root = os.geteuid() == 0
+    runtime, named = os.environ.get("PEERLOCK_RUNTIME_DIR"), os.environ.get("PEERLOCK_DATA_DIR")
+    home = os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "peerlock")
+    data = named or (SYSTEM_DATA_DIR if is_root else home)
+    if runtime:
+        return os.path.join(runtime, "agent.sock")
+    if is_root and not named:
         return SYSTEM_SOCKET
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    data = os.path.join(os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share"), "peerlock")
+    last = _last_socket(data)
+    if last is not None:
+        return last
+    if named:
+        return os.path.join(named, "agent.sock")
     # Who never had an agent of its own uses that of the machine.
     if os.path.exists(SYSTEM_SOCKET) and not os.path.exists(os.path.join(data, "agent.lock")):
         return SYSTEM_SOCKET
-    return os.path.join(runtime, "peerlock/agent.sock") if runtime else os.path.join(data, "agent.sock")
+    user = os.environ.get("XDG_RUNTIME_DIR")
+    return os.path.join(user, "peerlock/agent.sock") if user else os.path.join(data, "agent.sock")
+
+
+def _last_socket(data: str) -> Optional[str]:
+    """Where the agent of a data folder is, or was if it did not end in good order, as it says there. The usual place
+    depends on who asks: a shell has ``$XDG_RUNTIME_DIR``, and cron has not."""
+    try:
+        with open(os.path.join(data, "agent.lock"), encoding="utf-8") as file:
+            path = file.read().splitlines()[2]
+        is_its_own = os.stat(path).st_uid == os.stat(data).st_uid
+    except (OSError, ValueError, IndexError):
+        return None
+    return path if os.path.isabs(path) and is_its_own else None
+
+
+def path_of(name: str) -> str:
+    """The path of a resource."""
+    if not name:
+        why = "it is empty"
+        message = f"{name!r} cannot be the name of a resource: {why}. Use 1 to 255 bytes of visible text"
+        raise Failed("bad_name", message, {"name": name, "why": why})
+    return f"/v1/resources/{quote(name, safe='')}"
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -49,25 +79,42 @@ class Transport:
 
     def __init__(self, endpoint: Optional[str], token: Optional[str]) -> None:
         self.endpoint = endpoint or default_endpoint()
-        self._token = token
+        # A file ends with a newline, and a header must not have one.
+        self._token = None if token is None else token.strip()
 
     def connect(self, timeout: Optional[float]) -> http.client.HTTPConnection:
         """A connection; ``timeout`` holds for every single read of it."""
-        address = self.endpoint[len("http://") :].rstrip("/") if self.endpoint.startswith("http://") else None
-        if self.endpoint.startswith("unix:"):
-            connection: http.client.HTTPConnection = _UnixConnection(self.endpoint[len("unix:") :], timeout)
-        elif address is None and "/" in self.endpoint:
-            connection = _UnixConnection(self.endpoint, timeout)
-        else:
-            connection = http.client.HTTPConnection(address or self.endpoint, timeout=timeout)
+        connection = self._unconnected(timeout)
         try:
             connection.connect()
         except OSError as error:
             connection.close()
+            why = f"this user may not use its socket: {error}" if isinstance(error, PermissionError) else str(error)
             raise Unreachable(
-                f"no agent answers at {self.endpoint} ({error}): start one with `peerlock agent`, or set PEERLOCK_AGENT"
+                f"no agent answers at {self.endpoint} ({why}): start one with `peerlock agent`, or set PEERLOCK_AGENT"
             ) from error
         return connection
+
+    def _unconnected(self, timeout: Optional[float]) -> http.client.HTTPConnection:
+        named, is_url = self.endpoint, self.endpoint.startswith("http://")
+        if named.startswith("unix:") and named != "unix:":
+            return _UnixConnection(named[len("unix:") :], timeout)
+        if "/" in named and not is_url:
+            return _UnixConnection(named, timeout)
+        address = named[len("http://") :].rstrip("/") if is_url else named
+        host, _, port = address.rpartition(":")
+        if host and port.isdecimal() and int(port) < 1 << 16:
+            return http.client.HTTPConnection(address, timeout=timeout)
+        raise Unreachable(
+            f"{named!r} is no address of an agent: give the path of a Unix socket with a `/` in it, or `host:port`"
+        )
+
+    def broken(self, error: Exception) -> Unreachable:
+        """What is said of a connection that ended before its answer."""
+        if isinstance(error, socket.timeout):
+            said = "has not answered in time: `peerlock doctor` says whether it is frozen"
+            return Unreachable(f"the agent at {self.endpoint} {said}")
+        return Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}")
 
     def ask(self, connection: http.client.HTTPConnection, method: str, path: str, body: Any) -> http.client.HTTPResponse:
         """Sends a request and reads the head of its answer. Raises what the agent refuses with."""
@@ -83,7 +130,7 @@ class Transport:
                 return answer
             text = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}") from error
+            raise self.broken(error) from error
         try:
             said = json.loads(text)
         except ValueError:
@@ -97,7 +144,7 @@ class Transport:
             answer = self.ask(connection, method, path, body)
             return json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unreachable(f"the connection to the agent at {self.endpoint} broke: {error!r}") from error
+            raise self.broken(error) from error
         finally:
             connection.close()
 
@@ -120,7 +167,7 @@ class Line:
             said = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise Unreachable(f"the connection to the agent at {self._transport.endpoint} broke: {error!r}") from error
+            raise self._transport.broken(error) from error
         except Unreachable:
             self.close()
             raise

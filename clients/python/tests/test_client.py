@@ -308,6 +308,15 @@ class Endpoint(unittest.TestCase):
                 mock.patch.object(transport, "SYSTEM_SOCKET", system),
             ):
                 self.assertEqual(transport.default_endpoint(), str(data / "agent.sock"), "it has its own")
+                told = Path(folder, "told.sock")
+                Path(data, "agent.lock").write_text(f"812\nstays\n{told}\n", encoding="utf-8")
+                self.assertEqual(transport.default_endpoint(), str(data / "agent.sock"), "it has gone")
+                told.touch()
+                for variables in [{}, {"XDG_RUNTIME_DIR": "/x"}, {"PEERLOCK_DATA_DIR": str(data)}]:
+                    with mock.patch.dict(os.environ, variables):
+                        self.assertEqual(transport.default_endpoint(), str(told), "it says where it is")
+                with mock.patch.dict(os.environ, {"PEERLOCK_RUNTIME_DIR": "/r"}):
+                    self.assertEqual(transport.default_endpoint(), "/r/agent.sock")
 
 
 class Asyncio(WithAgent):

@@ -1,5 +1,5 @@
-/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike. Nothing is like no
-/// name.
+/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike, if no more than half
+/// of it has to change. Nothing is like no name.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
     if name.is_empty() {
         return Vec::new();
@@ -9,6 +9,29 @@ pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec
         return with_it;
     }
     let distance = |known: &str| strsim::damerau_levenshtein(known, name);
-    let least = known.clone().map(distance).min().filter(|least| *least <= 3);
+    let most = (name.chars().count() / 2).min(3);
+    let least = known.clone().map(distance).min().filter(|least| *least <= most);
     known.filter(|known| Some(distance(known)) == least).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::near;
+
+    #[test]
+    fn what_may_have_been_meant() {
+        let known = ["run", "ls", "show", "release", "renew", "resize", "secret", "recover"];
+        for (name, meant) in [
+            ("rnu", vec!["run"]),
+            ("shwo", vec!["show"]),
+            ("relase", vec!["release"]),
+            ("list", vec!["ls"]),
+            ("ren", vec!["renew"]),
+            ("lock", vec![]),
+            ("x", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(near(name, known.into_iter()), meant, "{name:?}");
+        }
+    }
 }

@@ -48,6 +48,8 @@ const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
 /// How often an agent that is to end by itself looks whether somebody needs it.
 const LOOK: Duration = Duration::from_secs(1);
+/// With less for the longest lease everybody would be refused: no lease is shorter.
+const LEAST_LEASE: Duration = Duration::from_millis(100);
 /// How long an agent that takes the place of another waits for that to go.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
@@ -200,6 +202,7 @@ impl Agent {
         let data_dir = options.peer.data_dir()?;
         let socket = options.socket(&data_dir)?;
         options.check_doors(&socket)?;
+        options.check_names()?;
         let (only_one, prepared) = options.prepare(&data_dir, &socket).await?;
         // Before it starts, because it is the part that another agent can be in the way of; and after what it can fail
         // for by itself, because whoever has started it takes it for running when it answers there.
@@ -306,6 +309,21 @@ impl Options {
             path.parent().map_or(Ok(()), folder::private)?;
         }
         Ok(())
+    }
+
+    /// What was named on the command line has to be there before another agent is told to go: else a slip in the command
+    /// that was to replace it would leave none.
+    fn check_names(&self) -> Result<()> {
+        if self.longest_lease < LEAST_LEASE {
+            let least = LEAST_LEASE.as_millis();
+            return Err(Error::Usage(format!("--longest-lease: no lease is shorter than {least} ms: give more")));
+        }
+        if self.expect == Some(0) {
+            return Err(Error::Usage("--expect counts this agent, too: give 1 or more".into()));
+        }
+        self.token_file.as_deref().map(token).transpose()?;
+        self.socket_group.as_deref().map(group).transpose()?;
+        self.peer.check()
     }
 
     /// What clients must know who come by TCP: what the file says that was named, or else our own, which is made if

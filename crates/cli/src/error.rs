@@ -203,10 +203,13 @@ pub mod exit {
     use std::io::{self, IsTerminal};
     use std::process::ExitCode;
 
+    use clap::CommandFactory as _;
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     use peerlock::{Class, NetworkError, StartError};
+    use peerlock_catalogue::near;
 
     use super::{Error, ListenError};
+    use crate::Cli;
     use crate::say::say;
 
     const BROKEN: u8 = 1;
@@ -299,15 +302,54 @@ pub mod exit {
     pub fn after_parsing(mut error: clap::Error) -> ExitCode {
         if let Some(hint) = missing_dashes(&error) {
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+        } else {
+            guess(&mut error);
         }
         // The usage on a terminal, one line in a log, and the help if nothing was typed at all.
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             say(in_one_line(&error.to_string()));
-        } else if error.print().is_err() {
-            return ExitCode::from(IO);
+        } else if let Err(source) = error.print() {
+            return after(&Error::Output(source));
         }
         if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    }
+
+    /// Which command or option may have been meant. The parser goes by how words begin: it knows nothing like `rnu`, and
+    /// names two others before `release` for `relase`; and an option that it does not know it offers to the command.
+    fn guess(error: &mut clap::Error) {
+        let mut command = Cli::command();
+        for word in std::env::args().skip(1) {
+            let Some(below) = command.find_subcommand(word) else { break };
+            command = below.clone();
+        }
+        let text = |kind| match error.get(kind) {
+            Some(ContextValue::String(text)) => text.clone(),
+            _ => String::new(),
+        };
+        match error.kind() {
+            ErrorKind::InvalidSubcommand => {
+                let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+                let commands: Vec<&str> = commands.map(clap::Command::get_name).collect();
+                let meant = near(&text(ContextKind::InvalidSubcommand), commands.into_iter());
+                if let 1..=3 = meant.len() {
+                    let meant = meant.into_iter().map(ToOwned::to_owned).collect();
+                    error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+                }
+            }
+            ErrorKind::UnknownArgument => {
+                let word = text(ContextKind::InvalidArg);
+                let options = command.get_arguments().filter(|option| !option.is_hide_set());
+                let options: Vec<&str> = options.filter_map(clap::Arg::get_long).collect();
+                if word.starts_with('-') {
+                    error.remove(ContextKind::Suggested);
+                }
+                if let [meant] = near(word.trim_start_matches('-'), options.into_iter())[..] {
+                    error.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{meant}")));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// What is wrong, up to the first line without anything, and what was meant, below it.

@@ -129,6 +129,16 @@ impl PeerArgs {
         Ok((path, secret.map_err(StartError::from)?))
     }
 
+    /// Whether what was named is there: the secret, and an address of this machine.
+    pub fn check(&self) -> Result<()> {
+        self.secret_file.as_deref().map(Secret::load).transpose().map_err(StartError::from)?;
+        match self.listen {
+            // With any port: the one that is meant may be that of the agent before this one.
+            Some(address) => TcpListener::bind((address.ip(), 0)).map(drop).map_err(|source| unheard(address, source)),
+            None => Ok(()),
+        }
+    }
+
     fn address(&self, any_port: bool) -> Result<SocketAddr> {
         let everywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
         let address = self.listen.unwrap_or(everywhere(PORT));
@@ -136,11 +146,15 @@ impl PeerArgs {
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
                 None if any_port => Ok(everywhere(0)),
-                _ => Err(StartError::from(net::Error::Listen { address: net::Address::tcp(address), source }).into()),
+                _ => Err(unheard(address, source)),
             },
             Ok(_) | Err(_) => Ok(address),
         }
     }
+}
+
+fn unheard(address: SocketAddr, source: std::io::Error) -> Error {
+    StartError::from(net::Error::Listen { address: net::Address::tcp(address), source }).into()
 }
 
 impl Prepared {

@@ -43,17 +43,16 @@ pub fn man(Man { folder }: &Man) -> Result<()> {
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
     fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
-    write(folder, "peerlock", cli.clone())?;
-    for command in cli.get_subcommands().filter(|command| !command.is_hide_set()) {
-        let name = format!("peerlock-{}", command.get_name());
-        write(folder, &name, command.clone().display_name(&name))?;
-    }
-    Ok(())
+    write(folder, "peerlock", &cli)
 }
 
-fn write(folder: &Path, name: &str, command: clap::Command) -> Result<()> {
+/// The page of a command, and those of the commands below it, which it names.
+fn write(folder: &Path, name: &str, command: &clap::Command) -> Result<()> {
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+        write(folder, &format!("{name}-{}", command.get_name()), command)?;
+    }
     let mut text = Vec::new();
-    Page::new(command).title(name).render(&mut text).map_err(Error::Output)?;
+    Page::new(command.clone().display_name(name)).title(name).render(&mut text).map_err(Error::Output)?;
     let path = folder.join(format!("{name}.1"));
     fs::write(&path, text).map_err(|error| unwritable(&path, &error))
 }

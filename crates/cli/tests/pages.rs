@@ -49,6 +49,15 @@ fn every_command_has_a_manual_page() {
         assert!(names.iter().any(|it| it == name), "{name} is not among {names:?}");
     }
     assert!(names.iter().all(|name| !name.contains("child")), "{names:?}");
+    // Whatever a page names is there.
+    for page in &names {
+        let text = fs::read_to_string(pages.join(page)).expect("it is there").replace("\\-", "-");
+        let named =
+            text.lines().filter_map(|line| line.strip_suffix("(1)")).filter(|name| name.starts_with("peerlock"));
+        for name in named {
+            assert!(names.contains(&format!("{name}.1")), "{page} names {name}");
+        }
+    }
     let run = fs::read_to_string(pages.join("peerlock-run.1")).expect("it is there");
     assert!(run.contains(".TH peerlock-run 1") && run.contains("no\\-agent"), "{run}");
 }
@@ -64,4 +73,40 @@ fn a_folder_that_cannot_be_made_is_named() {
 fn the_version_names_the_program_and_the_commit() {
     let version = printed(&["--version"]);
     assert!(version.starts_with("peerlock 0.") && version.contains('('), "{version}");
+}
+
+#[test]
+fn who_mistypes_hears_what_may_have_been_meant() {
+    for (typed, said) in [
+        ("rnu ls -- true", Some("'run'")),
+        ("shwo r", Some("'show'")),
+        ("relase r", Some("a similar subcommand exists: 'release'")),
+        ("list", Some("'ls'")),
+        ("secret shwo", Some("'show'")),
+        ("lock r", None),
+        ("run --tyr r -- true", Some("'--try'")),
+        ("run --nothing-like-it r -- true", None),
+        ("run r true", Some("behind `--`")),
+    ] {
+        let output = peerlock(&typed.split(' ').collect::<Vec<_>>());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{typed}: {told}");
+        assert!(said.is_none_or(|said| told.contains(said)), "{typed}: {told}");
+        assert!(said.is_some() || !told.contains("similar") && !told.contains("as a value"), "{typed}: {told}");
+    }
+}
+
+/// As all that is printed: who reads the first lines of it has seen enough.
+#[test]
+fn help_that_nobody_reads_to_its_end_is_no_failure() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let output = command.arg("--help").stdout(writer).stderr(Stdio::piped()).output().expect("it runs");
+    assert_eq!((output.status.code(), &output.stderr[..]), (Some(0), &b""[..]));
+    let full = fs::File::options().write(true).open("/dev/full").expect("it is there");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let output = command.arg("--help").stdout(full).stderr(Stdio::piped()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(74));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
 }

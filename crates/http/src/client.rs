@@ -4,6 +4,7 @@ mod connection;
 mod lines;
 
 use std::future::Future;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -378,7 +379,12 @@ impl Agent {
     }
 
     async fn open(&self) -> Result<Connection, Error> {
-        let no_agent = |error| Error::NoAgent { endpoint: self.endpoint().to_string(), why: with_sources(&error) };
+        // Not another error: an agent that starts lets its group in a moment after it has made its socket.
+        let why = |error: &io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => format!("this user may not use its socket: {error}"),
+            _ => with_sources(error),
+        };
+        let no_agent = |error| Error::NoAgent { endpoint: self.endpoint().to_string(), why: why(&error) };
         Connection::open(self.endpoint()).await.map_err(no_agent)
     }
 

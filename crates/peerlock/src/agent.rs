@@ -13,7 +13,7 @@ use crate::{Client, Error, StartError};
 pub struct Agent(pub(crate) client::Agent);
 
 impl Agent {
-    /// The agent that `$PEERLOCK_AGENT` names, or else the one at this user's [usual socket](places::agent_socket).
+    /// The agent that `$PEERLOCK_AGENT` names, or else [the one](places::agent_in_use) that this user's commands ask.
     ///
     /// # Errors
     /// [`StartError::Endpoint`] or [`StartError::Places`] if there is no such place. Whether an agent is there is found
@@ -21,7 +21,7 @@ impl Agent {
     pub fn here() -> Result<Self, StartError> {
         match Self::named()? {
             Some(endpoint) => Ok(Self::at(endpoint, None)),
-            None => Ok(Self::at(Endpoint::Unix(places::agent_socket()?), None)),
+            None => Ok(Self::at(Endpoint::Unix(places::agent_in_use()?), None)),
         }
     }
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A thread in the background speaks with the others and renews leases. None of this may be called within a tokio
-//! runtime: there, use [`crate::Client`].
+//! runtime: there, use [`crate::Client`]. On its threads for what blocks (`spawn_blocking`) it may.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,8 @@ pub struct Client {
 #[derive(Debug)]
 struct Shared {
     client: crate::Client,
-    runtime: Runtime,
+    /// There until this is dropped.
+    runtime: Option<Runtime>,
 }
 
 /// [`crate::Grant`] for threads: the right to be inside. Dropping it gives it back.
@@ -59,7 +60,7 @@ impl Client {
     }
 
     /// A member of the cluster in this process. It leaves when the last copy of the client and its last grant is
-    /// dropped, which may take ten seconds.
+    /// dropped, which may take ten seconds; within a tokio runtime another thread sees to that.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -71,7 +72,7 @@ impl Client {
     fn start(client: impl Future<Output = Result<crate::Client, StartError>>) -> Result<Self, StartError> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(StartError::System)?;
         let client = runtime.block_on(client)?;
-        Ok(Self { shared: Arc::new(Shared { client, runtime }) })
+        Ok(Self { shared: Arc::new(Shared { client, runtime: Some(runtime) }) })
     }
 
     /// As [`crate::Client::acquire`].
@@ -79,7 +80,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::acquire`].
     pub fn acquire(&self, request: impl Into<Request>) -> Result<Grant, Error> {
-        let grant = self.shared.runtime.block_on(self.shared.client.acquire(request))?;
+        let grant = self.shared.wait_for(self.shared.client.acquire(request))?;
         Ok(Grant { grant, shared: self.shared.clone() })
     }
 
@@ -88,7 +89,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::try_acquire`].
     pub fn try_acquire(&self, request: impl Into<Request>) -> Result<Option<Grant>, Error> {
-        let grant = self.shared.runtime.block_on(self.shared.client.try_acquire(request))?;
+        let grant = self.shared.wait_for(self.shared.client.try_acquire(request))?;
         Ok(grant.map(|grant| Grant { grant, shared: self.shared.clone() }))
     }
 
@@ -97,7 +98,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::show`].
     pub fn show(&self, name: &str) -> Result<ResourceDetails, Error> {
-        self.shared.runtime.block_on(self.shared.client.show(name))
+        self.shared.wait_for(self.shared.client.show(name))
     }
 
     /// As [`crate::Client::resources`].
@@ -105,7 +106,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::resources`].
     pub fn resources(&self) -> Result<Vec<ResourceView>, Error> {
-        self.shared.runtime.block_on(self.shared.client.resources())
+        self.shared.wait_for(self.shared.client.resources())
     }
 
     /// As [`crate::Client::list`].
@@ -113,7 +114,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::list`].
     pub fn list(&self, listing: &Listing) -> Result<Vec<ResourceView>, Error> {
-        self.shared.runtime.block_on(self.shared.client.list(listing))
+        self.shared.wait_for(self.shared.client.list(listing))
     }
 
     /// As [`crate::Client::peers`].
@@ -121,15 +122,28 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::peers`].
     pub fn peers(&self) -> Result<Vec<PeerView>, Error> {
-        self.shared.runtime.block_on(self.shared.client.peers())
+        self.shared.wait_for(self.shared.client.peers())
+    }
+}
+
+impl Shared {
+    fn wait_for<T>(&self, asked: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("only `drop` takes it").block_on(asked)
     }
 }
 
 /// A member that vanished without a word would keep the others waiting for what it had.
 impl Drop for Shared {
     fn drop(&mut self) {
-        if Handle::try_current().is_err() {
-            _ = self.runtime.block_on(async { timeout(GOODBYE, self.client.leave()).await });
+        let Some(runtime) = self.runtime.take() else { return };
+        let client = self.client.clone();
+        let goodbye = move || {
+            _ = runtime.block_on(async { timeout(GOODBYE, client.leave()).await });
+        };
+        match Handle::try_current() {
+            Err(_) => goodbye(),
+            // Where a runtime is, nobody may wait for another, nor end it.
+            Ok(_) => _ = std::thread::Builder::new().name("peerlock-goodbye".into()).spawn(goodbye),
         }
     }
 }
@@ -152,7 +166,7 @@ impl Grant {
 
     /// Waits for this long, or until the holder must stop: whether it must.
     pub fn is_lost_within(&self, wait: Duration) -> bool {
-        self.shared.runtime.block_on(async { timeout(wait, self.grant.lost()).await }).is_ok()
+        self.shared.wait_for(async { timeout(wait, self.grant.lost()).await }).is_ok()
     }
 
     /// Gives it back, and tells whether it stood until then.
@@ -160,6 +174,6 @@ impl Grant {
     /// # Errors
     /// [`Error::Lost`] if its lease had ended before.
     pub fn release(self) -> Result<(), Error> {
-        self.shared.runtime.block_on(self.grant.release())
+        self.shared.wait_for(self.grant.release())
     }
 }

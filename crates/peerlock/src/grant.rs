@@ -88,11 +88,12 @@ impl Grant {
         }
     }
 
-    /// Whether the holder must stop.
+    /// Whether the holder must stop. It looks at the clock, so that who was frozen, or has kept its runtime busy for
+    /// longer than the lease stands, knows before the runtime does.
     pub fn is_lost(&self) -> bool {
         match &self.keeper {
             Keeper::Peer(grant) => grant.is_lost(),
-            Keeper::Agent { lease, .. } => lease.borrow().lost.is_some() || lease.has_changed().is_err(),
+            Keeper::Agent { .. } => self.why_lost().is_some(),
         }
     }
 
@@ -102,8 +103,9 @@ impl Grant {
         match &self.keeper {
             Keeper::Peer(grant) => grant.why_lost(),
             Keeper::Agent { lease, .. } => {
-                let told = lease.borrow().lost.clone();
-                told.or_else(|| lease.has_changed().is_err().then_some(Error::Stopped))
+                let LeaseStatus { stop, lost, .. } = lease.borrow().clone();
+                let is_over = || (Moment::now() >= stop).then_some(Error::Lost);
+                lost.or_else(|| lease.has_changed().is_err().then_some(Error::Stopped)).or_else(is_over)
             }
         }
     }

@@ -238,6 +238,44 @@ fn threads_have_the_same() {
     assert!(!last.is_lost());
 }
 
+/// Whoever keeps the runtime busy for longer than the lease stands knows before it is told.
+#[tokio::test]
+async fn a_look_at_a_lease_is_one_at_the_clock() {
+    let stand = Stand::start().await;
+    for client in stand.clients() {
+        let short = Request::new("a").ttl(Duration::from_millis(300)).grace(Duration::from_millis(50));
+        let grant = client.acquire(short).await.unwrap();
+        assert!(!grant.is_lost());
+        std::thread::sleep(Duration::from_millis(400));
+        assert!(grant.is_lost());
+        assert_eq!(grant.why_lost(), Some(Error::Lost));
+        drop(grant);
+    }
+}
+
+/// Where a runtime is, too; and dropping is no reason to panic anywhere.
+#[tokio::test]
+async fn a_member_of_threads_says_goodbye() {
+    use peerlock::blocking;
+    let secret = peerlock::Secret::generate();
+    let here = || Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(secret.clone());
+    let first = here().votes_from_memory().start().await.unwrap();
+    let builder = || here().join(first.address().to_string()).session(10 * LONG);
+    let start = |builder| tokio::task::spawn_blocking(move || blocking::Client::peer(builder).unwrap());
+    let alone =
+        async || first.client().peers().await.unwrap().iter().filter(|peer| peer.session.is_some()).count() == 1;
+
+    let client = start(builder()).await.unwrap();
+    assert!(!alone().await);
+    tokio::task::spawn_blocking(|| drop(client)).await.unwrap();
+    until("alone again", alone).await;
+
+    let client = start(builder()).await.unwrap();
+    assert!(!alone().await);
+    drop(client);
+    until("alone again", alone).await;
+}
+
 /// An agent that can take no new connection renews the leases of those it has. By a clock that goes when all wait, far
 /// beyond the time after which it closes connections that say nothing.
 #[tokio::test]

@@ -133,16 +133,17 @@ impl Grant {
         self.lease.borrow().deadline
     }
 
-    /// Whether the holder must stop.
+    /// Whether the holder must stop. It looks at the clock: the peer may have been frozen with us, and not know yet.
     pub fn is_lost(&self) -> bool {
-        self.lease.borrow().lost.is_some() || self.lease.has_changed().is_err()
+        self.why_lost().is_some()
     }
 
     /// Why the holder must stop, if it must: [`Error::Lost`] if the lease was not renewed in time, [`Error::Revoked`]
     /// if somebody has asked for the slot, and so on.
     pub fn why_lost(&self) -> Option<Error> {
-        let told = self.lease.borrow().lost.clone();
-        told.or_else(|| self.lease.has_changed().is_err().then_some(Error::Stopped))
+        let LeaseStatus { deadline, lost } = self.lease.borrow().clone();
+        let is_over = || (self.clock.now() >= deadline).then_some(Error::Lost);
+        lost.or_else(|| self.lease.has_changed().is_err().then_some(Error::Stopped)).or_else(is_over)
     }
 
     /// Resolves when the holder must stop, which is the grace before others can come in. Cancel-safe.

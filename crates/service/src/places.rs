@@ -59,6 +59,57 @@ pub fn agent_socket() -> Result<PathBuf, Homeless> {
     agent_socket_of(is_root(), said)
 }
 
+/// The socket of the agent that this user's commands ask, as far as that can be told without asking anybody: where the
+/// agent of the data folder says that it is, since a shell and cron do not have the same usual place; for who never had
+/// one, that of the machine's own agent; else the [usual one](agent_socket).
+///
+/// # Errors
+/// As [`agent_socket`].
+pub fn agent_in_use() -> Result<PathBuf, Homeless> {
+    agent_in_use_of(is_root(), said, last_socket, Path::exists)
+}
+
+fn agent_in_use_of(
+    root: bool,
+    variable: impl Fn(&str) -> Option<PathBuf>,
+    last: impl Fn(&Path) -> Last,
+    exists: impl Fn(&Path) -> bool,
+) -> Result<PathBuf, Homeless> {
+    let usual = agent_socket_of(root, &variable)?;
+    let is_named = variable("PEERLOCK_DATA_DIR").is_some();
+    if variable("PEERLOCK_RUNTIME_DIR").is_some() || root && !is_named {
+        return Ok(usual);
+    }
+    // Without a folder for data there is nobody's agent in it.
+    let last = data_dir_of(root, &variable).map_or(Last::Never, |folder| last(&folder));
+    match last {
+        Last::At(socket) => Ok(socket),
+        Last::Never if !is_named && exists(Path::new(SYSTEM_SOCKET)) => Ok(SYSTEM_SOCKET.into()),
+        Last::Never | Last::Gone => Ok(usual),
+    }
+}
+
+/// The last agent of a data folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Last {
+    Never,
+    /// It has ended in good order, and taken its socket along.
+    Gone,
+    At(PathBuf),
+}
+
+/// An agent writes its process, whether it stays, and its socket into `agent.lock`. What is there now must be of who
+/// has the folder.
+fn last_socket(folder: &Path) -> Last {
+    let Ok(text) = std::fs::read_to_string(folder.join("agent.lock")) else { return Last::Never };
+    let socket = text.lines().nth(2).map(PathBuf::from).filter(|socket| socket.is_absolute());
+    let owner = |path: &Path| std::fs::metadata(path).ok().map(|file| file.uid());
+    match socket {
+        Some(socket) if owner(&socket).is_some() && owner(&socket) == owner(folder) => Last::At(socket),
+        Some(_) | None => Last::Gone,
+    }
+}
+
 fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
     if let Some(folder) = variable("PEERLOCK_DATA_DIR") {
         return Ok(folder);
@@ -96,6 +147,45 @@ fn is_root() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whose_agent_is_used() {
+        let (there, other) = (Last::At("/told.sock".into()), "/home/ada/.local/share/peerlock/agent.sock");
+        let system = SYSTEM_SOCKET;
+        for (root, set, last, machines, socket) in [
+            (false, None, Last::Never, false, other),
+            (false, None, Last::Never, true, system),
+            (false, None, Last::Gone, true, other),
+            (false, None, there.clone(), true, "/told.sock"),
+            (false, Some(("XDG_RUNTIME_DIR", "/run/user/1")), there.clone(), true, "/told.sock"),
+            (false, Some(("XDG_RUNTIME_DIR", "/run/user/1")), Last::Gone, true, "/run/user/1/peerlock/agent.sock"),
+            (false, Some(("PEERLOCK_DATA_DIR", "/p")), Last::Never, true, "/p/agent.sock"),
+            (false, Some(("PEERLOCK_DATA_DIR", "/p")), there.clone(), true, "/told.sock"),
+            (false, Some(("PEERLOCK_RUNTIME_DIR", "/r")), there.clone(), true, "/r/agent.sock"),
+            (true, None, there.clone(), false, system),
+            (true, Some(("PEERLOCK_DATA_DIR", "/p")), there.clone(), true, "/told.sock"),
+        ] {
+            let variable = |name: &str| {
+                let mut set = [("HOME", "/home/ada")].into_iter().chain(set);
+                set.find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            let used = agent_in_use_of(root, variable, |_| last.clone(), |_| machines);
+            assert_eq!(used, Ok(socket.into()), "{root} {set:?} {last:?} {machines}");
+        }
+    }
+
+    #[test]
+    fn an_agent_says_where_it_is() {
+        let folder = env::temp_dir().join(format!("peerlock-places-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(last_socket(&folder), Last::Never);
+        let socket = folder.join("its.sock");
+        std::fs::write(folder.join("agent.lock"), format!("812\nstays\n{}\n", socket.display())).unwrap();
+        assert_eq!(last_socket(&folder), Last::Gone);
+        std::fs::write(&socket, "").unwrap();
+        assert_eq!(last_socket(&folder), Last::At(socket));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn where_things_are() {

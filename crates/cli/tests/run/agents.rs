@@ -66,6 +66,28 @@ fn there_is_one_agent_of_a_data_folder_and_one_at_an_address() {
     folder.run("r", "true").ends_with(0);
 }
 
+/// The one that ran had ended by the time the next one found out.
+#[test]
+fn a_slip_in_the_command_that_replaces_an_agent_ends_nobody() {
+    let folder = Folder::new();
+    let (agent, _) = folder.agent("");
+    for (slip, code) in [
+        ("--secret-file /nowhere", 66),
+        ("--token-file /nowhere", 66),
+        ("--socket-group no-such-group", 64),
+        ("--longest-lease 0s", 64),
+        ("--expect 0", 64),
+        ("--listen 192.0.2.77:0", 69),
+    ] {
+        let mut next = Running::start(&mut folder.peerlock(&format!("agent --replace {slip}")));
+        let (ended, _, said) = next.ends();
+        assert_eq!(ended, code, "{slip}: {said}");
+        assert!(!said.contains("takes over"), "{slip}: {said}");
+    }
+    folder.run("r", "true").ends_with(0);
+    assert!(!is_gone(&agent.pid().to_string()));
+}
+
 /// It does not hear that it is to end.
 #[test]
 fn an_agent_that_is_stopped_is_replaced_as_any_other() {

@@ -140,6 +140,18 @@ fn who_has_proved_nothing_here_is_not_taken_for_one_that_has_the_new_secret() {
     three.does("secret reload");
     one.goes_by(2, 0, 2);
     one.does("secret finish");
+    // Those that do not vote never know, and whoever knows for them says so.
+    for other in [&two, &three] {
+        let (code, said) = other.ends("secret finish");
+        assert!(code == 75 && said.contains("--force"), "{code} {said}");
+        assert_eq!(other.secret_view()["fingerprints"].as_array().map(Vec::len), Some(2), "nothing has changed");
+    }
+    for other in [&two, &three] {
+        other.does("secret finish --force");
+        other.goes_by(1, 0, 2);
+        assert_eq!(fs::read_to_string(other.path("data/secret")).unwrap().lines().count(), 1);
+    }
+    [&one, &two, &three].iter().for_each(|machine| assert!(machine.does("run r -- echo in").contains("in")));
 }
 
 /// Without an agent the file is what there is; and another machine's is not here.

@@ -1,0 +1,341 @@
+"""One visit to a resource: from asking for a slot to giving it back."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import os
+import socket
+import threading
+import time
+from typing import Any, Callable, Optional, Union
+
+from .errors import Error, Failed, Lost, Unreachable, from_body
+from .transport import ANSWER_SECONDS, Line, Transport, path_of
+
+#: A lease is renewed as often as this, in seconds, however long it is: an agent closes what says nothing for 30 s.
+OFTEN = 10.0
+
+#: How soon the next agent is looked for when one has gone, in seconds.
+AGAIN = 0.1
+
+#: How much longer than a client would wait the agent may take to say so, in seconds: it may be frozen.
+LATE = 10.0
+
+
+def now() -> float:
+    """Seconds of a clock that goes on while the machine sleeps, where there is one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+class Grant:
+    """A slot, as long as it is held."""
+
+    def __init__(self, name: str, grant: str, slot: int, fencing: int, waited: float) -> None:
+        self.name = name
+        #: What the agent knows this grant by.
+        self.id = grant
+        #: Which of the slots: 0 up to their number, less one.
+        self.slot = slot
+        #: Higher than all that were given for this slot before. Give it to whatever the slot protects.
+        self.fencing = fencing
+        #: How many seconds it took.
+        self.waited = waited
+        #: Set when the slot is lost: whatever it is held for must stop.
+        self.lost = threading.Event()
+        self.why: Optional[Error] = None
+        # When whatever it is held for must stop, unless the lease is renewed before.
+        self._stop = math.inf
+
+    def check(self) -> None:
+        """Raises :class:`Lost` if the slot is lost. Call it before every step that needs it."""
+        if self._is_lost():
+            raise self._lost()
+
+    def _is_lost(self) -> bool:
+        # The thread that renews the lease may have been frozen with us, and not have found out yet.
+        if now() >= self._stop:
+            self.lost.set()
+        return self.lost.is_set()
+
+    def _lost(self) -> Lost:
+        why = str(self.why or "its lease was not renewed in time, or it was released elsewhere")
+        return Lost("lost", f"the slot of {self.name!r} is lost: {why}", {"name": self.name})
+
+    def __repr__(self) -> str:
+        return f"Grant(name={self.name!r}, slot={self.slot}, fencing={self.fencing})"
+
+
+class Wish:
+    """What is asked for."""
+
+    def __init__(
+        self,
+        name: str,
+        slots: Optional[int],
+        wait: Optional[float],
+        ttl: float,
+        label: str,
+        on_lost: Optional[Callable[[Grant], None]],
+    ) -> None:
+        self.name = name
+        self.path = path_of(name)
+        self.ttl = ttl
+        self.on_lost = on_lost
+        #: How long the answer may take, if that is limited.
+        self.wait = None if wait is None or wait == math.inf else max(0.0, wait)
+        self.body: dict[str, Any] = {"ttl_ms": math.ceil(ttl * 1000), "label": label}
+        if slots is not None:
+            self.body["slots"] = slots
+        if self.wait is not None:
+            self.body.update({"wait_ms": math.ceil(self.wait * 1000)} if self.wait > 0 else {"try": True})
+
+
+class Visit:
+    """Whatever it began ends with it: its threads know nothing of the next one."""
+
+    def __init__(self, transport: Transport, wish: Wish) -> None:
+        self.grant: Optional[Grant] = None
+        self._transport = transport
+        self._wish = wish
+        self._process = os.getpid()
+        # For what both who asks and who gives up may change.
+        self._lock = threading.Lock()
+        self._connection: Optional[http.client.HTTPConnection] = None
+        self._socket: Optional[socket.socket] = None
+        self._released = threading.Event()
+        self._is_told = False
+        # The agent has gone, and the next one is not there yet.
+        self._away = threading.Event()
+        # How long the lease stands after a renewal, as the agent says: not beyond its own session. And until when.
+        self._stands = wish.ttl
+        self._ends = 0.0
+
+    def begin(self) -> Grant:
+        """Waits for the slot. Whoever is told of an error here ends the visit."""
+        asked = now()
+        patience = None if self._wish.wait is None else self._wish.wait + LATE
+        end = None if patience is None else asked + patience
+        connection = self._connect(ANSWER_SECONDS if patience is None else min(ANSWER_SECONDS, patience))
+        try:
+            self._allow(end)
+            answer, grant, stands = self._ask(connection, "hold", self._wish.body, end)
+        except Unreachable:
+            if self._released.is_set():
+                raise self._withdrawn() from None
+            raise
+        try:
+            self._enter(answer, grant, asked, stands)
+        except BaseException:
+            answer.close()
+            raise
+        return grant
+
+    def _enter(self, answer: http.client.HTTPResponse, grant: Grant, asked: float, stands: float) -> None:
+        # Nothing comes for as long as it is not lost.
+        self._allow(None)
+        # Counted from before the request: an answer that was long on its way gives no more time.
+        self._stand(grant, asked, stands)
+        if now() - asked > stands / 3:
+            # How long the word of it was on its way is not known after a wait. Who was frozen meanwhile hears it now.
+            self._confirm(grant, stands)
+        with self._lock:
+            if self._released.is_set():
+                raise self._withdrawn()
+            self.grant = grant
+        threading.Thread(target=self._keep, args=(grant, lambda: self._renew(grant)), daemon=True).start()
+        threading.Thread(target=self._keep, args=(grant, lambda: self._watch(answer, grant)), daemon=True).start()
+
+    def end(self) -> None:
+        """Gives the slot back, or stops waiting for it. From any thread, and more than once."""
+        with self._lock:
+            self._released.set()
+            connection, self._connection = self._connection, None
+            taken, self._socket = self._socket, None
+            grant, self.grant = self.grant, None
+        if self._process != os.getpid():
+            # After a fork this is a copy, and the slot our parent's. Only its file is closed: a thread that is not here
+            # has the lock of what reads it.
+            if taken is not None:
+                os.close(taken.detach())
+            return
+        if taken is not None:
+            try:
+                # Wakes whoever reads in another thread; `close` would not.
+                taken.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+        if connection is not None:
+            connection.close()
+        if grant is not None and self._away.is_set() and not grant.lost.is_set():
+            try:
+                # The next agent would keep it to the end of its lease.
+                self._transport.call("POST", f"{self._wish.path}/release", {"grant": grant.id})
+            except Error:
+                pass
+
+    def _withdrawn(self) -> Failed:
+        return Failed("withdrawn", f"{self._wish.name!r} is not waited for any more", {})
+
+    def _connect(self, patience: float) -> http.client.HTTPConnection:
+        """The connection that the slot is to belong to."""
+        if self._released.is_set():
+            raise self._withdrawn()
+        connection = self._transport.connect(patience)
+        with self._lock:
+            if not self._released.is_set():
+                self._connection, self._socket = connection, connection.sock
+                return connection
+        connection.close()
+        raise self._withdrawn()
+
+    def _allow(self, end: Optional[float]) -> None:
+        """How long the next read may take."""
+        taken = self._socket
+        try:
+            if taken is not None:
+                taken.settimeout(None if end is None else max(0.01, end - now()))
+        except OSError:
+            pass  # It was closed, which the read will find, too.
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, verb: str, body: Any, end: Optional[float]
+    ) -> tuple[http.client.HTTPResponse, Grant, float]:
+        """What goes on for as long as the slot is held, the grant, and how long its lease stands."""
+        answer = self._transport.ask(connection, "POST", f"{self._wish.path}/{verb}", body)
+        try:
+            return (answer, *self._wait(answer, end))
+        except BaseException:
+            answer.close()
+            raise
+
+    def _wait(self, answer: http.client.HTTPResponse, end: Optional[float]) -> tuple[Grant, float]:
+        while True:
+            if end is not None:
+                self._allow(end)
+            line = self._line(answer)
+            if line is None:
+                raise Unreachable(f"the agent at {self._transport.endpoint} has closed the connection")
+            if "failed" in line:
+                raise from_body(line["failed"])
+            granted = line.get("granted")
+            if granted is not None:
+                waited = granted["waited_ms"] / 1000
+                grant = Grant(granted["name"], granted["grant"], granted["slot"], granted["fencing"], waited)
+                return grant, granted["ttl_ms"] / 1000
+
+    def _line(self, answer: http.client.HTTPResponse) -> Optional[dict[str, Any]]:
+        try:
+            text = answer.readline()
+            said = json.loads(text) if text else None
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+            if self._released.is_set():
+                raise self._withdrawn() from error
+            raise self._transport.broken(error) from error
+        return said if isinstance(said, dict) else None
+
+    def _confirm(self, grant: Grant, stands: float) -> None:
+        """The first renewal after a wait, which is tried for as long as the lease may stand."""
+        end = now() + stands
+        while True:
+            try:
+                return self._renew_once(self._transport, grant, end)
+            except (Lost, Unreachable, Failed) as error:
+                if isinstance(error, Lost) or now() >= end or self._released.wait(min(AGAIN, stands / 30)):
+                    raise
+
+    def _keep(self, grant: Grant, part: Callable[[], None]) -> None:
+        """What one of the threads does. However it ends, the holder hears of it."""
+        try:
+            part()
+        except Error as error:
+            self._lose(grant, error)
+        except Exception as error:
+            self._lose(grant, self._transport.broken(error))
+
+    def _watch(self, answer: http.client.HTTPResponse, grant: Grant) -> None:
+        """Until the agent says that the slot is lost. If it goes, the next one of its machine goes on with the slot."""
+        try:
+            while True:
+                try:
+                    line = self._line(answer)
+                except Unreachable:
+                    line = None
+                if line is None:
+                    answer.close()
+                    answer = self._resume(grant)
+                elif "lost" in line:
+                    said = line["lost"].get("why") if isinstance(line["lost"], dict) else None
+                    self._lose(grant, from_body(said) if said else None)
+                    # The slot is kept for whoever has to stop, as long as the connection stands.
+                    self._released.wait()
+                    return
+        finally:
+            answer.close()
+
+    def _resume(self, grant: Grant) -> http.client.HTTPResponse:
+        """Takes the slot up again at the next agent, which is waited for as long as the lease stands."""
+        self._away.set()
+        while True:
+            gone = self._connection
+            if gone is not None:
+                gone.close()
+            try:
+                connection = self._connect(max(AGAIN, min(ANSWER_SECONDS, self._ends - now())))
+                # The answer comes when the agent is back in its cluster. Who renews sees whether that is too late.
+                self._allow(None)
+                answer, _, _ = self._ask(connection, "resume", {"grant": grant.id}, None)
+                self._away.clear()
+                return answer
+            except (Unreachable, Failed) as error:
+                # Who says that the slot is lost has looked; who is busy, or stops, has not.
+                if isinstance(error, Lost) or now() >= self._ends or self._released.wait(AGAIN):
+                    raise
+
+    def _renew(self, grant: Grant) -> None:
+        """A third of the lease apart, and often enough for the agent to keep the connection open, so that it need not
+        take a new one; what fails is tried again until the holder must stop."""
+        pause = min(self._stands / 3, OFTEN)
+        line = Line(self._transport)
+        why: Error = Unreachable(f"the agent at {self._transport.endpoint} did not answer in time")
+        try:
+            while not self._released.wait(max(0.0, min(pause, grant._stop - now()))):
+                if grant._is_lost():
+                    return self._lose(grant, why)
+                try:
+                    self._renew_once(line, grant, grant._stop)
+                    pause = min(self._stands / 3, OFTEN)
+                except Lost as error:
+                    # An agent that has just come may know of the slot only when it is taken up again.
+                    if not self._away.is_set():
+                        return self._lose(grant, error)
+                    why, pause = error, AGAIN
+                except (Unreachable, Failed) as error:
+                    why, pause = error, min(AGAIN, self._stands / 30)
+        finally:
+            line.close()
+
+    def _renew_once(self, agent: Union[Line, Transport], grant: Grant, end: float) -> None:
+        asked = now()
+        # Not beyond the end: who is not answered until then has lost it.
+        patience = max(0.05, min(ANSWER_SECONDS, end - asked))
+        renewed = agent.call("POST", f"{self._wish.path}/renew", {"grant": grant.id}, patience)
+        self._stand(grant, asked, renewed["ttl_ms"] / 1000)
+
+    def _stand(self, grant: Grant, asked: float, stands: float) -> None:
+        self._stands, self._ends = stands, asked + stands
+        # The time to stop in, before others come in; less where the agent's session is short, so that there is time for
+        # the next renewal.
+        grant._stop = self._ends - min(self._wish.ttl / 5, stands / 3)
+
+    def _lose(self, grant: Grant, why: Optional[Error]) -> None:
+        with self._lock:
+            if self._released.is_set() or self._is_told:
+                return
+            self._is_told = True
+        grant.why = why
+        grant.lost.set()
+        if self._wish.on_lost is not None:
+            self._wish.on_lost(grant)

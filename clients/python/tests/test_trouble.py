@@ -1,0 +1,371 @@
+"""What goes wrong: agents that refuse, are slow or silent, and clients that are frozen, forked or cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import socketserver
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Callable, Iterator, Optional
+from unittest import mock
+
+from test_client import PATIENCE, WithAgent, eventually
+
+import peerlock
+from peerlock import transport
+
+Answer = tuple[int, Any]
+
+
+class Scripted:
+    """An agent that says what a test tells it to. A verb is what it answers to each request of it, in turn; the last
+    of them goes on. What is no answer is called, and may wait."""
+
+    def __init__(self, **verbs: list[Any]) -> None:
+        self.verbs: dict[str, Iterator[Any]] = {verb: self._endless(said) for verb, said in verbs.items()}
+        self.heard: list[str] = []
+        self.folder = tempfile.TemporaryDirectory(prefix="peerlock-python-")
+        self.path = os.path.join(self.folder.name, "agent.sock")
+        self.streams: list[Any] = []
+        script = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                verb = self.path.rsplit("/", 1)[1]
+                script.heard.append(verb)
+                said = next(script.verbs[verb])
+                status, body = said() if callable(said) else said
+                if isinstance(body, list):
+                    self.send_response(status)
+                    self.send_header("Connection", "close")
+                    self.end_headers()
+                    for line in body:
+                        self.wfile.write(json.dumps(line).encode() + b"\n")
+                    script.streams.append(self.connection)
+                    self.rfile.read(1)
+                else:
+                    text = json.dumps(body).encode()
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        class Server(socketserver.ThreadingUnixStreamServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: Any) -> None:
+                pass
+
+        self.server = Server(self.path, Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    @staticmethod
+    def _endless(said: list[Any]) -> Iterator[Any]:
+        yield from said
+        while True:
+            yield said[-1]
+
+    def hang_up(self) -> None:
+        """On all that hold something."""
+        for stream in self.streams:
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+    def count(self, verb: str) -> int:
+        return self.heard.count(verb)
+
+    def stop(self) -> None:
+        self.hang_up()
+        self.server.shutdown()
+        self.server.server_close()
+        self.folder.cleanup()
+
+
+def granted(ttl_ms: int, *more: Any) -> Answer:
+    word = {"grant": "h1", "name": "it", "slot": 0, "fencing": 1, "ttl_ms": ttl_ms, "waited_ms": 0}
+    return 200, [{"granted": word}, *more]
+
+
+def renewed(ttl_ms: int) -> Answer:
+    return 200, {"ttl_ms": ttl_ms}
+
+
+def refused(status: int, kind: str) -> Answer:
+    return status, {"error": kind, "message": f"it is {kind}"}
+
+
+def after(seconds: float, answer: Answer) -> Callable[[], Answer]:
+    def wait() -> Answer:
+        time.sleep(seconds)
+        return answer
+
+    return wait
+
+
+class Refusals(unittest.TestCase):
+    def agent(self, **verbs: list[Any]) -> tuple[Scripted, peerlock.Agent]:
+        script = Scripted(**verbs)
+        self.addCleanup(script.stop)
+        return script, peerlock.Agent(script.path)
+
+    def test_after_a_long_wait_the_first_renewal_has_its_time(self) -> None:
+        slow = after(0.3, renewed(1500))
+        script, agent = self.agent(hold=[after(1.6, granted(1500))], renew=[slow, renewed(1500)])
+        with agent.lock("it", ttl=1.5) as grant:
+            eventually(lambda: script.count("renew") > 2, "it is renewed")
+            self.assertFalse(grant.lost.is_set(), grant.why)
+
+    def test_the_first_renewal_is_asked_for_again(self) -> None:
+        renew = [refused(503, "busy"), renewed(1500)]
+        script, agent = self.agent(hold=[after(1.6, granted(1500))], renew=renew)
+        with agent.lock("it", ttl=1.5):
+            self.assertEqual(script.count("renew"), 2)
+
+    def test_who_is_refused_for_other_reasons_than_the_slot_asks_again(self) -> None:
+        renew = [refused(503, "busy"), refused(503, "unavailable"), renewed(3000)]
+        script, agent = self.agent(hold=[granted(3000)], renew=renew)
+        with agent.lock("it", ttl=3.0) as grant:
+            eventually(lambda: script.count("renew") > 3, "it is renewed")
+            self.assertFalse(grant.lost.is_set(), grant.why)
+
+    def test_a_next_agent_that_is_busy_is_asked_again(self) -> None:
+        resume = [refused(503, "busy"), refused(503, "stopped"), granted(30000)]
+        script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
+        with agent.lock("it") as grant:
+            eventually(lambda: script.streams, "it is held")
+            script.hang_up()
+            eventually(lambda: script.count("resume") == 3 or grant.lost.is_set(), "it is taken up again")
+            self.assertFalse(grant.lost.wait(0.2), grant.why)
+
+    def test_a_next_agent_that_has_not_the_slot_is_believed(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+        script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
+        with self.assertRaises(peerlock.Lost):
+            with agent.lock("it") as grant:
+                eventually(lambda: script.streams, "it is held")
+                script.hang_up()
+                self.assertTrue(grant.lost.wait(PATIENCE))
+        self.assertEqual(script.count("resume"), 1)
+
+    def test_an_odd_answer_to_a_renewal_is_no_silence(self) -> None:
+        _, agent = self.agent(hold=[granted(600)], renew=[(200, {})])
+        hold = agent.lock("it", ttl=0.6)
+        self.assertTrue(hold.acquire().lost.wait(PATIENCE))
+        hold.release()
+
+    def test_who_has_lost_its_agent_stops_before_others_come_in(self) -> None:
+        _, agent = self.agent(hold=[granted(20000)], renew=[renewed(20000)])
+        asked = peerlock.visit.now()
+        hold = agent.lock("it", ttl=20.0)
+        grant = hold.acquire()
+        self.assertLess(grant._stop, asked + 20.0 - 3.0, "a fifth of the lease is the time to stop in")
+        hold.release()
+
+    def test_what_comes_late_for_one_use_does_not_touch_the_next(self) -> None:
+        answered = threading.Event()
+
+        def late() -> Answer:
+            answered.wait(PATIENCE)
+            return refused(410, "lost")
+
+        heard: list[peerlock.Grant] = []
+        script, agent = self.agent(hold=[granted(600), granted(30000)], renew=[late, renewed(30000)])
+        hold = agent.lock("it", ttl=0.6, on_lost=heard.append)
+        hold.acquire()
+        eventually(lambda: script.count("renew") == 1, "it is being renewed")
+        hold.release()
+        hold.acquire()
+        answered.set()
+        time.sleep(0.3)
+        self.assertEqual(heard, [])
+        hold.release()
+
+    def test_aio_lost_while_the_loop_was_busy(self) -> None:
+        lost = {"lost": {"why": {"error": "revoked", "message": "somebody asks for it"}}}
+        script, _ = self.agent(hold=[granted(30000, lost)], renew=[renewed(30000)])
+
+        async def enter() -> None:
+            async with peerlock.aio.Agent(script.path).lock("it"):
+                await asyncio.sleep(3.0)
+                self.fail("it goes on without its slot")
+
+        async def story() -> None:
+            entering = asyncio.ensure_future(enter())
+            await asyncio.sleep(0)
+            eventually(lambda: script.streams, "it is granted")
+            time.sleep(0.5)
+            await entering
+
+        with self.assertRaises(peerlock.Lost):
+            asyncio.run(story())
+
+    def _lost_while_inside(self, script: Scripted, on_lost: Optional[Callable[[peerlock.Grant], None]]) -> Any:
+        async def inside() -> None:
+            async with peerlock.aio.Agent(script.path).lock("it", on_lost=on_lost):
+                script.hang_up()
+                await asyncio.sleep(3.0)
+                self.fail("it goes on without its slot")
+
+        return inside()
+
+    def test_aio_whatever_is_raised_by_who_is_told(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+        script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
+
+        def fail(_: peerlock.Grant) -> None:
+            raise ZeroDivisionError
+
+        async def story() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
+            await self._lost_while_inside(script, fail)
+
+        with self.assertRaises(peerlock.Lost):
+            asyncio.run(story())
+
+    @unittest.skipUnless(hasattr(asyncio, "timeout"), "Python 3.11 and later")
+    def test_aio_a_time_limit_around_it_still_ends_as_one(self) -> None:
+        resume = [(200, [{"failed": {"error": "lost", "message": "it is gone"}}])]
+        script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)], resume=resume)
+
+        async def story() -> None:
+            async with asyncio.timeout(2.0):
+                with self.assertRaises(peerlock.Lost):
+                    await self._lost_while_inside(script, None)
+                await asyncio.sleep(PATIENCE)
+
+        with self.assertRaises(TimeoutError):
+            asyncio.run(story())
+
+
+class Trouble(WithAgent):
+    def test_who_was_frozen_past_its_end_is_told_by_the_first_look(self) -> None:
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        still = ctypes.PyDLL(None).poll
+        hold = self.agent.lock("it", ttl=1.0)
+        grant = hold.acquire()
+        # No other thread runs meanwhile, nor before what comes after it.
+        sys.setswitchinterval(100.0)
+        still(None, 0, 1500)
+        self.assertRaises(peerlock.Lost, grant.check)
+        sys.setswitchinterval(interval)
+        hold.release()
+        with self.assertRaises(peerlock.Lost):
+            with self.agent.lock("other", ttl=1.0):
+                sys.setswitchinterval(100.0)
+                still(None, 0, 1500)
+
+    def test_a_frozen_agent_keeps_nobody_who_does_not_wait(self) -> None:
+        self.running.process.send_signal(signal.SIGSTOP)
+        ended: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                self.agent.lock("it", wait=0).acquire()
+            except peerlock.Error as error:
+                ended.append(error)
+
+        with mock.patch("peerlock.visit.LATE", 0.2):
+            thread = threading.Thread(target=ask, daemon=True)
+            thread.start()
+            thread.join(5.0)
+        self.assertEqual([type(error) for error in ended], [peerlock.Unreachable])
+        self.assertIn("doctor", str(ended[0]))
+
+    def test_without_a_thread_nothing_is_held(self) -> None:
+        hold = self.agent.lock("it")
+        with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+            self.assertRaises(RuntimeError, hold.acquire)
+        with self.agent.lock("it", wait=5):
+            pass
+
+    def test_a_child_that_leaves_takes_nothing_from_its_parent(self) -> None:
+        hold = self.agent.lock("it")
+        grant = hold.acquire()
+        child = os.fork()
+        if child == 0:
+            hold.release()
+            os._exit(0)
+        end = time.monotonic() + 10.0
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                self.fail("the child hangs")
+            time.sleep(0.02)
+        self.assertFalse(grant.lost.wait(0.5), grant.why)
+        self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
+        hold.release()
+
+    def test_a_wait_that_is_given_up_before_it_began_is_none(self) -> None:
+        given_up = threading.Event()
+        connect = transport.Transport.connect
+
+        def late(self: transport.Transport, timeout: Optional[float]) -> Any:
+            given_up.wait(PATIENCE)
+            return connect(self, timeout)
+
+        async def story() -> None:
+            with mock.patch.object(transport.Transport, "connect", late):
+                waiting = asyncio.ensure_future(self._enter())
+                await asyncio.sleep(0.05)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+
+        with self.agent.lock("it"):
+            before = threading.active_count()
+            asyncio.run(story())
+            given_up.set()
+            eventually(lambda: threading.active_count() <= before, "nobody waits")
+            self.assertEqual(self.agent.show("it")["queue"], [])
+        with self.agent.lock("it", wait=5):
+            pass
+
+    async def _enter(self) -> None:
+        async with self.aio.lock("it"):
+            self.fail("it is held by another")
+
+    def test_names_that_cannot_be(self) -> None:
+        for name in ["", " a", "a\n", "ä" * 200]:
+            with self.assertRaises(peerlock.Failed) as refused:
+                self.agent.lock(name, wait=0).acquire()
+            self.assertEqual(refused.exception.kind, "bad_name", name)
+            with self.assertRaises(peerlock.Failed) as refused:
+                self.agent.show(name)
+            self.assertEqual(refused.exception.kind, "bad_name", name)
+        for name in ["Köln/1", ".", "..", "a b?c#d%2F", "日本"]:
+            with self.agent.lock(name, wait=0) as grant:
+                self.assertEqual(grant.name, name)
+                self.assertEqual(self.agent.show(name)["name"], name)
+
+    def test_a_token_as_it_is_read_from_its_file(self) -> None:
+        with peerlock.Agent(self.running.port(), token=self.running.token() + "\n").lock("it"):
+            pass
+
+
+class Addresses(unittest.TestCase):
+    def test_what_is_no_address_is_said(self) -> None:
+        for endpoint in ["nowhere", "host:port", "host:99999", ":80", "unix:"]:
+            with self.assertRaises(peerlock.Unreachable) as refused:
+                peerlock.Agent(endpoint).lock("it").acquire()
+            self.assertIn("host:port", str(refused.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
