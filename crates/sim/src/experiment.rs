@@ -107,7 +107,7 @@ where
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
         let exclusion = Exclusion::new(1, slots, count_violations).seeing_instants();
         let rules = (exclusion, Fencing::new(1, slots, count_violations), structure);
-        let waits = Waits::new(peers, workload.entries, warm_up);
+        let waits = Waits::new(peers, servers, workload.entries, warm_up);
         let longest = latency.longest();
         let order = (Order::default(), Passing::new(longest));
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
