@@ -232,7 +232,7 @@ pub mod exit {
             Error::Broken { .. } | Error::Moved(_) => BROKEN,
             Error::Figures(error) => match error {
                 peerlock_figures::Error::Unknown { .. } => USAGE,
-                peerlock_figures::Error::File { .. } => NO_INPUT,
+                peerlock_figures::Error::File { .. } | peerlock_figures::Error::Latencies(_) => NO_INPUT,
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
                 peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,

@@ -1,5 +1,7 @@
 //! What stands behind one dot of a figure: a run, or what theory says of it.
 
+use std::path::Path;
+
 use peerlock_catalogue::{self as catalogue, Closed, Load, Open, Setting};
 use peerlock_sim::Hold;
 use peerlock_sim::latency::Model;
@@ -79,6 +81,17 @@ impl Point {
         match self {
             Self::Simulated(setting) => setting.name(),
             Self::Computed(_) => THEORY.into(),
+        }
+    }
+
+    /// The file of latencies that it reads, if it reads one, and for how many hosts.
+    pub fn latencies(&self) -> Option<(&Path, usize)> {
+        match self {
+            Self::Simulated(setting) => match &setting.latency {
+                Model::Matrix(file) => Some((file, setting.hosts())),
+                _ => None,
+            },
+            Self::Computed(_) => None,
         }
     }
 

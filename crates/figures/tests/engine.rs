@@ -412,6 +412,29 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     }
 }
 
+/// A name says nothing of what is in a file: what was measured with other latencies is not taken for this.
+#[test]
+fn a_file_of_latencies_that_has_changed_is_another_run() {
+    let out = tempdir().unwrap();
+    let file = out.path().join("latencies.txt");
+    let source = SMALL.replace("constant:1s", &format!("matrix:{}", file.display()));
+    let missing = plan(&source, false, 1).unwrap_err();
+    assert!(missing.starts_with("cannot read the latency matrix"), "before anything is run: {missing}");
+    let write =
+        |hosts: usize, delay: &str| fs::write(&file, format!("{}\n", vec![delay; hosts].join(" ")).repeat(hosts));
+    write(5, "2000").unwrap();
+    let few = plan(&source, false, 1).unwrap_err();
+    assert!(few.ends_with("has 5 hosts, too few for 8 peers: use fewer peers or a larger matrix"), "{few}");
+
+    write(8, "2000").unwrap();
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 0);
+    let slow = read(out.path(), "small/fig1.csv");
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 6);
+    write(8, "200").unwrap();
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 0);
+    assert_ne!(read(out.path(), "small/fig1.csv"), slow);
+}
+
 #[test]
 fn files_that_make_no_sense_are_refused() {
     let number = "the published number \"mean wait at rate 1\"";
