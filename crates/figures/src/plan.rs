@@ -186,11 +186,12 @@ impl Results {
         if let Some([from, by, to]) = &number.bend {
             let y = |dot: &Dot| Some(of(&dot.point)?.value);
             let slope = |from: &Dot, to: &Dot| Some((y(to)? - y(from)?) / (to.x - from.x));
-            return Some(Estimate::without_interval(slope(by, to)? / slope(from, by)?));
+            let bend = slope(by, to)? / slope(from, by)?;
+            return bend.is_finite().then(|| Estimate::without_interval(bend));
         }
         match &number.over {
             None => of(&number.point),
-            Some(over) => Some(of(over)?.over(of(&number.point)?)),
+            Some(over) => of(over)?.over(of(&number.point)?),
         }
     }
 }
