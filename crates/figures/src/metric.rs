@@ -46,7 +46,7 @@ pub struct Measured {
     /// The messages of the worst client over the bound of its place; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
-    /// The share of trials in which everybody was served, and nobody beside too many others.
+    /// The share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
     /// The share of trials in which somebody was let in beside too many others.
@@ -360,7 +360,7 @@ impl Metric {
         Self::new(
             "survived",
             "of the trials",
-            "share of trials in which everybody was served, and nobody beside too many others",
+            "share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new",
             |run| run.survived,
         )
         .share(),
