@@ -53,11 +53,10 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let plan = Plan::new(figures, options.quick, options.seed)?;
     let store = Store::open(&options.out)?;
-    let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar();
     let start = Instant::now();
-    let results = pool.install(|| {
+    let results = crate::on_threads(options.threads, || {
         plan.run(&store, &|progress| match progress {
             Progress::ToDo(entries) => bar.set_length(entries),
             Progress::Point(name) => bar.set_message(name.to_string()),
@@ -65,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
         })
     });
     bar.finish_and_clear();
-    let results = results?;
+    let results = results??;
 
     let provenance = Provenance {
         version: env!("CARGO_PKG_VERSION").into(),

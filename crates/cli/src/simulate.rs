@@ -68,15 +68,14 @@ impl<'a> Table<'a> {
 
 /// Runs all trials on as many threads as wanted, with a bar; and how long that took.
 fn timed(options: &Options, setting: &Setting) -> Result<(Report, Duration)> {
-    let pool = crate::threads(options.threads)?;
     let bar = progress_bar();
     bar.set_length(setting.cost());
     bar.set_message(setting.name());
     let start = Instant::now();
-    let report = pool.install(|| setting.run(&|cost| bar.inc(cost)));
+    let report = crate::on_threads(options.threads, || setting.run(&|cost| bar.inc(cost)));
     let took = start.elapsed();
     bar.finish_and_clear();
-    match report {
+    match report? {
         Ok(report) => Ok((report, took)),
         Err(catalogue::Error::Matrix(error)) => Err(error.into()),
         Err(catalogue::Error::Broken(failure)) => Err(Error::Broken { failure, again: setting.command() }),
