@@ -38,7 +38,7 @@ impl Setting {
     /// A file cannot be read, or a rule was broken and broken rules are not counted.
     pub fn run(&self, progress: Progress<'_>) -> Result<Report, Error> {
         let per_trial = self.cost_of_a_trial();
-        let progress: Progress<'_> = &|trials| progress(trials * per_trial);
+        let progress: Progress<'_> = &|trials| progress(trials.saturating_mul(per_trial));
         match &self.load {
             Load::Closed(closed) if self.protocol == Protocol::Custody => Ok(self.custody(closed)?.run(progress)?),
             _ => Ok(self.drive(Simulated(progress))??),
@@ -75,7 +75,7 @@ impl Setting {
 
     /// What a run costs: about how many clients go inside.
     pub fn cost(&self) -> u64 {
-        u64::from(self.trials) * self.cost_of_a_trial()
+        u64::from(self.trials).saturating_mul(self.cost_of_a_trial())
     }
 
     fn cost_of_a_trial(&self) -> u64 {
@@ -87,14 +87,22 @@ impl Setting {
                     sim::Load::Whole => 1,
                     sim::Load::PerPeer => u64::from(rounds.peers),
                 };
-                u64::from(rounds.rounds) * u64::from(rounds.requests) * askers
+                (u64::from(rounds.rounds) * u64::from(rounds.requests)).saturating_mul(askers)
             }
         }
     }
 
+    /// How many hosts messages go between at the beginning: a file of latencies must have as many.
+    pub fn hosts(&self) -> usize {
+        match &self.load {
+            Load::Closed(closed) => servers(self.protocol, closed) + closed.peers as usize,
+            Load::Open(open) => open.voters.quorum.replicas() as usize,
+            Load::Rounds(rounds) => rounds.peers as usize,
+        }
+    }
+
     fn experiment(&self, closed: &Closed) -> Result<sim::Experiment, MatrixError> {
-        let servers = closed.voters.map_or(0, |voters| voters.quorum.replicas() as usize);
-        let peers = servers + closed.peers as usize;
+        let (peers, servers) = (self.hosts(), servers(self.protocol, closed));
         Ok(sim::Experiment {
             peers,
             servers,
@@ -137,7 +145,7 @@ impl Setting {
                 settle: open.settle,
                 measure: open.measure,
             },
-            network: self.latency.load(open.voters.quorum.replicas() as usize)?,
+            network: self.latency.load(self.hosts())?,
             links: self.links,
             faults: self.faults,
             lease: open.voters.lease,
@@ -159,7 +167,7 @@ impl Setting {
             requests: rounds.requests as usize,
             load: rounds.load,
             churn: rounds.churn as usize,
-            network: self.latency.load(rounds.peers as usize)?,
+            network: self.latency.load(self.hosts())?,
             links: self.links,
             faults: self.faults,
             lease: rounds.voters.lease,
@@ -211,7 +219,8 @@ impl Setting {
             Protocol::Coordinator => {
                 let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
                 // Ten pings in a lease time, and four in a term, as by default.
-                let config = coordinator::Config { lease, ping: lease / 10, term: lease * 4 / 10, ..config };
+                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // Of a lease of any length.
+                let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
                 run.run(|me, replicas| Coordinator::new(me, replicas, config))
             }
             Protocol::E2e => {
@@ -254,6 +263,12 @@ impl<D: Drive> Among<'_, D> {
         let ring = Ring::mixed(ids());
         self.experiment.drive(|_| ids().map(|me| Backed::new(me, &ring, config, &new)).collect(), self.driver)
     }
+}
+
+/// How many peers are there for those that ask, and never ask themselves. Custody's voters are among those that do.
+fn servers(protocol: Protocol, closed: &Closed) -> usize {
+    let voters = closed.voters.filter(|_| protocol != Protocol::Custody);
+    voters.map_or(0, |voters| voters.quorum.replicas() as usize)
 }
 
 /// The mean time between two, from how many there are in a second.

@@ -19,6 +19,12 @@ const SESSION: Span = Span::from_secs(15);
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
 
+/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of it.
+const MOST: u32 = 10_000_000;
+
+/// The highest rate: one in a nanosecond.
+const FASTEST: f64 = 1e9;
+
 /// One run, described completely. Its serialized form is [`Flags`] with nothing left out.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Flags")]
@@ -376,6 +382,13 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
     if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
         return refuse(format!("{name} must be at least 1"));
     }
+    // Each has a place in memory.
+    let places = [("peers", flags.peers), ("slots", flags.slots), ("resources", flags.resources)];
+    for (name, count) in places {
+        if let Some(count) = count.filter(|count| *count > MOST) {
+            return refuse(format!("{name} {count} are too many: {MOST} is the most"));
+        }
+    }
     let times = [
         ("lease", flags.lease),
         ("measure", flags.measure),
@@ -394,6 +407,9 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
         if let Some(rate) = rate.filter(|rate| !(*rate > 0.0 && rate.is_finite())) {
             return refuse(format!("{name} {rate} must be a number above 0"));
         }
+        if let Some(rate) = rate.filter(|rate| *rate > FASTEST) {
+            return refuse(format!("{name} {rate} is more than one in a nanosecond, and time is whole nanoseconds"));
+        }
     }
     let shares = [
         ("long-share", flags.long_share),
@@ -410,6 +426,9 @@ fn check_values(flags: &Flags) -> Result<(), Refused> {
             return refuse(format!("{name} {share} must be a share from 0 to 1"));
         }
     }
+    if let Some(Pair(_, ppm)) = flags.clocks.filter(|Pair(_, ppm)| *ppm >= 1_000_000) {
+        return refuse(format!("clocks that are slow by {ppm} parts in a million would stand still or go back"));
+    }
     Ok(())
 }
 
@@ -417,7 +436,10 @@ impl Setting {
     /// What has no effect is a misunderstanding, unless it says that nothing happens.
     fn check_use(&self, given: &Flags) -> Result<(), Refused> {
         let whole = self.pairs();
-        let has_effect = |name: &str, value: &str| value == "0" || whole.iter().any(|(known, _)| known == name);
+        // No backups at all are something else than 0 for each peer.
+        let is_nothing = |name: &str, value: &str| value == "0" && name != "backups";
+        let has_effect =
+            |name: &str, value: &str| is_nothing(name, value) || whole.iter().any(|(known, _)| known == name);
         match given.pairs().iter().find(|(name, value)| !has_effect(name, value)) {
             None => Ok(()),
             Some((name, _)) => {
@@ -426,13 +448,17 @@ impl Setting {
         }
     }
 
-    /// Measured delays, and those made like them, have a fixed number of hosts.
+    /// There is time for all rounds, churn leaves somebody, and measured delays, and those made like them, have a fixed
+    /// number of hosts.
     fn check_hosts(&self) -> Result<(), Refused> {
         let newcomers = match &self.load {
             Load::Closed(_) => false,
             Load::Open(_) => true,
             Load::Rounds(Rounds { peers, churn, .. }) if churn / 2 >= *peers => {
                 return refuse(format!("a churn of {churn} leaves none of {peers} peers"));
+            }
+            Load::Rounds(Rounds { rounds, round, .. }) if round.as_nanos().checked_mul((*rounds).into()).is_none() => {
+                return refuse(format!("{rounds} rounds of {round:#} take longer than there is time: 584 years"));
             }
             Load::Rounds(rounds) => rounds.churn > 0 || self.faults != Faults::default(),
         };

@@ -150,6 +150,22 @@ fn a_setting_is_the_same_after_command_line_json_and_file() {
     }
 }
 
+/// What a bar is told of a run that nobody will see the end of, and a lease that nobody will.
+#[test]
+fn the_largest_numbers_are_no_surprise() {
+    let all = "--trials 4294967295 --entries 4294967295";
+    for line in [
+        format!("{all} --peers 10000000"),
+        "--protocol e2e --trials 4294967295 --rounds 4294967295 --round 1s --requests 4294967295 --load per-peer"
+            .into(),
+        "--protocol sigma --trials 4294967295 --arrival-rate 1e9 --measure 2500000h".into(),
+    ] {
+        assert_eq!(from_line(&line).unwrap().cost(), u64::MAX, "{line}");
+    }
+    let long = "--protocol coordinator --replicas 3 --lease 2500000h --settle 0s --measure 5s --trials 1";
+    assert!(from_line(long).unwrap().run(&|_| {}).unwrap().entries > 0);
+}
+
 #[test]
 fn a_command_can_be_pasted_into_a_shell() {
     let setting =
@@ -301,6 +317,33 @@ fn what_makes_no_sense_is_refused_in_the_same_words_everywhere() {
             "the links of custody are connections, which keep the order: leave links unordered out",
         ),
         ("--protocol sigma --measure 0s", "protocol = 'sigma'\nmeasure = '0s'", "measure must be more than 0s"),
+        ("--slots 4294967295", "slots = 4294967295", "slots 4294967295 are too many: 10000000 is the most"),
+        ("--peers 10000001", "peers = 10000001", "peers 10000001 are too many: 10000000 is the most"),
+        (
+            "--protocol sigma --arrival-rate 1e10",
+            "protocol = 'sigma'\narrival-rate = 1e10",
+            "arrival-rate 10000000000 is more than one in a nanosecond",
+        ),
+        (
+            "--clocks 1s/1000000",
+            "clocks = '1s/1000000'",
+            "clocks that are slow by 1000000 parts in a million would stand still or go back",
+        ),
+        (
+            "--protocol e2e --rounds 5 --round 2000000h",
+            "protocol = 'e2e'\nrounds = 5\nround = '2000000h'",
+            "5 rounds of 7200000000s take longer than there is time: 584 years",
+        ),
+        (
+            "--protocol sigma --backups 0 --loss 0.1",
+            "protocol = 'sigma'\nbackups = 0\nloss = 0.1",
+            "backups has no effect on sigma with 32 replicas: leave it out",
+        ),
+        (
+            "--protocol custody --backups 0 --loss 0.1",
+            "protocol = 'custody'\nbackups = 0\nloss = 0.1",
+            "backups has no effect on custody among 20 peers with 3 voters: leave it out",
+        ),
     ] {
         for said in [from_line(line), from_table(table)] {
             let said = said.unwrap_err();

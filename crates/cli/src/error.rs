@@ -26,6 +26,9 @@ pub enum Error {
         /// The command that shows it.
         again: String,
     },
+    /// The program itself is wrong.
+    #[error("peerlock has a defect, and can only stop: {0}")]
+    Defect(String),
     /// Figures could not be made.
     #[error("{0}")]
     Figures(#[from] peerlock_figures::Error),
@@ -241,9 +244,10 @@ pub mod exit {
             Error::Usage(_) => USAGE,
             Error::Input(_) | Error::File { .. } => NO_INPUT,
             Error::Broken { .. } | Error::Moved(_) => BROKEN,
+            Error::Defect(_) => SOFTWARE,
             Error::Figures(error) => match error {
                 peerlock_figures::Error::Unknown { .. } => USAGE,
-                peerlock_figures::Error::File { .. } => NO_INPUT,
+                peerlock_figures::Error::File { .. } | peerlock_figures::Error::Latencies(_) => NO_INPUT,
                 peerlock_figures::Error::Experiment { .. } => SOFTWARE,
                 peerlock_figures::Error::Output { .. } => CANNOT_CREATE,
                 peerlock_figures::Error::Broken { .. } | peerlock_figures::Error::Stopped { .. } => BROKEN,

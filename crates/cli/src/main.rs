@@ -1,6 +1,9 @@
 //! `peerlock`: at most k at a time, in fair order, across any number of machines, with no lock server.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -128,19 +131,22 @@ fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// A pool of as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken
-/// a rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that.
-fn threads(asked: Option<u16>) -> Result<rayon::ThreadPool> {
+/// Works on as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken a
+/// rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that. A
+/// panic that the simulator does not catch is told here: nobody else would.
+fn on_threads<T: Send>(asked: Option<u16>, work: impl FnOnce() -> T + Send) -> Result<T> {
     const TRIAL: &str = "trial";
-    let loud = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if std::thread::current().name() != Some(TRIAL) {
-            loud(info);
-        }
+    let (loud, last) = (panic::take_hook(), Arc::new(Mutex::new(String::new())));
+    let said = last.clone();
+    panic::set_hook(Box::new(move |info| match said.lock() {
+        Ok(mut said) if thread::current().name() == Some(TRIAL) => *said = info.to_string(),
+        _ => loud(info),
     }));
     let threads = usize::from(asked.unwrap_or(0)); // 0: rayon counts the cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(|_| TRIAL.into()).build();
-    pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))
+    let pool = pool.map_err(|error| Error::Usage(format!("cannot start {threads} threads: {error}")))?;
+    let done = panic::catch_unwind(AssertUnwindSafe(|| pool.install(work)));
+    done.map_err(|_| Error::Defect(last.lock().map(|last| last.clone()).unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -151,6 +157,13 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_goes_wrong_on_a_thread_is_told() {
+        assert_eq!(super::on_threads(Some(2), || 5).ok(), Some(5));
+        let told = super::on_threads(Some(2), || -> u32 { panic!("nobody expected this") }).unwrap_err().to_string();
+        assert!(told.contains("main.rs:") && told.contains("nobody expected this"), "{told}");
     }
 
     #[test]

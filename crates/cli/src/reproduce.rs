@@ -35,23 +35,28 @@ pub struct Options {
     threads: Option<u16>,
 }
 
+/// The command as it was typed. A path need not be Unicode.
+fn command() -> String {
+    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let figures = select(&options.figures)?;
     if options.list {
         let mut out = stdout().lock();
+        let wide = figures.iter().map(|figure| figure.id.len()).max().unwrap_or(0);
         for figure in &figures {
-            writeln!(out, "{:<18} {} ({})", figure.id, figure.file.title, figure.file.origin)?;
+            writeln!(out, "{:<wide$}  {} ({})", figure.id, figure.file.title, figure.file.origin)?;
         }
         return Ok(out.flush()?);
     }
     let plan = Plan::new(figures, options.quick, options.seed)?;
     let store = Store::open(&options.out)?;
-    let pool = crate::threads(options.threads)?;
 
     let bar = progress_bar();
     let start = Instant::now();
-    let results = pool.install(|| {
+    let results = crate::on_threads(options.threads, || {
         plan.run(&store, &|progress| match progress {
             Progress::ToDo(entries) => bar.set_length(entries),
             Progress::Point(name) => bar.set_message(name.to_string()),
@@ -59,12 +64,12 @@ pub fn run(options: &Options) -> Result<()> {
         })
     });
     bar.finish_and_clear();
-    let results = results?;
+    let results = results??;
 
     let provenance = Provenance {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("PEERLOCK_COMMIT").into(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: command(),
         seed: options.seed.to_string(),
         duration: format!("{:.1} s", start.elapsed().as_secs_f64()),
     };
@@ -78,7 +83,7 @@ pub fn run(options: &Options) -> Result<()> {
         0 => writeln!(out, "{}: no number or promise to compare with", page.display())?,
         _ => {
             let kept = claimed - moved.len();
-            writeln!(out, "{}: {kept} of {claimed} published numbers are where we say", page.display())?;
+            writeln!(out, "{}: {kept} of {claimed} published numbers and promises are where we say", page.display())?;
         }
     }
     out.flush()?;

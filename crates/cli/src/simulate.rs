@@ -2,9 +2,9 @@
 
 pub mod print;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -35,10 +35,8 @@ pub struct Options {
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::try_from(options.flags.clone()).map_err(|refused| Error::Usage(refused.to_string()))?;
+    let table = options.trials_csv.as_deref().map(Table::open).transpose()?;
     let (report, took) = timed(options, &setting)?;
-    if let Some(path) = &options.trials_csv {
-        fs::write(path, report.trials_csv()).map_err(|source| Error::File { path: path.clone(), source })?;
-    }
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer(&mut out, &Json::new(&setting, &report, took)).map_err(std::io::Error::from)?;
@@ -46,20 +44,38 @@ pub fn run(options: &Options) -> Result<()> {
     } else {
         print::table(&mut out, &setting, &report, took)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    table.map_or(Ok(()), |table| table.write(&report.trials_csv()))
+}
+
+/// A file for each trial's numbers. It is there before the run: who has waited for an hour shall not hear then that it
+/// cannot be written. What it had in it stays until there is something else.
+struct Table<'a> {
+    path: &'a Path,
+    _open: File,
+}
+
+impl<'a> Table<'a> {
+    fn open(path: &'a Path) -> Result<Self> {
+        let open = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        Ok(Self { path, _open: open.map_err(|source| Error::File { path: path.into(), source })? })
+    }
+
+    fn write(self, text: &str) -> Result<()> {
+        fs::write(self.path, text).map_err(|source| Error::File { path: self.path.into(), source })
+    }
 }
 
 /// Runs all trials on as many threads as wanted, with a bar; and how long that took.
 fn timed(options: &Options, setting: &Setting) -> Result<(Report, Duration)> {
-    let pool = crate::threads(options.threads)?;
     let bar = progress_bar();
     bar.set_length(setting.cost());
     bar.set_message(setting.name());
     let start = Instant::now();
-    let report = pool.install(|| setting.run(&|cost| bar.inc(cost)));
+    let report = crate::on_threads(options.threads, || setting.run(&|cost| bar.inc(cost)));
     let took = start.elapsed();
     bar.finish_and_clear();
-    match report {
+    match report? {
         Ok(report) => Ok((report, took)),
         Err(catalogue::Error::Matrix(error)) => Err(error.into()),
         Err(catalogue::Error::Broken(failure)) => Err(Error::Broken { failure, again: setting.command() }),

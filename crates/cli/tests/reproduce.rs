@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use assert_cmd::Command;
 use tempfile::tempdir;
 
@@ -56,7 +59,7 @@ fn a_figure_is_reproduced_and_taken_up_again() {
         let output = run.get_output();
         assert_eq!(text(&output.stderr), "", "nothing but the bar, and no bar without a terminal");
         let page = out.path().join("report.html");
-        let said = format!("{resumed}{}: 6 of 6 published numbers are where we say\n", page.display());
+        let said = format!("{resumed}{}: 6 of 6 published numbers and promises are where we say\n", page.display());
         assert_eq!(text(&output.stdout), said);
     };
     run("");
@@ -69,19 +72,21 @@ fn a_figure_is_reproduced_and_taken_up_again() {
     assert!(out.path().join("fair-k/fig4.svg").exists());
 }
 
-/// A file of one's own that claims nothing: nobody is told that 0 of 0 numbers are right.
+/// A file of one's own that claims nothing: nobody is told that 0 of 0 numbers are right. And a folder may be called as
+/// its owner likes.
 #[test]
 fn a_figure_without_claims_is_only_made() {
     let folder = tempdir().unwrap();
     let file = folder.path().join("mine.toml");
+    let out = folder.path().join(OsStr::from_bytes(b"out\xff"));
     let mine = "title = \"Waits\"\norigin = \"Our own\"\nshows = \"Waits.\"\n\
                 [x]\nparameter = \"slots\"\nvalues = [1, 2]\nlabel = \"slots\"\nscale = \"linear\"\n\
                 [base]\npeers = 5\nentries = 5\nwarm-up = 1\ntrials = 2\n\
                 [[panel]]\ntitle = \"LAN\"\nlabel = \"mean wait, s\"\nscale = \"linear\"\nmetric = \"whole-mean\"\n\
                 [[curve]]\nlabel = \"Fair-K\"\nprotocol = \"fair-k\"\n";
     std::fs::write(&file, mine).unwrap();
-    let run = reproduce(&["--out"]).arg(folder.path()).arg(&file).assert().success();
-    let page = folder.path().join("report.html");
+    let run = reproduce(&["--out"]).arg(&out).arg(&file).assert().success();
+    let page = out.join("report.html");
     let said = format!("{}: no number or promise to compare with\n", page.display());
     assert_eq!(text(&run.get_output().stdout), said);
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::process::Output;
+use std::time::Duration;
 
 use assert_cmd::Command;
 use peerlock_catalogue::Setting;
@@ -70,6 +71,16 @@ fn the_setting_of_a_result_repeats_it() {
     }
     let setting = json(SMALL)["setting"].clone();
     assert_eq!((&setting["think-rate"], &setting["latency"]), (&0.5.into(), &"constant:1s".into()));
+}
+
+/// Who waits for a long run is not told when it is over that its numbers cannot be written.
+#[test]
+fn a_file_that_cannot_be_written_is_said_before_the_run() {
+    let mut command = Command::cargo_bin("peerlock").unwrap();
+    let long = "simulate --peers 1000 --entries 1000000000 --trials-csv /nowhere/trials.csv";
+    let run = command.args(long.split_whitespace()).timeout(Duration::from_secs(60)).assert().code(66);
+    let error = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+    assert!(error.starts_with("peerlock: cannot use /nowhere/trials.csv: "), "{error}");
 }
 
 /// §4 of the Fair-K paper: the plateau of 355 s.

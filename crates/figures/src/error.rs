@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use peerlock_sim::Failure;
+use peerlock_sim::latency::MatrixError;
 use thiserror::Error;
 
 /// Why figures could not be made. Points that were finished before stay in the output folder.
@@ -30,6 +31,9 @@ pub enum Error {
         /// Why it cannot be read, or what is wrong in it.
         what: String,
     },
+    /// A file of latencies cannot be used.
+    #[error("{0}")]
+    Latencies(MatrixError),
     /// The output folder cannot be used.
     #[error("cannot write {}: {source}; choose another folder with --out", .path.display())]
     Output {

@@ -37,12 +37,14 @@ impl Estimate {
         Self { value, interval: None }
     }
 
-    /// This, divided by another that is independent of it: the relative errors add up as squares.
-    pub fn over(self, other: Self) -> Self {
-        let value = self.value / other.value;
+    /// This, divided by another that is independent of it: the relative errors add up as squares. Nothing can be divided
+    /// by 0, and 0 has no relative error.
+    pub fn over(self, other: Self) -> Option<Self> {
+        let value = Some(self.value / other.value).filter(|value| value.is_finite())?;
         let relative = |estimate: Self| Some((estimate.interval?.1 - estimate.value) / estimate.value);
         let half = relative(self).zip(relative(other)).map(|(one, two)| value * one.hypot(two));
-        Self { value, interval: half.map(|half| (value - half, value + half)) }
+        let half = half.filter(|half| half.is_finite());
+        Some(Self { value, interval: half.map(|half| (value - half, value + half)) })
     }
 
     /// Whether all of the interval, or the number itself if it has none, lies in a range.
@@ -98,10 +100,13 @@ mod tests {
     fn a_ratio_is_as_uncertain_as_both_together() {
         let one = Estimate { value: 10.0, interval: Some((9.7, 10.3)) };
         let other = Estimate { value: 5.0, interval: Some((4.8, 5.2)) };
-        let Estimate { value, interval: Some((low, high)) } = one.over(other) else { panic!() };
+        let Some(Estimate { value, interval: Some((low, high)) }) = one.over(other) else { panic!() };
         assert_eq!(value, 2.0);
         assert!((low - 1.9).abs() < 1e-9 && (high - 2.1).abs() < 1e-9, "{low} {high}");
-        assert_eq!(one.over(Estimate::without_interval(5.0)).interval, None);
+        assert_eq!(one.over(Estimate::without_interval(5.0)), Some(Estimate::without_interval(2.0)));
+        let nothing = Estimate { value: 0.0, interval: Some((-0.5, 0.5)) };
+        assert_eq!((one.over(nothing), nothing.over(nothing)), (None, None));
+        assert_eq!(nothing.over(one), Some(Estimate::without_interval(0.0)));
     }
 
     #[test]

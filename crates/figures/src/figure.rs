@@ -205,6 +205,13 @@ pub struct Range {
 }
 
 impl Range {
+    /// Whether its ends are numbers, and in this order.
+    fn makes_sense(self) -> bool {
+        let is_number = |end: Option<f64>| end.is_none_or(f64::is_finite);
+        let is_backwards = self.from.zip(self.to).is_some_and(|(from, to)| from > to);
+        is_number(self.from) && is_number(self.to) && !is_backwards
+    }
+
     /// Whether `value` lies in the range.
     pub fn has(self, value: f64) -> bool {
         self.from.is_none_or(|from| value >= from) && self.to.is_none_or(|to| value <= to)
@@ -259,6 +266,41 @@ pub struct Resolved {
     pub numbers: Vec<Number>,
 }
 
+impl File {
+    /// A table of promises has a place for each, quickly or in full.
+    fn check_promises(&self) -> Result<(), String> {
+        if !self.promises {
+            return Ok(());
+        }
+        for curve in &self.curves {
+            let (said, asked) = (curve.promises.len(), self.x.values.len());
+            if said != asked {
+                return Err(format!("{said} promises of {:?} are for {asked} values", curve.label));
+            }
+        }
+        if self.x.scale != Scale::Category {
+            return Err("promises are about what has a name: use the scale \"category\"".into());
+        }
+        match self.panels.first() {
+            Some(panel) if !panel.without.is_empty() || panel.until.is_some() => {
+                Err(format!("promises are looked at in panel {:?}: it must leave nothing out", panel.title))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What changes along with the values does so in a quick run, too.
+    fn check_quick(&self) -> Result<(), String> {
+        let Quick { values, with, .. } = &self.quick;
+        let missing = self.x.with.keys().find(|name| values.is_some() && !with.contains_key(*name));
+        match (missing, with.keys().next()) {
+            (Some(name), _) => Err(format!("quick has other values, but does not say which of {name} go with them")),
+            (None, Some(name)) if values.is_none() => Err(format!("quick has no values that {name} could go with")),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Figure {
     /// Reads an experiment file.
     ///
@@ -274,16 +316,14 @@ impl Figure {
             if let Some(label) = panel.without.iter().find(|label| !is_there(label)) {
                 return Err(format!("there is no curve {label:?} to leave out"));
             }
-            if let Some(label) = panel.relative_to.iter().find(|label| !is_there(label)) {
+            if let Some(label) =
+                panel.relative_to.iter().find(|label| !is_there(label) || panel.without.contains(label))
+            {
                 return Err(format!("there is no curve {label:?} to divide by"));
             }
         }
-        for curve in file.curves.iter().filter(|_| file.promises) {
-            let (said, asked) = (curve.promises.len(), file.x.values.len());
-            if said != asked {
-                return Err(format!("{said} promises of {:?} are for {asked} values", curve.label));
-            }
-        }
+        file.check_promises()?;
+        file.check_quick()?;
         let panels: Vec<&str> = file.panels.iter().map(|panel| panel.title.as_str()).collect();
         let curves: Vec<&str> = file.curves.iter().map(|curve| curve.label.as_str()).collect();
         for (names, kind) in [(panels, "panel"), (curves, "curve")] {
@@ -321,6 +361,9 @@ impl Figure {
                 let is_run = |(x, _): &&(f64, Table)| !is_left_out && panel.until.is_none_or(|until| *x <= until);
                 curves.push(steps.iter().filter(is_run).map(run).collect::<Result<Vec<_>, String>>()?);
             }
+            if curves.iter().all(Vec::is_empty) {
+                return Err(format!("nothing is run in panel {:?}", panel.title));
+            }
             dots.push(curves);
         }
         let numbers = self.file.published.iter();
@@ -347,8 +390,11 @@ impl Figure {
             let mut step = Table::new();
             step.insert(parameter.clone(), value.clone());
             for (name, along) in with {
-                let value = along.get(at).ok_or_else(|| format!("{name} has fewer values than {parameter}"))?;
-                step.insert(name.clone(), value.clone());
+                if along.len() != values.len() {
+                    let fewer = if along.len() < values.len() { "fewer" } else { "more" };
+                    return Err(format!("{name} has {fewer} values than {parameter}"));
+                }
+                step.insert(name.clone(), along[at].clone());
             }
             step.retain(|_, value| value.as_str() != Some(NONE));
             steps.push((place, step));
@@ -396,6 +442,9 @@ impl Figure {
         };
         let metric = Metric::named(&published.metric)?;
         let accept = published.quick.filter(|_| quick).unwrap_or(published.accept);
+        if !accept.makes_sense() {
+            return Err(wrong("has a range that nothing can be in, or without an end that is a number"));
+        }
         match published.claim {
             Claim::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
             Claim::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),

@@ -59,7 +59,13 @@ pub fn select(names: &[String]) -> Result<Vec<Figure>, Error> {
     let (files, names): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.ends_with(".toml"));
     let mut figures = if names.is_empty() && !files.is_empty() { Vec::new() } else { built_in(&names)? };
     for file in files {
-        figures.push(own(Path::new(file))?);
+        let figure = own(Path::new(file))?;
+        if figures.iter().any(|other: &Figure| other.id == figure.id) {
+            let what =
+                format!("another one is called {}, too, and would be overwritten: give it another name", figure.id);
+            return Err(Error::File { path: file.into(), what });
+        }
+        figures.push(figure);
     }
     Ok(figures)
 }
@@ -154,6 +160,10 @@ mod tests {
         fs::write(&path, source).unwrap();
         assert_eq!(ids(&[&name]).unwrap(), ["own/my-waits"]);
         assert_eq!(ids(&[&name, "beyond/idle"]).unwrap(), ["beyond/idle", "own/my-waits"]);
+        let other = folder.path().join("my-waits.toml").to_string_lossy().into_owned();
+        fs::write(&other, source).unwrap();
+        let said = ids(&[&name, &other]).unwrap_err();
+        assert!(said.contains("another one is called own/my-waits, too"), "{said}");
         fs::write(&path, source.replace("peers = 100", "peers = 0")).unwrap();
         assert!(ids(&[&name]).unwrap_err().contains("peers must be at least 1"));
     }

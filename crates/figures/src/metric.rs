@@ -14,10 +14,12 @@ const BACKUP: &str = "backup ";
 pub struct Measured {
     /// How often somebody went inside.
     pub entries: u64,
-    /// The share of slot time, from 0 to 1, in which a slot was free and somebody waited.
-    pub idle_while_waiting: f64,
-    /// How many went inside past somebody who had asked earlier.
-    pub order_inversions: u64,
+    /// The share of slot time, from 0 to 1, in which a slot was free and somebody waited; not of rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_while_waiting: Option<f64>,
+    /// How many went inside past somebody who had asked earlier; not of rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order_inversions: Option<u64>,
     /// Each peer's longest wait in steady state, over all trials: the percentiles from 0 to 100.
     pub longest_of_peers: Vec<f64>,
     /// The mean of `longest_of_peers` over all trials.
@@ -44,7 +46,7 @@ pub struct Measured {
     /// The messages of the worst client over the bound of its place; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
-    /// The share of trials in which everybody was served, and nobody beside too many others.
+    /// The share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
     /// The share of trials in which somebody was let in beside too many others.
@@ -181,8 +183,8 @@ impl Measured {
         };
         Self {
             entries: report.entries,
-            idle_while_waiting: report.numbers.get("idle while waiting").unwrap_or(0.0),
-            order_inversions: report.numbers.count("order inversions"),
+            idle_while_waiting: report.numbers.get("idle while waiting"),
+            order_inversions: report.numbers.get("order inversions").map(|inversions| inversions as u64),
             longest_of_peers: (0..=100).filter_map(percentile).collect(),
             longest_of_peers_mean: statistics::mean(sorted),
             steady_entries: report.steady_flow.entries,
@@ -316,14 +318,16 @@ impl Metric {
         Self::new("messages", "per entry", "messages of all types per entry, in steady state", |run| {
             per_entry(run.steady_messages, run.steady_entries)
         }),
+        // In rounds, whose messages are counted as long as there are rounds, it is the same as `messages`.
         Self::new("whole-messages", "per entry", "messages of all types per entry, whole runs", |run| {
-            per_entry(run.messages.values().sum(), run.entries)
+            let entries = if run.rounds.is_some() { run.steady_entries } else { run.entries };
+            per_entry(run.messages.values().sum(), entries)
         }),
         Self::new("idle", "%", "share of slot time in which a slot was free and somebody waited; whole runs", |run| {
-            Some(100.0 * run.idle_while_waiting)
+            Some(100.0 * run.idle_while_waiting?)
         }),
         Self::new("overtaking", "%", "share of entries past somebody who had asked earlier; whole runs", |run| {
-            Some(100.0 * per_entry(run.order_inversions, run.entries)?)
+            Some(100.0 * per_entry(run.order_inversions?, run.entries)?)
         }),
         Self::new("throughput", "per second", "entries per second while it was measured; open runs", |run| {
             run.throughput
@@ -356,7 +360,7 @@ impl Metric {
         Self::new(
             "survived",
             "of the trials",
-            "share of trials in which everybody was served, and nobody beside too many others",
+            "share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new",
             |run| run.survived,
         )
         .share(),
@@ -387,7 +391,8 @@ impl Metric {
         Self::new(
             "standstill",
             "s",
-            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the trials",
+            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the trials; \
+             one that never ends is not in it, but among those who are never served",
             |run| run.standstill,
         ),
         Self::new("fencing", "per entry", "share of entries with a fencing number that is not new", |run| run.fencing),
@@ -481,8 +486,8 @@ mod tests {
         };
         Measured {
             entries: 200,
-            idle_while_waiting: 0.25,
-            order_inversions: 10,
+            idle_while_waiting: Some(0.25),
+            order_inversions: Some(10),
             longest_of_peers: (0..=100).map(|percent| 400.0 + f64::from(percent)).collect(),
             longest_of_peers_mean: Some(444.0),
             steady_entries: 100,
@@ -544,7 +549,7 @@ mod tests {
             ("peer-max-p90-spread", 190.0),
             ("peer-max-mean", 444.0),
             ("messages", 2.5),
-            ("whole-messages", 3.0),
+            ("whole-messages", 6.0),
             ("idle", 25.0),
             ("overtaking", 5.0),
             ("throughput", 2.5),
@@ -580,6 +585,10 @@ mod tests {
         assert_eq!(Metric::named("mean").unwrap().of(&short), None);
         assert_eq!(Metric::named("peer-max-p90").unwrap().of(&short), None);
         assert_eq!(Metric::named("whole-mean").unwrap().of(&short), Some(100.0));
+        let closed = Measured { rounds: None, ..run() };
+        assert_eq!(Metric::named("whole-messages").unwrap().of(&closed), Some(3.0), "of all entries");
+        let theory = Measured::from(Theory::default());
+        assert_eq!(Metric::named("idle").unwrap().of(&theory), None, "nothing was run");
     }
 
     #[test]

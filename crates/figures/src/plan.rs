@@ -1,10 +1,16 @@
 //! All runs of some figures, each done once, however many figures share it.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
 use peerlock_catalogue as catalogue;
+use peerlock_sim::latency::{MatrixError, Model};
 
 use crate::Error;
 use crate::estimate::Estimate;
 use crate::figure::{Claim, Dot, Figure, Number, Resolved};
+use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
 use crate::point::Point;
 use crate::store::Store;
@@ -18,6 +24,8 @@ pub struct Plan {
     pub quick: bool,
     /// Every different run, in the order of the figures.
     points: Vec<Point>,
+    /// The files of latencies that runs read, and fingerprints of what is in them.
+    latencies: BTreeMap<PathBuf, u64>,
 }
 
 /// How far a run has come.
@@ -56,7 +64,7 @@ impl Plan {
     /// Spells out every run of `figures`; all random numbers are drawn from `seed`.
     ///
     /// # Errors
-    /// An experiment file makes no sense.
+    /// An experiment file makes no sense, or a file of latencies that it names cannot be used.
     pub fn new(figures: Vec<Figure>, quick: bool, seed: u64) -> Result<Self, Error> {
         let mut resolved = Vec::new();
         let mut points = Vec::new();
@@ -70,7 +78,8 @@ impl Plan {
             }
             resolved.push(figure);
         }
-        Ok(Self { figures: resolved, quick, points })
+        let latencies = read_all(&points)?;
+        Ok(Self { figures: resolved, quick, points, latencies })
     }
 
     /// How many different runs there are.
@@ -83,15 +92,16 @@ impl Plan {
     /// # Errors
     /// A protocol broke a rule, or a point cannot be written.
     pub fn run(&self, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Results, Error> {
-        let kept: Vec<Option<Measured>> = self.points.iter().map(|point| store.load(point)).collect();
+        let kept: Vec<Option<Measured>> =
+            self.points.iter().map(|point| store.load(point, self.latencies_of(point))).collect();
         let to_do = self.points.iter().zip(&kept).filter(|(_, kept)| kept.is_none());
-        progress(Progress::ToDo(to_do.map(|(point, _)| point.cost()).sum()));
+        progress(Progress::ToDo(to_do.fold(0, |sum, (point, _)| point.cost().saturating_add(sum))));
 
         let mut results = Results { points: Vec::new(), resumed: kept.iter().flatten().count() };
         for (point, kept) in self.points.iter().zip(kept) {
             let measured = match kept {
                 Some(measured) => measured,
-                None => run(point, store, progress)?,
+                None => self.run_point(point, store, progress)?,
             };
             // A protocol that is tried where it promises nothing may find its own state broken, and stop.
             if let Some(what) = measured.stop.clone().filter(|_| !self.is_of_promises(point)) {
@@ -103,22 +113,47 @@ impl Plan {
     }
 }
 
+/// Reads all files of latencies, so that none is found missing an hour into a run: a fingerprint of each.
+fn read_all(points: &[Point]) -> Result<BTreeMap<PathBuf, u64>, Error> {
+    let mut hosts: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for (file, needed) in points.iter().filter_map(Point::latencies) {
+        let most = hosts.entry(file.to_path_buf()).or_default();
+        *most = needed.max(*most);
+    }
+    let read = |(file, hosts): (PathBuf, usize)| {
+        Model::Matrix(file.clone()).load(hosts)?;
+        let bytes = fs::read(&file).map_err(|reason| MatrixError::Unreadable { file: file.clone(), reason })?;
+        Ok((file, fingerprint(&bytes)))
+    };
+    hosts.into_iter().map(read).collect::<Result<_, MatrixError>>().map_err(Error::Latencies)
+}
+
 impl Plan {
+    /// A fingerprint of the file of latencies that a run reads, if it reads one.
+    fn latencies_of(&self, point: &Point) -> Option<u64> {
+        self.latencies.get(point.latencies()?.0).copied()
+    }
+
+    fn run_point(
+        &self,
+        point: &Point,
+        store: &Store,
+        progress: &(dyn Fn(Progress<'_>) + Sync),
+    ) -> Result<Measured, Error> {
+        progress(Progress::Point(&point.name()));
+        let measured = point.run(&|cost| progress(Progress::Done(cost))).map_err(|error| match error {
+            catalogue::Error::Matrix(what) => Error::Latencies(what),
+            catalogue::Error::Broken(failure) => Error::Broken { run: point.command(), failure },
+        })?;
+        store.save(point, self.latencies_of(point), &measured)?;
+        Ok(measured)
+    }
+
     /// Whether a run is for tables of promises only.
     fn is_of_promises(&self, point: &Point) -> bool {
         let has_it = |figure: &&Resolved| figure.dots.iter().flatten().flatten().any(|dot| dot.point == *point);
         self.figures.iter().filter(has_it).all(|figure| figure.figure.file.promises)
     }
-}
-
-fn run(point: &Point, store: &Store, progress: &(dyn Fn(Progress<'_>) + Sync)) -> Result<Measured, Error> {
-    progress(Progress::Point(&point.name()));
-    let measured = point.run(&|cost| progress(Progress::Done(cost))).map_err(|error| match error {
-        catalogue::Error::Matrix(what) => Error::Experiment { id: point.name(), what: what.to_string() },
-        catalogue::Error::Broken(failure) => Error::Broken { run: point.command(), failure },
-    })?;
-    store.save(point, &measured)?;
-    Ok(measured)
 }
 
 impl Results {
@@ -151,11 +186,12 @@ impl Results {
         if let Some([from, by, to]) = &number.bend {
             let y = |dot: &Dot| Some(of(&dot.point)?.value);
             let slope = |from: &Dot, to: &Dot| Some((y(to)? - y(from)?) / (to.x - from.x));
-            return Some(Estimate::without_interval(slope(by, to)? / slope(from, by)?));
+            let bend = slope(by, to)? / slope(from, by)?;
+            return bend.is_finite().then(|| Estimate::without_interval(bend));
         }
         match &number.over {
             None => of(&number.point),
-            Some(over) => Some(of(over)?.over(of(&number.point)?)),
+            Some(over) => of(over)?.over(of(&number.point)?),
         }
     }
 }

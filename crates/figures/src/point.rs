@@ -1,5 +1,7 @@
 //! What stands behind one dot of a figure: a run, or what theory says of it.
 
+use std::path::Path;
+
 use peerlock_catalogue::{self as catalogue, Closed, Load, Open, Setting};
 use peerlock_sim::Hold;
 use peerlock_sim::latency::Model;
@@ -79,6 +81,17 @@ impl Point {
         match self {
             Self::Simulated(setting) => setting.name(),
             Self::Computed(_) => THEORY.into(),
+        }
+    }
+
+    /// The file of latencies that it reads, if it reads one, and for how many hosts.
+    pub fn latencies(&self) -> Option<(&Path, usize)> {
+        match self {
+            Self::Simulated(setting) => match &setting.latency {
+                Model::Matrix(file) => Some((file, setting.hosts())),
+                _ => None,
+            },
+            Self::Computed(_) => None,
         }
     }
 
@@ -242,5 +255,22 @@ mod tests {
         assert_eq!((of("violations"), of("stuck"), of("upkeep")), (0.0, 0.0, 0.0));
         assert!(of("load-p50") <= of("load-p99") && of("load-p99") <= of("load-max"));
         assert_eq!(measured.distribution().1.len(), 101);
+        let there = |name| Metric::named(name).unwrap().of(&measured);
+        assert_eq!(there("whole-messages"), there("messages"), "what is sent after the rounds is not counted");
+        assert_eq!((there("idle"), there("overtaking")), (None, None), "nobody looks at that in rounds");
+    }
+
+    /// Replicas never go inside, and what keeps connections up is no message of the protocol: so much for the two ways
+    /// of counting messages to differ by more than the beginning and the end of a run.
+    #[test]
+    fn messages_are_the_same_ones_in_steady_state_and_over_whole_runs() {
+        for protocol in ["sigma", "custody"] {
+            let table = format!("protocol = '{protocol}'\npeers = 6\nentries = 20\nwarm-up = 5\ntrials = 1");
+            let point = Point::from_table(toml::from_str(&table).unwrap(), 1).unwrap();
+            let measured = point.run(&|_| {}).unwrap();
+            let of = |name| Metric::named(name).unwrap().of(&measured).unwrap();
+            let ratio = of("messages") / of("whole-messages");
+            assert!((0.8..1.1).contains(&ratio), "{protocol}: {ratio}");
+        }
     }
 }

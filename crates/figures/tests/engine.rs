@@ -337,6 +337,21 @@ protocol = "fair-k"
     assert!(sentence.starts_with("small/fig1: Fair-K under loss: promised otherwise, but "), "{sentence}");
 }
 
+/// Each promise has a value of its own in a quick run, too, and is looked at.
+#[test]
+fn promises_of_what_is_not_there_are_refused() {
+    let promises = "promises = [\"both\", \"both\", \"both\"]\n";
+    let promised = SMALL
+        .replace("shows = ", "promises = true\nshows = ")
+        .replace("protocol = ", &format!("{promises}protocol = "));
+    let said = |source: &str| plan(source, true, 1).unwrap_err();
+    assert!(said(&promised).contains("promises are about what has a name"), "{}", said(&promised));
+    let named = promised.replacen("scale = \"log\"", "scale = \"category\"\nnames = [\"a\", \"b\", \"c\"]", 1);
+    assert!(said(&named).contains("1 values have 3 names"), "{}", said(&named));
+    let left_out = named.replacen("metric = \"mean\"", "metric = \"mean\"\nwithout = [\"Fair-K\"]", 1);
+    assert!(said(&left_out).contains("it must leave nothing out"), "{}", said(&left_out));
+}
+
 /// A trial in which a peer finds its own state broken is counted where promises are at stake. Where a protocol is to be
 /// measured it makes no figure, also when the point was there from before.
 #[test]
@@ -413,6 +428,61 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 }
 
 #[test]
+fn what_changes_along_has_a_value_for_each() {
+    let along = |slots: &str| SMALL.replacen("[base]", &format!("with = {{ slots = {slots} }}\n[base]"), 1);
+    let in_full = |slots: &str| plan(&along(slots).replace("values = [1]\n", ""), false, 1).map(|plan| plan.points());
+    assert_eq!(in_full("[1, 2, 3]"), Ok(6));
+    assert_eq!(
+        in_full("[1, 2]"),
+        Err("the experiment file of small/fig1 is wrong: slots has fewer values than think-rate".into())
+    );
+    assert_eq!(
+        in_full("[1, 2, 3, 4]"),
+        Err("the experiment file of small/fig1 is wrong: slots has more values than think-rate".into())
+    );
+    let quickly =
+        plan(&along("[1, 2, 3]").replace("values = [1]\n", "values = [1]\nwith = { slots = [2] }\n"), true, 1);
+    assert_eq!(quickly.map(|plan| plan.points()), Ok(2));
+}
+
+/// A name says nothing of what is in a file: what was measured with other latencies is not taken for this.
+#[test]
+fn a_file_of_latencies_that_has_changed_is_another_run() {
+    let out = tempdir().unwrap();
+    let file = out.path().join("latencies.txt");
+    let source = SMALL.replace("constant:1s", &format!("matrix:{}", file.display()));
+    let missing = plan(&source, false, 1).unwrap_err();
+    assert!(missing.starts_with("cannot read the latency matrix"), "before anything is run: {missing}");
+    let write =
+        |hosts: usize, delay: &str| fs::write(&file, format!("{}\n", vec![delay; hosts].join(" ")).repeat(hosts));
+    write(5, "2000").unwrap();
+    let few = plan(&source, false, 1).unwrap_err();
+    assert!(few.ends_with("has 5 hosts, too few for 8 peers: use fewer peers or a larger matrix"), "{few}");
+
+    write(8, "2000").unwrap();
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 0);
+    let slow = read(out.path(), "small/fig1.csv");
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 6);
+    write(8, "200").unwrap();
+    assert_eq!(reproduce(out.path(), &source, false, 1).results.resumed, 0);
+    assert_ne!(read(out.path(), "small/fig1.csv"), slow);
+}
+
+/// Nobody is told that infinitely much is in its range.
+#[test]
+fn what_is_divided_by_nothing_is_not_measured() {
+    let out = tempdir().unwrap();
+    let none = SMALL.replacen("metric = \"mean\"", "metric = \"overtaking\"\nrelative-to = \"ideal, no protocol\"", 1);
+    let none = none.replace("x = 1\nmetric = \"mean\"", "x = 1\nmetric = \"overtaking\"\ntimes-less-than = \"Fair-K\"");
+    let none = none.replace("curve = \"Fair-K\"", "curve = \"ideal, no protocol\"");
+    let none = none.replace("from = 32.5, to = 33.5", "from = 1");
+    let run = reproduce(out.path(), &none, false, 1);
+    assert!(run.outcome.moved[0].contains("measured nothing, which is not 1 times or more"), "{:?}", run.outcome.moved);
+    let page = read(out.path(), "report.html");
+    assert!(!page.contains("NaN") && !page.contains("inf "), "{page}");
+}
+
+#[test]
 fn files_that_make_no_sense_are_refused() {
     let number = "the published number \"mean wait at rate 1\"";
     for (from, to, sentence) in [
@@ -436,11 +506,22 @@ fn files_that_make_no_sense_are_refused() {
         ("shows = ", "promises = true\nshows = ", "0 promises of \"Fair-K\" are for 3 values"),
         ("values = [0.1, 1, 10]", "values = ['0.1']", "\"0.1\" is no number: use the scale \"category\""),
         ("scale = \"log\"", "scale = \"category\"", "3 values have 0 names"),
-        ("scale = \"log\"", "scale = \"log\"\nwith = { slots = [1, 2] }", "slots has fewer values than think-rate"),
         ("parameter = \"think-rate\"", "", "a panel has a metric if and only if the horizontal axis has a parameter"),
         ("[\"ideal, no protocol\"]", "[\"BV\"]", "there is no curve \"BV\" to leave out"),
         ("label = \"Fair-K\"", "label = \"ideal, no protocol\"", "two curves are called \"ideal, no protocol\""),
         ("title = \"Messages\"", "title = \"Wait\"", "two panels are called \"Wait\""),
+        ("values = [0.1, 1, 10]", "values = []", "nothing is run in panel \"Wait\""),
+        ("metric = \"mean\"", "metric = \"mean\"\nuntil = 0.01", "nothing is run in panel \"Wait\""),
+        (
+            "without = [\"ideal, no protocol\"]",
+            "without = [\"Fair-K\"]\nrelative-to = \"Fair-K\"",
+            "there is no curve \"Fair-K\" to divide by",
+        ),
+        ("from = 32.5, to = 33.5", "from = -inf", &format!("{number} has a range that nothing can be in")),
+        ("from = 32.5, to = 33.5", "to = nan", &format!("{number} has a range that nothing can be in")),
+        ("from = 32.5, to = 33.5", "from = 33.5, to = 32.5", &format!("{number} has a range that nothing can be in")),
+        ("scale = \"log\"", "scale = \"log\"\nwith = { slots = [1, 2, 3, 4] }", "quick has other values"),
+        ("values = [1]", "with = { slots = [1] }", "quick has no values that slots could go with"),
     ] {
         let source = SMALL.replacen(from, to, 1);
         assert_ne!(source, SMALL, "{from:?} is not in the file");

@@ -96,7 +96,7 @@ impl Setting for Custody {
     ) -> World<'_, Whole, ClosedLoop, W> {
         let &Self { peers, slots, session, ref workload, faults, count_violations, warm_up, .. } = self;
         let rules = (Exclusion::new(1, slots, count_violations), Fencing::new(1, slots, count_violations));
-        let waits = Waits::new(peers, workload.entries, warm_up);
+        let waits = Waits::new(peers, 0, workload.entries, warm_up);
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
         let counts = (Messages::of::<Whole>(), Idle::new(slots), Order::default(), waits, recovery, standstill);
         let lives = Cell::new(0);

@@ -107,8 +107,9 @@ where
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
         let exclusion = Exclusion::new(1, slots, count_violations).seeing_instants();
         let rules = (exclusion, Fencing::new(1, slots, count_violations), structure);
-        let waits = Waits::new(peers, workload.entries, warm_up);
-        let order = (Order::default(), Passing::new(latency.longest()));
+        let waits = Waits::new(peers, servers, workload.entries, warm_up);
+        let longest = latency.longest();
+        let order = (Order::default(), Passing::new(longest));
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
         let messages = (Messages::of::<Bare<P>>(), Burden::default());
         let counts = (messages, Idle::new(slots), order, waits, recovery, standstill);
@@ -122,7 +123,8 @@ where
             disk: Span::ZERO,
             make: Box::new(move |peer: PeerId, ()| Bare((self.peers)(&again).swap_remove(peer.index()))),
         };
-        let load = ClosedLoop::new(workload.clone(), servers, is_lenient, seed);
+        let load = ClosedLoop::new(workload.clone(), servers, is_lenient, seed)
+            .waiting_for(longest.unwrap_or(Span::ZERO), faults.longest_spell());
         let mut world = World::new(setup, load, watch(rules, counts));
         for peer in residents {
             world.add(Bare(peer));

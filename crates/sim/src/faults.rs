@@ -75,6 +75,16 @@ pub struct Faults {
     pub clocks: Option<(Span, u64)>,
 }
 
+impl Faults {
+    /// The longest mean time for which a peer or a message is out of reach, of those who will be back.
+    pub(crate) fn longest_spell(&self) -> Span {
+        let spells = [self.crashes, self.freezes, self.partitions.map(|(_, spells)| spells)].into_iter().flatten();
+        let shares = [self.delays, self.cut_off].into_iter().flatten();
+        let all = spells.map(|spells| spells.last).chain(shares.map(|(_, mean)| mean));
+        all.chain(self.down_after_reset).chain(self.detection).max().unwrap_or(Span::ZERO)
+    }
+}
+
 /// Something that begins at random moments and passes; both times are exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spells {

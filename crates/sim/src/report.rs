@@ -57,9 +57,18 @@ impl Report {
         self.messages.iter().map(|&(_, count)| count).sum()
     }
 
-    /// Messages sent for each time somebody went inside; 0 if nobody did.
+    /// How many entries there were while messages were counted: in rounds those of the rounds, without what follows
+    /// them.
+    pub fn entries_with_messages(&self) -> u64 {
+        if self.rounds.is_empty() { self.entries } else { self.steady_flow.entries }
+    }
+
+    /// Messages sent for each of those entries; 0 if there were none.
     pub fn messages_per_entry(&self) -> f64 {
-        if self.entries == 0 { 0.0 } else { self.sent() as f64 / self.entries as f64 }
+        match self.entries_with_messages() {
+            0 => 0.0,
+            entries => self.sent() as f64 / entries as f64,
+        }
     }
 
     /// The same, both counted in steady state; `None` if nobody went inside then.

@@ -7,7 +7,7 @@ use peerlock_mutex::register::Session;
 use peerlock_mutex::token::Layout;
 use peerlock_mutex::{Bv95, Custody, FairK, FairKLate, Observe, bv95, custody, fair_k_late};
 use peerlock_sim::latency::{Latency, Model};
-use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report};
+use peerlock_sim::{Closed, Experiment, Faults, Ideal, Links, Report, Spells};
 
 fn experiment(peers: usize, slots: u32, hold: &str, think: f64, latency: &str, entries: u32) -> Experiment {
     Experiment {
@@ -50,6 +50,17 @@ fn the_mean_wait_is_the_closed_bound_wherever_it_is_saturated() {
             assert!((mean / bound - 1.0).abs() < 1e-3, "N = {peers}, k = {slots}, λ = {think}: {mean} against {bound}");
         }
     }
+}
+
+/// However long messages take, or peers are out of reach: who will be served is not given up.
+#[test]
+fn a_run_lasts_as_long_as_its_messages_and_its_faults() {
+    let slow = experiment(5, 2, "10s", 0.5, "constant:2h", 3);
+    assert_eq!(fair_k(&slow, Config::REPAIRED).entries, 2 * 5 * 3);
+    let freezes = Some(Spells { every: Span::from_secs(3600), last: Span::from_secs(36_000) });
+    let frozen = experiment(5, 2, "10s", 0.5, "constant:1s", 500);
+    let frozen = Experiment { faults: Faults { freezes, ..Faults::default() }, ..frozen };
+    assert_eq!(fair_k(&frozen, Config::REPAIRED).entries, 2 * 5 * 500);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl<'a> Json<'a> {
                 let (min, p10, p50, p90, max) = (peers.min, peers.p10, peers.p50, peers.p90, peers.max);
                 json!({ "min": min, "p10": p10, "p50": p50, "p90": p90, "max": max })
             }),
-            messages_per_entry: messages_per_entry(setting, report).0,
+            messages_per_entry: report.messages_per_entry(),
             messages: report.messages.iter().map(|&(kind, count)| (kind.into(), count.into())).collect(),
             idle_while_waiting: numbers.get("idle while waiting"),
             order_inversions: numbers.get("order inversions").map(|inversions| inversions as u64),
@@ -136,14 +136,6 @@ fn received(received: &Received) -> Option<Value> {
     Some(json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max }))
 }
 
-/// Messages per entry, and how many entries that counts: in rounds those of the rounds, without what follows them.
-fn messages_per_entry(setting: &Setting, report: &Report) -> (f64, u64) {
-    match setting.load {
-        Load::Rounds(_) => (report.steady_messages_per_entry().unwrap_or(0.0), report.steady_flow.entries),
-        Load::Closed(_) | Load::Open(_) => (report.messages_per_entry(), report.entries),
-    }
-}
-
 /// The table for people. What did not happen is not in it.
 pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Duration) -> std::io::Result<()> {
     heading(out, setting)?;
@@ -155,7 +147,7 @@ pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Dur
     }
     clients(out, setting, report)?;
     waits(out, setting, report)?;
-    let (per_entry, entries) = messages_per_entry(setting, report);
+    let (per_entry, entries) = (report.messages_per_entry(), report.entries_with_messages());
     let kind = |&(kind, count): &(&str, u64)| format!("{kind} {:.3}", count as f64 / entries.max(1) as f64);
     let by_type: Vec<String> = report.messages.iter().map(kind).collect();
     writeln!(out, "\nmessages per entry: {per_entry:.3} ({})", by_type.join(", "))?;

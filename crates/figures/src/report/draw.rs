@@ -68,7 +68,7 @@ pub fn height(
     if base.point == dot.point {
         return Some(Estimate::without_interval(1.0));
     }
-    Some(own.over(Estimate::of(metric, results.of(&base.point))?))
+    own.over(Estimate::of(metric, results.of(&base.point))?)
 }
 
 /// How many per cent of the peers had at most this much.

@@ -34,19 +34,19 @@ pub struct Waits {
 pub struct Flow {
     /// How often somebody went inside.
     pub entries: u64,
-    /// How many messages were sent.
+    /// How many messages of the protocol were sent, without what keeps connections or an overlay up.
     pub messages: u64,
 }
 
 impl Waits {
-    /// For `peers` peers that go inside `entries` times each, of which the first `warm_up` are left out of the steady
-    /// state.
-    pub fn new(peers: usize, entries: u32, warm_up: u32) -> Self {
+    /// For `peers` peers, all but the first `servers` of which go inside `entries` times each. The first `warm_up` of
+    /// these are left out of the steady state.
+    pub fn new(peers: usize, servers: usize, entries: u32, warm_up: u32) -> Self {
         Self {
             warm_up,
             entries,
             been: vec![0; peers],
-            warming_up: peers as u64 * u64::from(warm_up),
+            warming_up: (peers - servers) as u64 * u64::from(warm_up),
             over: false,
             steady: Vec::new(),
             unsteady: Vec::new(),
@@ -81,8 +81,10 @@ impl<A: Actor> Watch<A> for Waits {
         Ok(())
     }
 
-    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, _message: &A::Message) -> Result<(), Broken> {
-        self.note_message();
+    fn on_send(&mut self, _now: Time, _from: PeerId, _to: PeerId, message: &A::Message) -> Result<(), Broken> {
+        if A::kind(message).is_some() {
+            self.note_message();
+        }
         Ok(())
     }
 
@@ -100,9 +102,10 @@ mod tests {
 
     #[test]
     fn the_steady_state_has_a_beginning_and_an_end() {
-        let mut waits = Waits::new(2, 3, 1);
-        // Peer 0 is first through with its three entries; what peer 1 does after that is not steady any more.
-        for (peer, secs) in [(0, 1), (1, 2), (0, 3), (1, 4), (0, 5), (1, 6)] {
+        let mut waits = Waits::new(3, 1, 3, 1);
+        // Peer 0 never asks. Peer 1 is first through with its three entries; what peer 2 does after that is not steady
+        // any more.
+        for (peer, secs) in [(1, 1), (2, 2), (1, 3), (2, 4), (1, 5), (2, 6)] {
             waits.note(PeerId::new(peer), Span::from_secs(secs));
             waits.note_message();
         }

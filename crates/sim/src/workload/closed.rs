@@ -36,7 +36,7 @@ pub struct ClosedLoop {
     /// When somebody was last let in.
     progress: Time,
     /// The run is given up when nobody has been let in for this long: much longer than any lease, and than anybody
-    /// thinks or stays.
+    /// thinks, stays or is out of reach.
     patience: Span,
     rng: Rng,
 }
@@ -49,6 +49,13 @@ impl ClosedLoop {
         let patience = Span::from_secs_f64(3600.0 + 100.0 * (workload.think.as_secs_f64() + workload.hold.mean()));
         let (to_come, progress, rng) = (Vec::new(), Time::ZERO, Rng::stream(seed, 0));
         Self { workload, servers, is_lenient, insists: false, to_come, thinking: 0, progress, patience, rng }
+    }
+
+    /// Messages take up to `message`, and what goes wrong lasts for `trouble` on average: nobody is given up for that.
+    pub fn waiting_for(mut self, message: Span, trouble: Span) -> Self {
+        let patience = Span::from_secs_f64((1000.0 * message.as_secs_f64()).max(100.0 * trouble.as_secs_f64()));
+        self.patience = self.patience.max(patience);
+        self
     }
 
     /// Who is sent away asks again, until it has been inside as often as it wants. The run is given up when nobody has

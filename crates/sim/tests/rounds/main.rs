@@ -146,6 +146,19 @@ fn each_fault_is_counted() {
     assert!(count(Fault::GetsNonsense).numbers.count("strange") > 0);
 }
 
+/// What is sent after the last round is not counted, so that those who are let in then do not count beside it.
+#[test]
+fn messages_per_entry_are_those_of_the_rounds() {
+    let report = sigma(&small());
+    assert!(report.entries > report.steady_flow.entries, "somebody is let in after the rounds");
+    assert_eq!(Some(report.messages_per_entry()), report.steady_messages_per_entry());
+    let table = report.trials_csv();
+    for (trial, line) in report.each.iter().zip(table.lines().skip(1)) {
+        let per_entry = line.split(',').nth(7).unwrap().parse().ok();
+        assert_eq!(per_entry, trial.steady_messages_per_entry(), "{line}");
+    }
+}
+
 /// A crashed peer's clients are gone; all others would be stuck, if nobody were let in.
 #[test]
 fn who_crashes_is_not_stuck() {
