@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use peerlock::{Agent, Endpoint, Request};
+use peerlock::{Agent, Endpoint, Grant, Request};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -24,6 +25,10 @@ async fn answer(mut stream: UnixStream, kept: mpsc::UnboundedSender<(&'static st
         if request.contains("/resume ") {
             return kept.send(("resume", stream)).unwrap();
         }
+        if request.contains("/release ") {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}").await.unwrap();
+            return kept.send(("release", stream)).unwrap();
+        }
         let (kind, body) = match request.contains("/hold ") {
             true => {
                 let granted = r#"{"grant":"h1","name":"a","slot":0,"fencing":1,"ttl_ms":2000,"waited_ms":0}"#;
@@ -38,14 +43,16 @@ async fn answer(mut stream: UnixStream, kept: mpsc::UnboundedSender<(&'static st
     }
 }
 
-/// The answer may be under way when it gives up waiting for it, and the slot would be free with the connection.
-#[tokio::test]
-async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
+/// Connections that were asked for something, and what.
+type Connections = mpsc::UnboundedReceiver<(&'static str, UnixStream)>;
+
+/// A grant whose agent has ended, and the connection on which it asks the next one for its slot.
+async fn left_alone() -> (Grant, UnixStream, Connections, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();
     let (kept, mut connections) = mpsc::unbounded_channel();
-    let server = tokio::spawn(async move {
+    tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(answer(stream, kept.clone()));
         }
@@ -56,13 +63,30 @@ async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
     let (verb, held) = connections.recv().await.unwrap();
     assert_eq!(verb, "hold");
     drop(held);
-    let (verb, mut resumed) = timeout(LONG, connections.recv()).await.expect("it wants to go on").unwrap();
+    let (verb, resumed) = timeout(LONG, connections.recv()).await.expect("it wants to go on").unwrap();
     assert_eq!(verb, "resume");
+    (grant, resumed, connections, folder)
+}
+
+/// The next agent would keep its slot until the end of the lease.
+#[tokio::test]
+async fn what_is_dropped_while_there_is_no_agent_is_given_back_to_the_next_one() {
+    let (grant, _resumed, mut connections, _folder) = left_alone().await;
+    drop(grant);
+    let (verb, _) = timeout(LONG, connections.recv()).await.expect("it gives the slot back").unwrap();
+    assert_eq!(verb, "release");
+}
+
+/// The answer may be under way when it gives up waiting for it, and the slot would be free with the connection.
+#[tokio::test]
+async fn who_must_stop_keeps_the_connection_that_its_slot_may_belong_to() {
+    let (grant, mut resumed, mut connections, _folder) = left_alone().await;
     timeout(LONG, grant.lost()).await.expect("nobody renews its lease");
     let closed = timeout(Duration::from_millis(200), resumed.read(&mut [0])).await;
     assert!(closed.is_err(), "it is still inside: {closed:?}");
     drop(grant);
+    let (verb, _released) = timeout(LONG, connections.recv()).await.expect("it gives the slot back").unwrap();
+    assert_eq!(verb, "release");
     let closed = timeout(LONG, resumed.read(&mut [0])).await.expect("nothing is left of it");
     assert_eq!(closed.unwrap(), 0);
-    server.abort();
 }
