@@ -125,7 +125,8 @@ impl Worker {
     }
 }
 
-/// What each of them answers. If one has ended the others may wait for it in vain, so that this is looked for meanwhile.
+/// What each of them answers. If one has ended the others may wait for it in vain, so that this is looked for
+/// meanwhile.
 pub async fn answers(workers: &mut [Worker], patience: Duration) -> Result<Vec<Vec<String>>, Error> {
     let mut answers = Vec::new();
     for number in 0..workers.len() {

@@ -335,8 +335,8 @@ fn refused(message: String) -> peerlock::Error {
 struct Folder(PathBuf);
 
 impl Folder {
-    /// One that nobody has. Where processes have the same numbers again, as in a container, one that was killed may have
-    /// left its own.
+    /// One that nobody has. Where processes have the same numbers again, as in a container, one that was killed may
+    /// have left its own.
     fn make() -> Result<Self> {
         let mut number = 1;
         loop {

@@ -30,8 +30,8 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items. Whoever is on
-// one of them by keyboard stays there: an element that is moved is taken out for a moment, and loses that otherwise.
+// One child of `parent` for each item, kept as long as the item's key is there, in the order of the items. Whoever is
+// on one of them by keyboard stays there: an element that is moved is taken out for a moment, and loses that otherwise.
 export function each(parent, items, key, make, update) {
   const focused = document.activeElement;
   const named = items.map((item) => [String(key(item)), item]);

@@ -104,7 +104,8 @@ function drawLine(resource, name) {
     say(age, duration(who?.age_ms));
   });
   const more = resource.waiting - listed.length;
-  const rest = listed.length ? `and ${count(more)} more` : `${count(more)} wait; only who keeps the line knows in which order.`;
+  const unseen = `${count(more)} wait; only who keeps the line knows in which order.`;
+  const rest = listed.length ? `and ${count(more)} more` : unseen;
   say(part("more"), more > 0 ? rest : resource.waiting ? "" : "Nobody waits.");
 }
 
