@@ -59,38 +59,60 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         }
         let mut was_served = false;
         loop {
-            self.now = self.now.max(outside.now());
-            while self.queue.first().is_some_and(|at| at <= self.now)
-                && let Some((_, event)) = self.queue.pop()
-            {
-                self.events += 1;
-                match event {
-                    // Its time on the way is over: now it really goes.
-                    Event::Arrive { from, to, message } => outside.send(from, to, message),
-                    event => self.happen(event)?,
-                }
-                self.now = self.now.max(outside.now());
-            }
+            let played = self.play_what_is_due(outside)?;
             let is_served = L::is_served(self) || L::is_over(self, self.now);
             if is_served != was_served {
                 outside.served(is_served);
                 was_served = is_served;
             }
-            match outside.wait(self.queue.first()) {
-                Came::Nothing => {}
+            if self.hear(outside, played.max(1))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whatever is due by now, and not what becomes due meanwhile: a process that has fallen behind would never hear
+    /// anything. How much that was.
+    fn play_what_is_due(&mut self, outside: &mut dyn Outside<A>) -> Result<usize, Broken> {
+        self.now = self.now.max(outside.now());
+        let (due, mut played) = (self.now, 0);
+        while self.queue.first().is_some_and(|at| at <= due)
+            && let Some((_, event)) = self.queue.pop()
+        {
+            (self.events, played) = (self.events + 1, played + 1);
+            match event {
+                // Its time on the way is over: now it really goes.
+                Event::Arrive { from, to, message } => outside.send(from, to, message),
+                event => self.happen(event)?,
+            }
+            self.now = self.now.max(outside.now());
+        }
+        Ok(played)
+    }
+
+    /// What has come from outside, at most so much of it; if there is nothing, it is waited for until something is due
+    /// here. Whether the run is over.
+    fn hear(&mut self, outside: &mut dyn Outside<A>, most: usize) -> Result<bool, Broken> {
+        let mut until = self.queue.first();
+        for _ in 0..most {
+            match outside.wait(until) {
+                Came::Nothing => break,
                 Came::Message { from, to, message } => {
                     self.now = self.now.max(outside.now());
                     self.events += 1;
                     self.happen(Event::Arrive { from, to, message })?;
                 }
                 Came::Gone(peers) => {
-                    let Some(after) = self.fate.detection() else { continue };
-                    let at = self.now.max(outside.now()) + after;
-                    peers.into_iter().for_each(|peer| self.queue.push(at, Event::Gone(peer)));
+                    if let Some(after) = self.fate.detection() {
+                        let at = self.now.max(outside.now()) + after;
+                        peers.into_iter().for_each(|peer| self.queue.push(at, Event::Gone(peer)));
+                    }
                 }
-                Came::Stop => return Ok(()),
+                Came::Stop => return Ok(true),
             }
+            until = Some(self.now); // Only what is there already.
         }
+        Ok(false)
     }
 
     /// All who live here are made anew, and know that they have forgotten whatever they had.
