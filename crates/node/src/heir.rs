@@ -407,6 +407,11 @@ impl Heir {
         self.owed.contains(&grant).then(|| self.unseen.remove(&grant))
     }
 
+    /// Whether nobody has this grant, and the register may know it.
+    pub fn is_owed(&self, resource: Key, fencing: u64) -> bool {
+        self.owed.iter().any(|(name, owed)| *owed == fencing && name.key() == resource)
+    }
+
     /// The register has told everything that it knows of this host.
     pub fn on_all_seen(&mut self) {
         for (name, fencing) in std::mem::take(&mut self.unseen) {

@@ -62,7 +62,7 @@ impl Node {
     /// over has none, and is still there as long as the register knows it: its slot is not free before.
     pub(super) fn ask_to_stop(&mut self, resource: Key, fencing: u64) -> Option<u64> {
         let left = self.stop_holder(resource, fencing);
-        left.or_else(|| self.ending.contains_key(&(resource, fencing)).then_some(0))
+        left.or_else(|| self.heir.is_owed(resource, fencing).then_some(0))
     }
 
     fn stop_holder(&mut self, resource: Key, fencing: u64) -> Option<u64> {

@@ -458,6 +458,28 @@ fn a_slot_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
     assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
 }
 
+/// A session has ended since, and its token with it: all that is left of the grant is in the register.
+#[test]
+fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_its_grant_is_over() {
+    let mut world = World::of(3);
+    let holder = world.acquire(3, detached("r"));
+    let (fencing, peer) = (world.fencing(3, holder).unwrap(), PeerId::new(3));
+    keep_from_leader(&mut world, true);
+    world.run(Span::from_secs(20));
+    assert!(world.node(3).trouble().is_some() && world.ended(3, holder).is_none());
+    let answers = world.heard(2).len();
+    let is_answered = |world: &World| world.heard(2)[answers..].iter().any(|it| matches!(it, Effect::Answer { .. }));
+    world.input(2, Input::Revoke { call: 9, name: "r".parse().unwrap(), peer, fencing });
+    world.run(Span::from_secs(2));
+    assert!(matches!(world.ended(3, holder), Some(Error::Revoked { forced: false, .. })));
+    assert!(!is_answered(&world), "the register knows it");
+    keep_from_leader(&mut world, false);
+    world.run(Span::from_secs(5));
+    assert_eq!(world.answer(2), Some(&Ok(Answer::Revoked)));
+    let next = world.acquire(2, wanted("r"));
+    assert!(world.fencing(2, next).is_some());
+}
+
 /// The second peer coordinates the second generation of this name, and counts it while the third cannot be told anything.
 #[test]
 fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_of_that() {

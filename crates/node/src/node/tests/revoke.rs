@@ -119,8 +119,8 @@ fn nothing_else_goes_with_what_is_asked_for() {
     world.restart(2);
     world.run(Span::from_secs(5));
     revoke(&mut world, 3, 2, one);
-    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)), "the next process there knows them");
     world.run(Span::from_secs(1));
+    assert_eq!(world.answer(3), Some(&Ok(Answer::Revoked)), "the next process there knows them");
     assert!(world.fencing(1, waits).is_some_and(|fencing| fencing != other));
     world.input(3, Input::Show { call: 1, name: "r".parse().unwrap() });
     let Some(Ok(Answer::Shown(details))) = world.answer(3) else { panic!("{:?}", world.answer(3)) };
