@@ -44,7 +44,8 @@ class Hold:
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        grant = self._visit.grant if self._visit is not None else None
+        visit = self._visit
+        grant = visit.grant if visit is not None else None
         # Before it is given back: after that nobody looks any more.
         is_lost = grant is not None and grant._is_lost()
         self.release()
@@ -60,6 +61,8 @@ class Hold:
             return self._visit
 
     def _close(self, visit: Visit) -> None:
+        if visit.is_copy():
+            self._lock = threading.Lock()  # A thread that is not here may have had the other.
         with self._lock:
             if self._visit is visit:
                 self._visit = None

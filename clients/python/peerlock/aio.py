@@ -75,17 +75,18 @@ class AsyncHold:
             if not _call(loop, settle, waiting.set_result, grant):
                 self._hold._close(visit)
 
-    def _told_lost(self, _: Grant) -> None:
+    def _told_lost(self, grant: Grant) -> None:
         """From another thread."""
         if self._loop is not None:
-            _call(self._loop, self._lose)
+            _call(self._loop, self._lose, grant)
 
-    def _lose(self) -> None:
-        if self._task is not None and self._grant is not None:
+    def _lose(self, grant: Grant) -> None:
+        # Word of an earlier use may come late.
+        if self._task is not None and self._grant is grant:
             self._cancelled = True
             self._task.cancel("the slot is lost")
             if self._on_lost is not None:
-                self._on_lost(self._grant)
+                self._on_lost(grant)
 
 
 def _cancelling(task: Any) -> int:

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import socket
+import time
 from typing import Any, Optional
 from urllib.parse import quote
 
@@ -71,7 +72,15 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        end = None if self.timeout is None else time.monotonic() + self.timeout
+        while True:
+            try:
+                return self.sock.connect(self._path)
+            except BlockingIOError as error:
+                # More have come than the agent has taken in yet: who has a time limit is not made to wait by the system.
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError("it takes nobody in") from error
+                time.sleep(0.02)
 
 
 class Transport:

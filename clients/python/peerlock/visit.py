@@ -7,6 +7,7 @@ import json
 import math
 import os
 import socket
+import sys
 import threading
 import time
 from typing import Any, Callable, Optional, Union
@@ -129,6 +130,7 @@ class Visit:
         try:
             self._enter(answer, grant, asked, stands)
         except BaseException:
+            self.end()  # First: a thread that reads the answer already keeps it from being closed.
             answer.close()
             raise
         return grant
@@ -150,17 +152,17 @@ class Visit:
 
     def end(self) -> None:
         """Gives the slot back, or stops waiting for it. From any thread, and more than once."""
+        if self.is_copy():
+            # Only its file is closed: a thread that is not here may have the lock of what reads it, and any other.
+            taken, self._socket = self._socket, None
+            if taken is not None:
+                os.close(taken.detach())
+            return
         with self._lock:
             self._released.set()
             connection, self._connection = self._connection, None
             taken, self._socket = self._socket, None
             grant, self.grant = self.grant, None
-        if self._process != os.getpid():
-            # After a fork this is a copy, and the slot our parent's. Only its file is closed: a thread that is not here
-            # has the lock of what reads it.
-            if taken is not None:
-                os.close(taken.detach())
-            return
         if taken is not None:
             try:
                 # Wakes whoever reads in another thread; `close` would not.
@@ -176,6 +178,10 @@ class Visit:
             except Error:
                 pass
 
+    def is_copy(self) -> bool:
+        """Whether this is another process than it was made in: after a fork the slot is our parent's."""
+        return self._process != os.getpid()
+
     def _withdrawn(self) -> Failed:
         return Failed("withdrawn", f"{self._wish.name!r} is not waited for any more", {})
 
@@ -184,6 +190,8 @@ class Visit:
         if self._released.is_set():
             raise self._withdrawn()
         connection = self._transport.connect(patience)
+        # Who gives up closes this one: nothing is to be asked over another, which nobody knows of.
+        connection.auto_open = 0
         with self._lock:
             if not self._released.is_set():
                 self._connection, self._socket = connection, connection.sock
@@ -322,7 +330,11 @@ class Visit:
         # Not beyond the end: who is not answered until then has lost it.
         patience = max(0.05, min(ANSWER_SECONDS, end - asked))
         renewed = agent.call("POST", f"{self._wish.path}/renew", {"grant": grant.id}, patience)
-        self._stand(grant, asked, renewed["ttl_ms"] / 1000)
+        try:
+            stands = renewed["ttl_ms"] / 1000
+        except (KeyError, TypeError) as error:
+            raise self._transport.broken(error) from error
+        self._stand(grant, asked, stands)
 
     def _stand(self, grant: Grant, asked: float, stands: float) -> None:
         self._stands, self._ends = stands, asked + stands
@@ -337,5 +349,10 @@ class Visit:
             self._is_told = True
         grant.why = why
         grant.lost.set()
-        if self._wish.on_lost is not None:
+        if self._wish.on_lost is None:
+            return
+        try:
             self._wish.on_lost(grant)
+        except Exception:
+            # As any other that nobody catches in a thread.
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

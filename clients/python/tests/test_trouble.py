@@ -52,9 +52,9 @@ class Scripted:
                     self.send_response(status)
                     self.send_header("Connection", "close")
                     self.end_headers()
+                    script.streams.append(self.connection)
                     for line in body:
                         self.wfile.write(json.dumps(line).encode() + b"\n")
-                    script.streams.append(self.connection)
                     self.rfile.read(1)
                 else:
                     text = json.dumps(body).encode()
@@ -162,8 +162,8 @@ class Refusals(unittest.TestCase):
         self.assertEqual(script.count("resume"), 1)
 
     def test_an_odd_answer_to_a_renewal_is_no_silence(self) -> None:
-        _, agent = self.agent(hold=[granted(600)], renew=[(200, {})])
-        hold = agent.lock("it", ttl=0.6)
+        _, agent = self.agent(hold=[granted(3000)], renew=[(200, {})])
+        hold = agent.lock("it", ttl=3.0)
         self.assertTrue(hold.acquire().lost.wait(PATIENCE))
         hold.release()
 
@@ -183,8 +183,8 @@ class Refusals(unittest.TestCase):
             return refused(410, "lost")
 
         heard: list[peerlock.Grant] = []
-        script, agent = self.agent(hold=[granted(600), granted(30000)], renew=[late, renewed(30000)])
-        hold = agent.lock("it", ttl=0.6, on_lost=heard.append)
+        script, agent = self.agent(hold=[granted(6000), granted(30000)], renew=[late, renewed(30000)])
+        hold = agent.lock("it", ttl=6.0, on_lost=heard.append)
         hold.acquire()
         eventually(lambda: script.count("renew") == 1, "it is being renewed")
         hold.release()
@@ -193,6 +193,91 @@ class Refusals(unittest.TestCase):
         time.sleep(0.3)
         self.assertEqual(heard, [])
         hold.release()
+
+    def test_who_fails_when_it_is_told_is_heard(self) -> None:
+        lost = {"lost": {"why": {"error": "revoked", "message": "somebody asks for it"}}}
+        _, agent = self.agent(hold=[granted(30000, lost)], renew=[renewed(30000)])
+        heard: list[Any] = []
+
+        def fail(_: peerlock.Grant) -> None:
+            raise ZeroDivisionError
+
+        with mock.patch("threading.excepthook", heard.append):
+            hold = agent.lock("it", on_lost=fail)
+            hold.acquire()
+            eventually(lambda: heard, "it is told")
+            hold.release()
+        self.assertEqual([args.exc_type for args in heard], [ZeroDivisionError])
+
+    def test_who_is_interrupted_as_it_enters_holds_nothing(self) -> None:
+        script, agent = self.agent(hold=[granted(30000)], renew=[renewed(30000)])
+        start, started = threading.Thread.start, []
+
+        def interrupted(thread: threading.Thread) -> None:
+            start(thread)
+            started.append(thread)
+            if len(started) == 2:
+                time.sleep(0.2)  # Until it reads.
+                raise KeyboardInterrupt
+
+        ended = threading.Event()
+
+        def enter() -> None:
+            with mock.patch.object(threading.Thread, "start", interrupted):
+                with contextlib.suppress(KeyboardInterrupt):
+                    agent.lock("it").acquire()
+            ended.set()
+
+        entering = threading.Thread(target=enter, daemon=True)
+        entering.start()
+        self.assertTrue(ended.wait(PATIENCE), "it hangs")
+        eventually(lambda: not any(thread.is_alive() for thread in started), "nothing of it is left")
+        self.assertEqual(script.count("hold"), 1)
+
+    def test_a_wait_that_is_given_up_as_it_begins_asks_nothing(self) -> None:
+        script, agent = self.agent(hold=[granted(30000)])
+        hold = agent.lock("it")
+        allow = peerlock.visit.Visit._allow
+
+        def given_up(visit: Any, end: Optional[float]) -> None:
+            hold.release()
+            allow(visit, end)
+
+        with mock.patch.object(peerlock.visit.Visit, "_allow", given_up):
+            with self.assertRaises(peerlock.Failed) as ended:
+                hold.acquire()
+        self.assertEqual((ended.exception.kind, script.count("hold")), ("withdrawn", 0))
+
+    def test_who_finds_the_agent_busy_with_others_waits_for_it(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="peerlock-python-") as folder:
+            path = os.path.join(folder, "agent.sock")
+            with socket.socket(socket.AF_UNIX) as crowded, contextlib.ExitStack() as others:
+                crowded.bind(path)
+                crowded.listen(0)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        other = others.enter_context(socket.socket(socket.AF_UNIX))
+                        other.setblocking(False)
+                        other.connect(path)
+                threading.Timer(0.3, lambda: crowded.accept()[0].close()).start()
+                connection = transport.Transport(path, None).connect(PATIENCE)
+                connection.close()
+                with self.assertRaises(peerlock.Unreachable):
+                    transport.Transport(path, None).connect(0.1)
+                    transport.Transport(path, None).connect(0.1)
+
+    def test_aio_a_late_word_of_one_use_does_not_touch_the_next(self) -> None:
+        script, _ = self.agent(hold=[granted(30000)], renew=[renewed(30000)])
+
+        async def story() -> None:
+            hold = peerlock.aio.Agent(script.path).lock("it")
+            async with hold as first:
+                pass
+            async with hold:
+                hold._told_lost(first)
+                await asyncio.sleep(0.1)
+
+        asyncio.run(story())
 
     def test_aio_lost_while_the_loop_was_busy(self) -> None:
         lost = {"lost": {"why": {"error": "revoked", "message": "somebody asks for it"}}}
@@ -298,15 +383,19 @@ class Trouble(WithAgent):
         grant = hold.acquire()
         child = os.fork()
         if child == 0:
-            hold.release()
-            os._exit(0)
+            try:
+                hold.release()
+                os._exit(0)
+            finally:
+                os._exit(1)
         end = time.monotonic() + 10.0
-        while os.waitpid(child, os.WNOHANG) == (0, 0):
+        while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
             if time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 self.fail("the child hangs")
             time.sleep(0.02)
+        self.assertEqual(ended, (child, 0))
         self.assertFalse(grant.lost.wait(0.5), grant.why)
         self.assertRaises(peerlock.NotAcquired, self.agent.lock("it", wait=0).acquire)
         hold.release()
