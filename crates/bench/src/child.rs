@@ -31,6 +31,7 @@ use peerlock_http::{App, Listener, serve};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
+use crate::crew::FAILED;
 use crate::door::{Door, Failure, Pass, Place};
 use crate::kept::{Kept, take};
 use crate::{clock, relay};
@@ -175,7 +176,7 @@ fn in_tasks(place: impl AsyncFnOnce() -> Result<Place, Failure>) -> Result<(), F
         while let Some(line) = told.recv().await {
             let answer = match on_told(&place, &line, &mut state).await {
                 Ok(answer) => answer + "end",
-                Err(why) => format!("failed {}", why.to_string().replace('\n', " ")),
+                Err(why) => format!("{FAILED}{}", why.to_string().replace('\n', " ")),
             };
             // The parent may not read yet, and the others still need this peer.
             tokio::task::spawn_blocking(move || say(&answer)).await??;

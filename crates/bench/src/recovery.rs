@@ -99,7 +99,7 @@ pub fn recovery(options: &RecoveryOptions, progress: &mut dyn FnMut(Progress)) -
 type Step<'a> = RefCell<dyn FnMut(String) + 'a>;
 
 async fn ours(options: &RecoveryOptions, crew: &Crew<'_>, step: &Step<'_>) -> Result<Vec<RecoveryRow>, Error> {
-    // In this order: folders are removed after those who write there are gone.
+    // In this order: who writes into a folder is killed before that is removed.
     let (mut folders, mut stayers, mut first) = (Vec::new(), Vec::new(), None);
     for _ in 0..STAY {
         let folder = TempDir::new()?;

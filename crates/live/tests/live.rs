@@ -203,17 +203,18 @@ fn who_comes_back_does_without_those_who_are_dead() {
     let killed: Vec<u64> = live.deaths.iter().flat_map(|death| &death.peers).map(|peer| peer.get()).collect();
     let spared: Vec<String> = live.spared.iter().map(ToString::to_string).collect();
     assert_eq!((killed, spared), (vec![1, 2], vec!["1@15s+3s".to_string(), "2@16s+1s".to_string()]));
-    assert_eq!((live.report.harm().violations, live.report.entries, live.processes), (0, 32, 4));
+    assert_eq!((live.report.entries, live.processes), (32, 4));
     assert_eq!(live.report.numbers.count("restarted"), 1, "nobody comes back in the place of one who lives");
 }
 
 fn the_busiest_dies_and_then_the_next() {
     let kills = ["busiest@40s", "busiest@80s"].map(|kill| kill.parse().unwrap());
     let flags = Flags { peers: Some(8), entries: Some(10), backups: Some(2), count_violations: true, ..of("fair-k") };
-    let live = play(flags, &Options { kills: kills.into(), processes: 1, ..options(100) });
+    let live = play(flags, &Options { kills: kills.into(), processes: 1, ..options(25) });
     let [first, second] = &live.deaths[..] else { panic!("two were killed: {live:?}") };
     assert!(first.peers != second.peers && live.spared.is_empty(), "{live:?}");
-    assert_eq!((first.before + first.after, live.processes), (second.before + second.after, 9));
+    assert!(first.before <= second.before && first.after >= second.after, "{live:?}");
+    assert_eq!((first.before + first.after, live.processes), (live.report.entries, 9));
 }
 
 /// Whoever is cut off catches up.
