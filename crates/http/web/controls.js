@@ -26,19 +26,27 @@ async function ask(body) {
   refresh();
 }
 
-// One thing at a time per button: it cannot be pressed again before it is done. It is not disabled meanwhile: whoever
-// pressed it by keyboard would have to look for it again.
+// One thing at a time per button: it cannot be pressed again before it is done. It is not disabled meanwhile, nor while
+// there is nothing to ask for: whoever pressed it by keyboard would have to look for it again.
 function press(button, body) {
   button.addEventListener("click", async () => {
-    if (isBusy(button)) return;
-    button.setAttribute("aria-disabled", "true");
-    await ask(body()).catch(() => say(refusal, "The demo does not answer."));
-    button.removeAttribute("aria-disabled");
+    const wanted = body();
+    if (isBusy(button) || wanted === null) return;
+    button.dataset.busy = "";
+    dim(button, true);
+    await ask(wanted).catch(() => say(refusal, "The demo does not answer."));
+    delete button.dataset.busy;
+    dim(button, false);
   });
   return button;
 }
 
-const isBusy = (button) => button.hasAttribute("aria-disabled");
+const isBusy = (button) => "busy" in button.dataset;
+
+function dim(button, isDim) {
+  if (isDim) button.setAttribute("aria-disabled", "true");
+  else button.removeAttribute("aria-disabled");
+}
 
 // The buttons of one peer.
 export function buttons({ label }) {
@@ -64,7 +72,7 @@ function stepper(id, text, value, body) {
 
 const clients = stepper("clients", "clients per peer", () => settings.clients, (many) => ({ do: "clients", clients: Math.max(0, many) }));
 const slots = stepper("slots", "slots", () => looked?.slots, (many) => ({ do: "slots", name: looked.name, slots: Math.max(1, many) }));
-const strike = press(html("button", { type: "button", id: "strike", class: "strong" }, "Kill the peer of a holder"), () => ({ do: "kill", peer: holder }));
+const strike = press(html("button", { type: "button", id: "strike", class: "strong" }, "Kill the peer of a holder"), () => holder === null ? null : { do: "kill", peer: holder });
 bar.append(strike, clients.element, slots.element, refusal);
 
 function refresh() {
@@ -84,6 +92,6 @@ export function draw(view, resource) {
   const numbers = new Map(view.peers.filter(({ up }) => up).map(({ peer, label }) => [peer, Number(label)]));
   const inside = resource.tokens.filter(({ free, peer }) => !free && numbers.has(peer));
   holder = numbers.get(inside[0]?.peer) ?? null;
-  strike.disabled = holder === null;
+  if (!isBusy(strike)) dim(strike, holder === null);
   refresh();
 }
