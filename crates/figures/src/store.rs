@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use std::{fs, io, process};
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ use crate::Error;
 use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
 use crate::point::Point;
+
+/// Nobody takes longer than this to write a file.
+const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
 
 /// The finished points of one bench, in a folder.
 #[derive(Debug)]
@@ -42,6 +46,7 @@ impl Store {
     pub fn open(out: &Path) -> Result<Self, Error> {
         let folder = out.join("points");
         fs::create_dir_all(&folder).map_err(|source| Error::Output { path: folder.clone(), source })?;
+        remove_unfinished(&folder);
         Ok(Self { folder, bench: env!("PEERLOCK_BENCH").into() })
     }
 
@@ -96,6 +101,17 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     })
 }
 
+/// What runs have left that were stopped while they wrote. Those that still write have begun less than a day ago.
+fn remove_unfinished(folder: &Path) {
+    for file in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let written = file.metadata().and_then(|file| file.modified());
+        let is_old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > UNFINISHED));
+        if is_old && file.path().extension().is_some_and(|extension| extension == "part") {
+            let _ = fs::remove_file(file.path()); // Nobody misses it, and the next run tries again.
+        }
+    }
+}
+
 fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = fs::File::create(path)?;
     file.write_all(bytes)?;
@@ -104,7 +120,23 @@ fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
+
+    #[test]
+    fn what_a_run_left_that_was_stopped_while_it_wrote_goes_some_day() {
+        let out = tempfile::tempdir().unwrap();
+        let points = out.path().join("points");
+        fs::create_dir(&points).unwrap();
+        for (name, days) in [("a.toml.1-0.part", 2), ("b.toml.2-0.part", 0), ("c.toml", 2)] {
+            let file = fs::File::create(points.join(name)).unwrap();
+            file.set_modified(SystemTime::now() - days * UNFINISHED).unwrap();
+        }
+        Store::open(out.path()).unwrap();
+        let is_left = ["a.toml.1-0.part", "b.toml.2-0.part", "c.toml"].map(|name| points.join(name).exists());
+        assert_eq!(is_left, [false, true, true]);
+    }
 
     /// From the table that the function's authors publish.
     #[test]
