@@ -138,19 +138,24 @@ fn with_bar<T>(
 /// Tells what was measured: as text or JSON, and then as a page in a folder. If that cannot be written, the numbers are
 /// seen nevertheless.
 fn show<R: Serialize + Display>(options: &Options, report: &R, page: impl Fn(&R, &str) -> String) -> Result<()> {
+    let shown = tell(options, report);
+    let Some(folder) = &options.out else { return shown };
+    // Also if whoever reads the numbers has seen enough of them.
+    let page = crate::html::write(folder, "bench", &page(report, &crate::html::command()), report)?;
+    shown?;
+    if !options.json {
+        writeln!(stdout(), "\n{}", page.display())?;
+    }
+    Ok(())
+}
+
+fn tell<R: Serialize + Display>(options: &Options, report: &R) -> Result<()> {
     let mut out = stdout().lock();
     if options.json {
         serde_json::to_writer_pretty(&mut out, report).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
         write!(out, "{report}")?;
-    }
-    out.flush()?;
-    if let Some(folder) = &options.out {
-        let page = crate::html::write(folder, "bench", &page(report, &crate::html::command()), report)?;
-        if !options.json {
-            writeln!(out, "\n{}", page.display())?;
-        }
     }
     Ok(out.flush()?)
 }

@@ -313,7 +313,7 @@ pub mod exit {
         let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
         if error.use_stderr() && !is_help && !std::io::stderr().is_terminal() {
             say(in_one_line(&error.to_string()));
-        } else if let Err(source) = error.print() {
+        } else if let (Err(source), false) = (error.print(), error.use_stderr()) {
             return after(&Error::Output(source));
         }
         if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
@@ -323,7 +323,7 @@ pub mod exit {
     /// names two others before `release` for `relase`; and an option that it does not know it offers to the command.
     fn guess(error: &mut clap::Error) {
         let mut command = Cli::command();
-        for word in std::env::args().skip(1) {
+        for word in std::env::args_os().skip(1) {
             let Some(below) = command.find_subcommand(word) else { break };
             command = below.clone();
         }
@@ -367,7 +367,7 @@ pub mod exit {
 
     /// The one thing that everybody forgets once.
     fn missing_dashes(error: &clap::Error) -> Option<String> {
-        let mut typed = std::env::args().skip(1);
+        let mut typed = std::env::args_os().skip(1);
         let (command, Some(ContextValue::String(word))) = (typed.next()?, error.get(ContextKind::InvalidArg)) else {
             return None;
         };

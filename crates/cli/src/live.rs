@@ -109,7 +109,7 @@ pub fn run(options: &Options) -> Result<()> {
     });
     let compared = compared.transpose()?;
     // Before the page: if that cannot be written, what was measured is seen nevertheless.
-    show(options, &setting, &live, compared.as_ref(), took)?;
+    let shown = show(options, &setting, &live, compared.as_ref(), took);
     let page = match (&options.out, &compared) {
         (Some(folder), Some(both)) => {
             let row = Row {
@@ -125,7 +125,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         _ => None,
     };
-    tell(options, page)
+    shown.and_then(|()| tell(options, page))
 }
 
 /// A broken rule is told as `simulate` tells it; what makes no sense on sockets is the caller's mistake.
@@ -229,16 +229,10 @@ fn all(options: &Options, wanted: &peerlock_live::Options, table: Table) -> Resu
     bar.finish_and_clear();
     let (json, text, html) = told?;
     let json = json.map_err(std::io::Error::from)?;
-    let mut out = stdout().lock();
-    if options.json {
-        serde_json::to_writer(&mut out, &json).map_err(std::io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        writeln!(out, "{text}\n{:.0} s", start.elapsed().as_secs_f64())?;
-    }
-    out.flush()?;
-    drop(out);
+    let text = if options.json { json.to_string() } else { format!("{text}\n{:.0} s", start.elapsed().as_secs_f64()) };
+    let shown = writeln!(stdout(), "{text}");
     let page = options.out.as_deref().map(|folder| html::write(folder, "live", &html, &json)).transpose()?;
+    shown?;
     tell(options, page)
 }
 

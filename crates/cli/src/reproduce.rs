@@ -35,11 +35,6 @@ pub struct Options {
     threads: Option<u16>,
 }
 
-/// The command as it was typed. A path need not be Unicode.
-fn command() -> String {
-    std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-}
-
 /// Runs the command.
 pub fn run(options: &Options) -> Result<()> {
     let figures = select(&options.figures)?;
@@ -69,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
     let provenance = Provenance {
         version: env!("CARGO_PKG_VERSION").into(),
         commit: env!("PEERLOCK_COMMIT").into(),
-        command: command(),
+        command: crate::html::command(),
         seed: options.seed.to_string(),
         duration: format!("{:.1} s", start.elapsed().as_secs_f64()),
     };

@@ -37,15 +37,20 @@ pub fn run(options: &Options) -> Result<()> {
     let setting = Setting::try_from(options.flags.clone()).map_err(|refused| Error::Usage(refused.to_string()))?;
     let table = options.trials_csv.as_deref().map(Table::open).transpose()?;
     let (report, took) = timed(options, &setting)?;
+    let shown = show(options, &setting, &report, took);
+    // Also if whoever reads the table has seen enough of it.
+    table.map_or(Ok(()), |table| table.write(&report.trials_csv())).and(shown)
+}
+
+fn show(options: &Options, setting: &Setting, report: &Report, took: Duration) -> Result<()> {
     let mut out = stdout().lock();
     if options.json {
-        serde_json::to_writer(&mut out, &Json::new(&setting, &report, took)).map_err(std::io::Error::from)?;
+        serde_json::to_writer(&mut out, &Json::new(setting, report, took)).map_err(std::io::Error::from)?;
         writeln!(out)?;
     } else {
-        print::table(&mut out, &setting, &report, took)?;
+        print::table(&mut out, setting, report, took)?;
     }
-    out.flush()?;
-    table.map_or(Ok(()), |table| table.write(&report.trials_csv()))
+    Ok(out.flush()?)
 }
 
 /// A file for each trial's numbers. It is there before the run: who has waited for an hour shall not hear then that it

@@ -1,6 +1,8 @@
 //! What is made from the command line: completions, manual pages, the version.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Output, Stdio};
 
 fn peerlock(arguments: &[&str]) -> Output {
@@ -93,6 +95,15 @@ fn who_mistypes_hears_what_may_have_been_meant() {
         assert_eq!(output.status.code(), Some(64), "{typed}: {told}");
         assert!(said.is_none_or(|said| told.contains(said)), "{typed}: {told}");
         assert!(said.is_some() || !told.contains("similar") && !told.contains("as a value"), "{typed}: {told}");
+    }
+}
+
+#[test]
+fn what_is_no_text_is_refused_as_anything_else() {
+    for words in [&[&b"run"[..], b"\xff", b"--", b"true"][..], &[b"reproduce", b"\xff", b"--quik"], &[b"\xff", b"x"]] {
+        let words = words.iter().map(|word| OsStr::from_bytes(word));
+        let output = Command::new(env!("CARGO_BIN_EXE_peerlock")).args(words).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
     }
 }
 

@@ -83,6 +83,18 @@ fn a_file_that_cannot_be_written_is_said_before_the_run() {
     assert!(error.starts_with("peerlock: cannot use /nowhere/trials.csv: "), "{error}");
 }
 
+#[test]
+fn each_trials_numbers_are_written_also_if_nobody_reads_the_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trials.csv");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_peerlock"));
+    let run = command.args(["simulate", "--trials-csv"]).arg(&file).args(SMALL.split_whitespace()).stdout(writer);
+    assert_eq!(run.status().unwrap().code(), Some(0));
+    assert_eq!(std::fs::read_to_string(file).unwrap().lines().count(), 4);
+}
+
 /// §4 of the Fair-K paper: the plateau of 355 s.
 #[test]
 fn the_published_plateau_comes_out() {
