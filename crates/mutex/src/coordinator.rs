@@ -282,6 +282,9 @@ impl Protocol for Coordinator {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
+            return cx.strange("a message from a replica that there is not");
+        }
         self.deliver(message, cx);
         self.deliver_here(cx);
     }

@@ -337,7 +337,13 @@ impl Protocol for FairK {
             Message::Request(r) => self.process_request(r, cx),
             Message::Token { to, token } => self.process_token(Claim { peer: self.me, ticket: to }, token, cx),
             Message::Child { slot, tail, child } => self.process_child(slot, tail, child, cx),
-            Message::TokenLocations { to, locations } => self.process_token_locations(to, locations, cx),
+            Message::TokenLocations { to, locations } => {
+                let queues = locations.tails.len() as u64;
+                if queues != u64::from(self.slots) || locations.counter_number >= self.slots {
+                    return cx.strange("the tails of other queues than there are");
+                }
+                self.process_token_locations(to, locations, cx);
+            }
         }
     }
 }

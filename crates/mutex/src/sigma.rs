@@ -310,6 +310,9 @@ impl Protocol for Sigma {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if message.about() >= self.common.quorum().replicas() {
+            return cx.strange("a message about a replica that there is not");
+        }
         self.deliver(message, cx);
         self.deliver_here(cx);
     }

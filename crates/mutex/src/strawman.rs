@@ -327,6 +327,9 @@ impl Protocol for Strawman {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
+        if message.about() >= self.quorum().replicas() {
+            return cx.strange("a message about a replica that there is not");
+        }
         self.deliver(message, cx);
         self.deliver_here(cx);
     }
@@ -359,6 +362,15 @@ impl Observe for Strawman {
             Message::Request { .. } => 0,
             Message::Response { .. } => 1,
             Message::Release { .. } => 2,
+        }
+    }
+}
+
+impl Message {
+    /// Which replica it is to or from.
+    fn about(self) -> u32 {
+        match self {
+            Self::Request { replica, .. } | Self::Response { replica, .. } | Self::Release { replica, .. } => replica,
         }
     }
 }

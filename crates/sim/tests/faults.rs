@@ -198,6 +198,20 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
 
 /// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is
 /// lost.
+/// A replica that restarts has forgotten, and is not what it was in the beginning: it knows that it must not vote before
+/// nobody can be inside with a vote that it does not remember.
+#[test]
+fn who_restarts_knows_that_it_has_forgotten() {
+    let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };
+    let experiment = Experiment { trials: 60, ..closed(crashes) };
+    let replicas = Replicas::first(Quorum::new(5, 3));
+    let config = coordinator::Config::REPAIRED;
+    let peer = |number| Coordinator::new(PeerId::new(number), &replicas, config);
+    let report = experiment.run(|_| (0..experiment.peers as u64).map(peer).collect(), |_| {}).unwrap();
+    assert!(report.numbers.count("restarted") > 100, "{}", report.numbers.count("restarted"));
+    assert_eq!((report.harm().violations, report.harm().stuck), (0, 0));
+}
+
 #[test]
 fn a_frozen_peer_loses_time_and_nothing_else() {
     let calm = fair_k(&closed(Faults::default())).unwrap();

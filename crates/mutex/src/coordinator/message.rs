@@ -236,6 +236,19 @@ impl Message {
             Self::Response { .. } | Self::Got { .. } => None,
         }
     }
+
+    /// Which replica says so, of what replicas say.
+    pub fn sender(&self) -> Option<u32> {
+        match *self {
+            Self::Response { from, .. }
+            | Self::IamCoordinator { from, .. }
+            | Self::Recover { from, .. }
+            | Self::Update { from, .. }
+            | Self::Ping { from, .. }
+            | Self::Ok { from, .. } => Some(from),
+            Self::Request { .. } | Self::AddRequest { .. } | Self::Release { .. } | Self::Got { .. } => None,
+        }
+    }
 }
 
 /// The timers of both halves.

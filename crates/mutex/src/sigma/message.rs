@@ -114,6 +114,11 @@ impl Message {
     }
 
     /// Which replica it is to or from.
+    pub(crate) fn about(mut self) -> u32 {
+        *self.replica_mut()
+    }
+
+    /// The same, to be changed.
     pub(crate) fn replica_mut(&mut self) -> &mut u32 {
         match self {
             Self::Request { replica, .. }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use peerlock_base::{PeerId, Rng, Ticket, Time};
 
 use super::check::caught;
-use super::{Event, Input, Violation, World};
+use super::{Event, Violation, World};
 use crate::actor::Actor;
 use crate::part::{Came, Counted, Outside, Record, RecordOf, Share};
 use crate::watch::{Broken, Mark, Watch};
@@ -122,8 +122,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         for peer in here {
             self.hosts.remove(peer);
             self.restart(peer)?;
-            let incarnation = self.fate.incarnation(self.now, peer, self.tally.restarted);
-            self.step(peer, Input::Reset { incarnation })?;
         }
         Ok(())
     }
