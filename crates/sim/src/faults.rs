@@ -331,10 +331,10 @@ impl Fate {
         true
     }
 
-    /// The number of a replica's next life, after this many resets in the whole world.
-    pub fn incarnation(&self, now: Time, peer: PeerId, resets: u64) -> u64 {
+    /// The number of a replica's next life, after this many lives in the whole world.
+    pub fn incarnation(&self, now: Time, peer: PeerId, lives: u64) -> u64 {
         if self.faults.counted_lives {
-            return resets;
+            return lives;
         }
         self.clock(peer).map_or(now, |clock| clock.read(now)).as_nanos()
     }

@@ -347,7 +347,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
         self.tally.resets += 1;
         self.watch.on_reset(self.now, peer)?;
-        let incarnation = self.fate.incarnation(self.now, peer, self.tally.resets);
+        self.forget_all(peer)
+    }
+
+    /// A peer is told that it has forgotten what it kept for others.
+    fn forget_all(&mut self, peer: PeerId) -> Result<(), Broken> {
+        let lives = self.tally.resets + self.tally.restarted;
+        let incarnation = self.fate.incarnation(self.now, peer, lives);
         self.step(peer, Input::Reset { incarnation })
     }
 }

@@ -4,7 +4,7 @@ use peerlock_base::{PeerId, Span, Time};
 
 use super::World;
 use super::event::{Event, Fault};
-use crate::actor::{Actor, Input};
+use crate::actor::Actor;
 use crate::ledger::Client;
 use crate::watch::{Broken, Watch};
 use crate::workload::{Over, Workload};
@@ -158,9 +158,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         let actor = (self.make)(peer, self.hosts.disk(peer));
         self.hosts.put_back(peer, actor);
         // What it kept for others is not what it had in the beginning: it has forgotten.
-        let lives = self.tally.resets + self.tally.restarted;
-        let incarnation = self.fate.incarnation(self.now, peer, lives);
-        self.step(peer, Input::Reset { incarnation })?;
+        self.forget_all(peer)?;
         L::on_restarted(self, peer)
     }
 
