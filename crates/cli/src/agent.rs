@@ -18,7 +18,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Group, Pid, close, setsid};
 use peerlock::store::Store;
-use peerlock::{Endpoint, GrantFile, Identity, Peer, StartError, Token, places};
+use peerlock::{Endpoint, GrantFile, Identity, Peer, SHORTEST_TTL, StartError, Token, places};
 use peerlock_http::{App, Files as _, Listener, Program, serve};
 use peerlock_net::private;
 use peerlock_supervise::Signals;
@@ -48,8 +48,6 @@ const MOST_CLIENTS: usize = 16_384;
 const MOST_BY_TCP: usize = 1024;
 /// How often an agent that is to end by itself looks whether somebody needs it.
 const LOOK: Duration = Duration::from_secs(1);
-/// With less for the longest lease everybody would be refused: no lease is shorter.
-const LEAST_LEASE: Duration = Duration::from_millis(100);
 /// How long an agent that takes the place of another waits for that to go.
 const SUCCESSION: Duration = Duration::from_secs(15);
 
@@ -314,8 +312,8 @@ impl Options {
     /// What was named on the command line has to be there before another agent is told to go: else a slip in the command
     /// that was to replace it would leave none.
     fn check_names(&self) -> Result<()> {
-        if self.longest_lease < LEAST_LEASE {
-            let least = LEAST_LEASE.as_millis();
+        if self.longest_lease < SHORTEST_TTL {
+            let least = SHORTEST_TTL.as_millis();
             return Err(Error::Usage(format!("--longest-lease: no lease is shorter than {least} ms: give more")));
         }
         if self.expect == Some(0) {

@@ -60,5 +60,5 @@ pub use peerlock_net::{Error as NetworkError, Fingerprint, Identity, Keyring, Se
 pub use peerlock_service::{
     Class, ClientView, ClusterView, Error, Estate, Event, GrantFile, Granted, Happening, Health, Listing, MOST_SLOTS,
     Missing, Moment, Name, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceHealth, ResourceView,
-    SlotView, Stall, Voter, WaiterView, places, store,
+    SHORTEST_TTL, SlotView, Stall, Voter, WaiterView, places, store,
 };

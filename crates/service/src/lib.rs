@@ -27,5 +27,5 @@ pub use peerlock_node::{
     Listing, MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth,
     ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
 };
-pub use request::Request;
+pub use request::{Request, SHORTEST_TTL};
 pub use service::{Acquire, Builder, Service};

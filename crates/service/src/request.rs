@@ -13,7 +13,8 @@ use crate::{Class, Error, GrantId, Name};
 
 /// The lease of who does not say how long.
 const TTL: Duration = Duration::from_secs(30);
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// No lease is shorter.
+pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// The longest label and request id: others get to see the first.
 const MOST_TEXT: usize = 1024;
 
