@@ -8,7 +8,7 @@
 //! ```
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::{Pid, geteuid};
 use peerlock::places;
+pub use peerlock::places::Occupant;
 use tokio::time::sleep;
 
 use crate::{Error, Result};
@@ -34,17 +35,6 @@ const LONGEST_LOG: u64 = 1 << 20;
 /// A data folder that is ours until it is dropped.
 pub struct DataFolder {
     _lock: Flock<File>,
-}
-
-/// What an agent says of itself to those who find its folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occupant {
-    /// Its process.
-    pub pid: u32,
-    /// It was started by a command, and ends when nobody needs it any more.
-    pub ends_by_itself: bool,
-    /// Where its clients come in.
-    pub socket: PathBuf,
 }
 
 impl DataFolder {
@@ -76,24 +66,9 @@ impl DataFolder {
     }
 }
 
-impl Occupant {
-    fn to_text(&self) -> String {
-        let stays = if self.ends_by_itself { "ends by itself" } else { "stays" };
-        format!("{}\n{stays}\n{}\n", self.pid, self.socket.display())
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        let pid = lines.next()?.parse().ok()?;
-        Some(Self { pid, ends_by_itself: lines.next()? == "ends by itself", socket: lines.next()?.into() })
-    }
-}
-
 /// The last agent of a folder, whether it runs or not.
 pub fn last(path: &Path) -> Option<Occupant> {
-    let mut text = String::new();
-    File::open(path.join("agent.lock")).ok()?.read_to_string(&mut text).ok()?;
-    Occupant::parse(&text)
+    places::last_agent(path).ok().flatten()
 }
 
 /// Where the next agent of a folder has its socket. The usual place depends on who asks: a shell has

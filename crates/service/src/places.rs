@@ -98,16 +98,48 @@ enum Last {
     At(PathBuf),
 }
 
-/// An agent writes its process, whether it stays, and its socket into `agent.lock`. What is there now must be of who
-/// has the folder.
+/// What is there now must be of who has the folder.
 fn last_socket(folder: &Path) -> Last {
-    let Ok(text) = std::fs::read_to_string(folder.join("agent.lock")) else { return Last::Never };
-    let socket = text.lines().nth(2).map(PathBuf::from).filter(|socket| socket.is_absolute());
+    let Ok(last) = last_agent(folder) else { return Last::Never };
+    let socket = last.map(|last| last.socket).filter(|socket| socket.is_absolute());
     let owner = |path: &Path| std::fs::metadata(path).ok().map(|file| file.uid());
     match socket {
         Some(socket) if owner(&socket).is_some() && owner(&socket) == owner(folder) => Last::At(socket),
         Some(_) | None => Last::Gone,
     }
+}
+
+/// What an agent says of itself to those who find its folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its process.
+    pub pid: u32,
+    /// It was started by a command, and ends when nobody needs it any more.
+    pub ends_by_itself: bool,
+    /// Where its clients come in.
+    pub socket: PathBuf,
+}
+
+impl Occupant {
+    /// As it is written into `agent.lock`.
+    pub fn to_text(&self) -> String {
+        let stays = if self.ends_by_itself { "ends by itself" } else { "stays" };
+        format!("{}\n{stays}\n{}\n", self.pid, self.socket.display())
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let pid = lines.next()?.parse().ok()?;
+        Some(Self { pid, ends_by_itself: lines.next()? == "ends by itself", socket: lines.next()?.into() })
+    }
+}
+
+/// The last agent of a data folder, whether it runs or not; `None` if what it has left cannot be read.
+///
+/// # Errors
+/// There never was one.
+pub fn last_agent(data_dir: &Path) -> std::io::Result<Option<Occupant>> {
+    Ok(Occupant::parse(&std::fs::read_to_string(data_dir.join("agent.lock"))?))
 }
 
 fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
