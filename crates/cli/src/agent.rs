@@ -37,7 +37,7 @@ use files::AgentFiles;
 use notify::{READY, STOPPING, notify};
 
 /// What is logged unless somebody says otherwise.
-const LOGGED: &str = "info,libp2p_swarm=warn";
+const LOGGED: &str = "info";
 /// With fewer files than this an agent hears nobody: its own take a dozen, and each peer and each client one.
 const LEAST_FILES: usize = 64;
 /// How many files a process may have open where nobody says otherwise.

@@ -29,8 +29,7 @@ pub struct PeerArgs {
     /// the one that it listens on
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<SocketAddr>,
-    /// A peer to join the cluster of: HOST or HOST:PORT (or quic://HOST:PORT in a build with QUIC). Repeatable; one
-    /// that answers is enough
+    /// A peer to join the cluster of: HOST or HOST:PORT. Repeatable; one that answers is enough
     #[arg(long, value_name = "ADDR", value_parser = NonEmptyStringValueParser::new())]
     pub join: Vec<String>,
     /// What the members of the cluster have in common: the same file on all machines, mode 600 [default: `secret` in
@@ -142,7 +141,7 @@ impl PeerArgs {
     fn address(&self, any_port: bool) -> Result<SocketAddr> {
         let everywhere = |port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
         let address = self.listen.unwrap_or(everywhere(PORT));
-        // Asked of the system directly: sockets of libp2p would share a port with others of the same user.
+        // Asked before there is anything else: where the port is taken, another may do.
         match TcpListener::bind(address) {
             Err(source) if source.kind() == ErrorKind::AddrInUse => match self.listen {
                 None if any_port => Ok(everywhere(0)),
@@ -154,7 +153,7 @@ impl PeerArgs {
 }
 
 fn unheard(address: SocketAddr, source: std::io::Error) -> Error {
-    StartError::from(net::Error::Listen { address: net::Address::tcp(address), source }).into()
+    StartError::from(net::Error::Listen { address, source }).into()
 }
 
 impl Prepared {

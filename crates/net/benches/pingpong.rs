@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use peerlock_base::PeerId;
-use peerlock_net::{Address, Config, Epoch, Event, Identity, Net, Secret, Transport};
+use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -20,17 +20,14 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 async fn main() -> Result<()> {
     let rounds: usize =
         std::env::args().nth(1).filter(|text| text != "--bench").map_or(Ok(10_000), |text| text.parse())?;
-    let (mut raw, mut links) = (Vec::new(), vec![Vec::new(); Transport::ALL.len()]);
+    let (mut raw, mut links) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         raw.extend(bare(rounds).await?);
-        for (times, &transport) in links.iter_mut().zip(Transport::ALL) {
-            times.extend(ours(rounds, transport).await?);
-        }
+        links.extend(ours(rounds).await?);
     }
     println!("{LENGTH} bytes there and back, {} rounds each   p50        p99   p50 / bare TCP", TURNS * rounds);
     let floor = quantile(&mut raw, 0.5);
-    let names = Transport::ALL.iter().map(|transport| format!("our link, {transport:?}"));
-    for (name, times) in names.zip(&mut links).chain([("tokio TCP".to_owned(), &mut raw)]) {
+    for (name, times) in [("our link", &mut links), ("tokio TCP", &mut raw)] {
         let (half, most) = (quantile(times, 0.5), quantile(times, 0.99));
         let ratio = half.as_secs_f64() / floor.as_secs_f64();
         println!("{name:<40} {:>7.1} µs {:>7.1} µs {ratio:>10.2}", micros(half), micros(most));
@@ -87,13 +84,13 @@ async fn up(net: &mut Net) -> (PeerId, Epoch) {
     }
 }
 
-async fn ours(rounds: usize, transport: Transport) -> Result<Vec<Duration>> {
+async fn ours(rounds: usize) -> Result<Vec<Duration>> {
     let start = async || {
         let secret = Secret::new(b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef")?;
         Net::start(Config::new("127.0.0.1:0".parse().expect("this is an address")), Identity::generate(), secret).await
     };
     let (mut ping, mut pong) = (start().await?, start().await?);
-    ping.dial(Address { transport, ..pong.address() })?;
+    ping.dial(pong.address())?;
     let (to, epoch) = up(&mut ping).await;
     let echo = tokio::spawn(async move {
         loop {

@@ -1,19 +1,17 @@
 //! Which addresses to dial, and when: once, or repeatedly with back-off. No clock and no socket in here.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use libp2p::swarm::ConnectionId;
 use peerlock_base::{PeerId, Rng};
-
-use crate::Address;
 
 /// How many addresses can be on the list.
 pub(crate) const MOST: usize = 4096;
 
 /// The addresses we want to be linked with.
 pub(crate) struct Dials {
-    wanted: BTreeMap<Address, Wanted>,
+    wanted: BTreeMap<SocketAddr, Wanted>,
     least: Duration,
     most: Duration,
     rng: Rng,
@@ -29,7 +27,8 @@ struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    Dialling(ConnectionId),
+    /// By the connection with this number.
+    Dialling(u64),
     /// The peer that was found there is up, since then; or was, when we last looked.
     Linked(PeerId, Instant),
 }
@@ -41,7 +40,7 @@ impl Dials {
     }
 
     /// Dial this address now, and if `keep` stay linked with whoever is there. False if the list is full.
-    pub fn want(&mut self, address: Address, keep: bool, now: Instant) -> bool {
+    pub fn want(&mut self, address: SocketAddr, keep: bool, now: Instant) -> bool {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.keep |= keep;
             // The caller has reason to expect an answer: no more waiting.
@@ -58,7 +57,7 @@ impl Dials {
     }
 
     /// No more dials to this address. A link that there is stays.
-    pub fn forget(&mut self, address: Address) {
+    pub fn forget(&mut self, address: SocketAddr) {
         self.wanted.remove(&address);
     }
 
@@ -71,7 +70,7 @@ impl Dials {
     }
 
     /// An address that is due, and whether it was dialled before. The caller reports with [`Self::dialling`].
-    pub fn due(&self, now: Instant) -> Option<(Address, bool)> {
+    pub fn due(&self, now: Instant) -> Option<(SocketAddr, bool)> {
         let is_due = |state| matches!(state, State::Due(when) if when <= now);
         self.wanted
             .iter()
@@ -80,14 +79,14 @@ impl Dials {
     }
 
     /// The address is being dialled.
-    pub fn dialling(&mut self, address: Address, connection: ConnectionId) {
+    pub fn dialling(&mut self, address: SocketAddr, connection: u64) {
         if let Some(wanted) = self.wanted.get_mut(&address) {
             wanted.state = State::Dialling(connection);
         }
     }
 
     /// The dial has found this peer, which is up.
-    pub fn found(&mut self, connection: ConnectionId, peer: PeerId, now: Instant) {
+    pub fn found(&mut self, connection: u64, peer: PeerId, now: Instant) {
         let Some(address) = self.dialled(connection) else { return };
         match self.wanted.get_mut(&address) {
             Some(wanted) if wanted.keep => wanted.state = State::Linked(peer, now),
@@ -96,7 +95,7 @@ impl Dials {
     }
 
     /// The dial led nowhere. `hopeless`: it always will. Returns the address.
-    pub fn failed(&mut self, connection: ConnectionId, hopeless: bool, now: Instant) -> Option<Address> {
+    pub fn failed(&mut self, connection: u64, hopeless: bool, now: Instant) -> Option<SocketAddr> {
         let address = self.dialled(connection)?;
         let wanted = self.wanted.get_mut(&address)?;
         if wanted.keep && !hopeless {
@@ -126,7 +125,7 @@ impl Dials {
         }
     }
 
-    fn dialled(&self, connection: ConnectionId) -> Option<Address> {
+    fn dialled(&self, connection: u64) -> Option<SocketAddr> {
         let is_it = |wanted: &Wanted| wanted.state == State::Dialling(connection);
         self.wanted.iter().find(|(_, wanted)| is_it(wanted)).map(|(address, _)| *address)
     }
@@ -146,12 +145,8 @@ mod tests {
     const LEAST: Duration = Duration::from_millis(200);
     const MOST_WAIT: Duration = Duration::from_secs(10);
 
-    fn dials() -> (Dials, Address, Instant) {
+    fn dials() -> (Dials, SocketAddr, Instant) {
         (Dials::new(LEAST, MOST_WAIT, Rng::new(1)), "127.0.0.1:7400".parse().unwrap(), Instant::now())
-    }
-
-    fn connection(number: usize) -> ConnectionId {
-        ConnectionId::new_unchecked(number)
     }
 
     #[test]
@@ -170,10 +165,10 @@ mod tests {
         let (mut dials, address, now) = dials();
         assert!(dials.want(address, false, now));
         assert_eq!(dials.due(now), Some((address, false)));
-        dials.dialling(address, connection(1));
+        dials.dialling(address, 1);
         assert_eq!((dials.due(now), dials.next()), (None, None), "under way");
-        assert_eq!(dials.failed(connection(2), false, now), None, "another connection");
-        assert_eq!(dials.failed(connection(1), false, now), Some(address));
+        assert_eq!(dials.failed(2, false, now), None, "another connection");
+        assert_eq!(dials.failed(1, false, now), Some(address));
         assert_eq!(dials.next(), None);
         assert!(dials.wanted.is_empty());
     }
@@ -182,14 +177,14 @@ mod tests {
     fn what_is_kept_is_dialled_again_until_it_is_hopeless_or_forgotten() {
         let (mut dials, address, now) = dials();
         dials.want(address, true, now);
-        dials.dialling(address, connection(1));
-        dials.failed(connection(1), false, now);
+        dials.dialling(address, 1);
+        dials.failed(1, false, now);
         let due = dials.next().unwrap();
         assert!(due >= now + LEAST / 2 && due <= now + LEAST);
         assert_eq!(dials.due(now), None);
         assert_eq!(dials.due(due), Some((address, true)));
-        dials.dialling(address, connection(2));
-        dials.found(connection(2), PeerId::new(9), now);
+        dials.dialling(address, 2);
+        dials.found(2, PeerId::new(9), now);
         assert_eq!(dials.next(), None, "linked");
         dials.down(PeerId::new(8), now);
         assert_eq!(dials.next(), None, "somebody else");
@@ -197,8 +192,8 @@ mod tests {
         assert!(dials.next().is_some());
         dials.want(address, false, now);
         assert_eq!(dials.due(now), Some((address, true)), "asked for now");
-        dials.dialling(address, connection(3));
-        dials.failed(connection(3), true, now);
+        dials.dialling(address, 3);
+        dials.failed(3, true, now);
         assert_eq!(dials.next(), None, "hopeless");
         dials.want(address, true, now);
         dials.forget(address);
@@ -210,8 +205,8 @@ mod tests {
         let (mut dials, address, mut now) = dials();
         dials.want(address, true, now);
         let mut wait_after = |lasted: Duration| {
-            dials.dialling(address, connection(1));
-            dials.found(connection(1), PeerId::new(9), now);
+            dials.dialling(address, 1);
+            dials.found(1, PeerId::new(9), now);
             now += lasted;
             dials.down(PeerId::new(9), now);
             dials.next().unwrap() - now
@@ -228,11 +223,11 @@ mod tests {
     fn the_list_has_an_end() {
         let (mut dials, mut address, now) = dials();
         for number in 0..MOST {
-            address.socket.set_port(number as u16);
+            address.set_port(number as u16);
             assert!(dials.want(address, true, now));
         }
         assert!(dials.want(address, true, now), "already on it");
-        address.socket.set_port(MOST as u16);
+        address.set_port(MOST as u16);
         assert!(!dials.want(address, true, now));
     }
 }

@@ -6,23 +6,20 @@
 //! of members have places of their own.
 //!
 //! ```text
-//!   connection ── arrives ──▶ libp2p's handshake ──▶ proof ──▶ link, or refused: leaves
-//!                                 └── told to go ──┴──▶ closed
+//!   connection ── arrives ──▶ handshake ──▶ proof ──▶ link, or refused: leaves
+//!                              └── told to go ──┴──▶ closed
 //! ```
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use libp2p::futures::FutureExt as _;
-use libp2p::futures::channel::oneshot;
-use libp2p::futures::future::Shared;
+use tokio::sync::oneshot;
 
-use crate::Address;
 use crate::table::Table;
 
 /// Resolves when a connection that has proved nothing has to go.
-pub(crate) type Goes = Shared<oneshot::Receiver<()>>;
+pub(crate) type Goes = oneshot::Receiver<()>;
 
 /// The places.
 pub(crate) struct Doorstep {
@@ -34,10 +31,9 @@ pub(crate) struct Doorstep {
 
 /// One of them. It is told to go by being dropped.
 struct Stranger {
-    address: Address,
+    address: SocketAddr,
     /// It comes from an address of a member.
     is_known: bool,
-    goes: Goes,
     _stays: oneshot::Sender<()>,
 }
 
@@ -48,28 +44,22 @@ impl Doorstep {
     }
 
     /// Somebody has come, who gets a place.
-    pub fn arrive(&self, address: Address) -> Goes {
-        let is_known = self.table.knows(address.socket.ip());
+    pub fn arrive(&self, address: SocketAddr) -> Goes {
+        let is_known = self.table.knows(address.ip());
         let mut waiting = self.lock();
         if waiting.iter().filter(|stranger| stranger.is_known == is_known).count() >= self.most {
             make_room(&mut waiting, is_known);
         }
         let (stays, goes) = oneshot::channel();
-        let goes = goes.shared();
-        waiting.push_back(Stranger { address, is_known, goes: goes.clone(), _stays: stays });
+        waiting.push_back(Stranger { address, is_known, _stays: stays });
         goes
     }
 
-    /// The word for who has come from here, if it was not told to go already.
-    pub fn goes(&self, address: Address) -> Option<Goes> {
-        self.lock().iter().find(|stranger| stranger.address == address).map(|stranger| stranger.goes.clone())
-    }
-
-    /// It has proved itself, or is gone. Whether it still had its place.
-    pub fn leave(&self, address: Address) -> bool {
+    /// It has proved itself, or is gone.
+    pub fn leave(&self, address: SocketAddr) {
         let mut waiting = self.lock();
         let place = waiting.iter().position(|stranger| stranger.address == address);
-        place.and_then(|place| waiting.remove(place)).is_some()
+        place.and_then(|place| waiting.remove(place));
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Stranger>> {
@@ -91,8 +81,8 @@ fn make_room(waiting: &mut VecDeque<Stranger>, is_known: bool) {
 }
 
 /// Whom a connection is counted for. Whoever has one address of IPv6 has the other 2⁶⁴ of its network, too.
-fn source(address: Address) -> IpAddr {
-    match address.socket.ip() {
+fn source(address: SocketAddr) -> IpAddr {
+    match address.ip() {
         IpAddr::V4(ip) => ip.into(),
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
     }
@@ -101,6 +91,7 @@ fn source(address: Address) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use peerlock_base::PeerId;
+    use tokio::sync::oneshot::error::TryRecvError;
 
     use super::*;
     use crate::{Config, Secret};
@@ -110,31 +101,31 @@ mod tests {
         Doorstep::new(Arc::new(Table::new(PeerId::new(1), config, Secret::generate())), most)
     }
 
-    fn at(ip: &str, port: u16) -> Address {
-        Address::tcp((ip.parse::<IpAddr>().unwrap(), port).into())
+    fn at(ip: &str, port: u16) -> SocketAddr {
+        SocketAddr::new(ip.parse().unwrap(), port)
     }
 
     /// Who is still there, by port.
     fn left(doorstep: &Doorstep) -> Vec<u16> {
-        doorstep.lock().iter().map(|stranger| stranger.address.socket.port()).collect()
+        doorstep.lock().iter().map(|stranger| stranger.address.port()).collect()
     }
 
     #[test]
     fn who_has_most_places_makes_room_with_its_oldest() {
         let doorstep = doorstep(4);
         drop(doorstep.arrive(at("10.0.0.1", 1)));
-        let goes: Vec<_> = (2..5).map(|port| doorstep.arrive(at("10.0.0.2", port))).collect();
-        assert!(goes.iter().all(|goes| goes.peek().is_none() && goes.clone().now_or_never().is_none()));
+        let mut goes: Vec<_> = (2..5).map(|port| doorstep.arrive(at("10.0.0.2", port))).collect();
+        assert!(goes.iter_mut().all(|goes| goes.try_recv() == Err(TryRecvError::Empty)));
         drop(doorstep.arrive(at("10.0.0.3", 5)));
         assert_eq!(left(&doorstep), [1, 3, 4, 5]);
-        assert!(goes[0].clone().now_or_never().is_some(), "it is told to go");
-        assert!(goes[1].clone().now_or_never().is_none());
+        assert_eq!(goes[0].try_recv(), Err(TryRecvError::Closed), "it is told to go");
+        assert_eq!(goes[1].try_recv(), Err(TryRecvError::Empty));
         // Where all have as many it is the oldest of all.
-        assert!(doorstep.leave(at("10.0.0.2", 3)) && !doorstep.leave(at("10.0.0.2", 3)));
+        doorstep.leave(at("10.0.0.2", 3));
+        doorstep.leave(at("10.0.0.2", 3));
         drop(doorstep.arrive(at("10.0.0.4", 6)));
         drop(doorstep.arrive(at("10.0.0.5", 7)));
         assert_eq!(left(&doorstep), [4, 5, 6, 7]);
-        assert!(doorstep.goes(at("10.0.0.1", 1)).is_none() && doorstep.goes(at("10.0.0.4", 6)).is_some());
     }
 
     #[test]

@@ -1,9 +1,8 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use thiserror::Error;
-
-use crate::Address;
 
 /// Why a peer could not be started. Nothing has been changed.
 #[derive(Debug, Error)]
@@ -88,7 +87,7 @@ pub enum Error {
     #[error("cannot listen on {address}: {source}. Choose an address of this machine and a port that is free")]
     Listen {
         /// The address that was asked for.
-        address: Address,
+        address: SocketAddr,
         /// What the system said.
         source: io::Error,
     },
@@ -98,11 +97,6 @@ pub enum Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("too many dials are waiting: try again in a moment")]
 pub struct Busy;
-
-/// Text that names no address.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not an address: write IP:PORT for TCP, such as 10.0.0.7:7400, or quic://IP:PORT")]
-pub struct BadAddress(pub String);
 
 /// Why a message was not sent. It never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -167,7 +161,7 @@ pub enum Refusal {
     /// The connection ended during the proof, or what came was no proof.
     #[error("the connection broke before both sides had proved that they belong to the cluster")]
     Broken,
-    /// The other side speaks libp2p, but not our protocol or not this version of it.
+    /// What the other side says first is not the greeting of this version: it is an older or a newer one, or no peer.
     #[error("it does not speak this version of peerlock")]
     Version,
     /// There are as many links or unproven connections as are allowed.

@@ -1,7 +1,7 @@
 //! What goes over a link once both sides have proved themselves.
 //!
 //! A frame is the length of its body (four bytes, big end first), its kind (one byte) and its body. The body of data is
-//! opaque here. There is no version in it: the name of the libp2p protocol says `/peerlock/2`.
+//! opaque here. There is no version in it: the greeting of the connection says `peerlock/3`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::Refusal;
 
 const HEADER: usize = 5;
-const HELLO: usize = 8 + 8 + 8 + 16 + 2 + 1;
+const HELLO: usize = 8 + 8 + 8 + 16 + 2;
 
 /// What two peers say to each other on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +42,6 @@ pub(crate) struct Hello {
     pub over: (u64, u64),
     /// Where this peer listens by TCP, as far as it knows its own address.
     pub listen: SocketAddr,
-    /// Whether it listens on the same port by QUIC.
-    pub quic: bool,
 }
 
 /// The other side does not keep to the format.
@@ -79,7 +77,6 @@ impl Frame {
                 };
                 buffer.extend_from_slice(&ip.octets());
                 buffer.extend_from_slice(&hello.listen.port().to_be_bytes());
-                buffer.push(u8::from(hello.quic));
             }
             Self::Take(number) => {
                 header(buffer, 8, kind::TAKE);
@@ -124,17 +121,11 @@ impl Hello {
         let (over_in, rest) = rest.split_first_chunk().ok_or(Malformed)?;
         let (over, rest) = rest.split_first_chunk().ok_or(Malformed)?;
         let (ip, rest) = rest.split_first_chunk::<16>().ok_or(Malformed)?;
-        let (port, rest) = rest.split_first_chunk().ok_or(Malformed)?;
-        let quic = match rest {
-            [0] => false,
-            [1] => true,
-            _ => return Err(Malformed),
-        };
+        let port = rest.try_into().map_err(|_| Malformed)?;
         Ok(Self {
             incarnation: u64::from_be_bytes(*incarnation),
             over: (u64::from_be_bytes(*over_in), u64::from_be_bytes(*over)),
-            listen: SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), u16::from_be_bytes(*port)),
-            quic,
+            listen: SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), u16::from_be_bytes(port)),
         })
     }
 }
@@ -195,13 +186,13 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello { incarnation: u64::MAX - 1, over: (3, 7), listen: "10.0.0.7:7400".parse().unwrap(), quic: true }
+        Hello { incarnation: u64::MAX - 1, over: (3, 7), listen: "10.0.0.7:7400".parse().unwrap() }
     }
 
     fn samples() -> Vec<Frame> {
         let mut frames = vec![
             Frame::Hello(hello()),
-            Frame::Hello(Hello { listen: "[::]:1".parse().unwrap(), quic: false, ..hello() }),
+            Frame::Hello(Hello { listen: "[::]:1".parse().unwrap(), ..hello() }),
             Frame::Take(u64::MAX),
             Frame::Data(Bytes::new()),
             Frame::Data(Bytes::from_static(&[0xff; 300])),
@@ -256,7 +247,7 @@ mod tests {
             ("a short number", vec![0, 0, 0, 1, kind::TAKE, 0]),
             ("a refusal without a reason", vec![0, 0, 0, 0, kind::REFUSE]),
             ("an empty hello", vec![0, 0, 0, 0, kind::HELLO]),
-            ("a hello whose flag is neither", [&[0, 0, 0, HELLO as u8, kind::HELLO][..], &[2; HELLO]].concat()),
+            ("a hello that is too long", [&[0, 0, 0, HELLO as u8 + 1, kind::HELLO][..], &[2; HELLO + 1]].concat()),
         ] {
             let mut decoder = Decoder::new(longest as usize);
             decoder.push(&stream);

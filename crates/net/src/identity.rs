@@ -1,7 +1,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use libp2p::identity::Keypair;
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use peerlock_base::PeerId;
 use sha2::{Digest as _, Sha256};
 
@@ -13,7 +13,14 @@ const KEY: usize = 32;
 
 /// Who a peer is: an ed25519 key pair. Whoever holds the file is the peer, so never copy it to a second machine.
 #[derive(Clone)]
-pub struct Identity(Keypair);
+pub struct Identity(SigningKey);
+
+/// A peer's public key: what others know it by for certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name([u8; KEY]);
+
+/// A public key and a signature of its owner's.
+pub(crate) const VOUCHER: usize = KEY + Signature::BYTE_SIZE;
 
 impl Identity {
     /// A new identity that is kept nowhere.
@@ -38,15 +45,20 @@ impl Identity {
 
     /// The number that the rest of peerlock knows this peer by.
     pub fn peer(&self) -> PeerId {
-        number(&self.name())
+        self.name().number()
     }
 
-    pub(crate) fn name(&self) -> libp2p::PeerId {
-        self.0.public().to_peer_id()
+    pub(crate) fn name(&self) -> Name {
+        Name(self.0.verifying_key().to_bytes())
     }
 
-    pub(crate) fn keypair(&self) -> &Keypair {
-        &self.0
+    /// Says that it is this peer who says this.
+    pub(crate) fn vouch(&self, what: &[u8]) -> [u8; VOUCHER] {
+        let mut voucher = [0; VOUCHER];
+        let (name, signature) = voucher.split_at_mut(KEY);
+        name.copy_from_slice(&self.name().0);
+        signature.copy_from_slice(&self.0.sign(what).to_bytes());
+        voucher
     }
 
     fn load(path: &Path) -> Result<Self, Error> {
@@ -60,18 +72,31 @@ impl Identity {
         Ok(Self::from_key(key))
     }
 
-    fn from_key(mut key: [u8; KEY]) -> Self {
-        Self(Keypair::ed25519_from_bytes(&mut key).expect("any 32 bytes are an ed25519 key"))
+    fn from_key(key: [u8; KEY]) -> Self {
+        Self(SigningKey::from_bytes(&key))
     }
 }
 
-/// A peer's number: 64 bits of a hash of its libp2p name, which for ed25519 is the public key itself.
-///
-/// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it
-/// happens, the second of them is refused by every peer that has a link with the first ([`crate::Refusal::Collision`]).
-pub(crate) fn number(name: &libp2p::PeerId) -> PeerId {
-    let hash = Sha256::new_with_prefix(b"peerlock peer ").chain_update(name.to_bytes()).finalize();
-    PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+impl Name {
+    /// Who says this, if it is right that it does.
+    pub fn vouched(voucher: &[u8], what: &[u8]) -> Option<Self> {
+        let (name, signature) = voucher.split_first_chunk::<KEY>()?;
+        let signature = Signature::from_slice(signature).ok()?;
+        VerifyingKey::from_bytes(name).ok()?.verify_strict(what, &signature).ok()?;
+        Some(Self(*name))
+    }
+
+    /// A peer's number: 64 bits of a hash of its key.
+    ///
+    /// Two of n honest peers share a number with a probability of about n² / 2⁶⁵, 3 · 10⁻¹² for ten thousand. If it
+    /// happens, the second of them is refused by every peer that has a link with the first
+    /// ([`crate::Refusal::Collision`]).
+    pub fn number(&self) -> PeerId {
+        // What says of a key in libp2p that it is one of ed25519, of 32 bytes: hashed from the first version on, and
+        // registers know peers by their numbers.
+        let hash = Sha256::new_with_prefix(b"peerlock peer \x00\x24\x08\x01\x12\x20").chain_update(self.0).finalize();
+        PeerId::new(hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
 }
 
 fn from_hex(digits: &[u8]) -> Option<[u8; KEY]> {

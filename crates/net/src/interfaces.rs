@@ -28,8 +28,8 @@ fn addresses(every: IpAddr) -> Vec<IpAddr> {
 }
 
 fn in_order(all: Vec<IpAddr>, outward: Option<IpAddr>, every: IpAddr) -> Vec<IpAddr> {
-    // A link-local address needs an interface beside it, which is another one on each machine. libp2p listens for the
-    // one family only.
+    // A link-local address needs an interface beside it, which is another one on each machine. We listen for one family
+    // only.
     let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let fits = |ip: &IpAddr| every.is_ipv6() == ip.is_ipv6();
     let mut found: Vec<IpAddr> = Vec::new();

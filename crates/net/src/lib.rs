@@ -31,8 +31,8 @@
 //!
 //! `docs/network.md` has the proof, the parameters and what is not there yet.
 
-mod address;
-mod behaviour;
+mod channel;
+mod connection;
 mod dials;
 mod doorstep;
 mod error;
@@ -49,10 +49,8 @@ mod random;
 mod secret;
 mod session;
 mod table;
-mod transport;
 
-pub use address::{Address, Transport};
-pub use error::{BadAddress, Busy, Error, Refusal, Unreached, Unsent, Why};
+pub use error::{Busy, Error, Refusal, Unreached, Unsent, Why};
 pub use identity::Identity;
 pub use interfaces::dialable;
 pub use metrics::Metrics;

@@ -4,17 +4,18 @@
 //! down are told by the application, which takes their events.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{Address, Refusal, Unreached};
+use crate::{Refusal, Unreached};
 
 /// Anybody who can reach the port can cause a line, so there are few of them: this many in each [`WINDOW`].
 const LINES: u32 = 5;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// A dial led nowhere.
-pub(crate) fn unreached(address: Address, why: &Unreached) {
+pub(crate) fn unreached(address: SocketAddr, why: &Unreached) {
     match why {
         Unreached::Refused(Refusal::Twin) => {
             tracing::warn!(%address, %why, "an address was reached, but no link came about");
@@ -26,12 +27,12 @@ pub(crate) fn unreached(address: Address, why: &Unreached) {
 }
 
 /// A member has said what is no frame.
-pub(crate) fn malformed(address: Address) {
+pub(crate) fn malformed(address: SocketAddr) {
     tracing::warn!(%address, "a link was given up: what came on it is no message of peerlock");
 }
 
 /// The other side has refused a connection that was a link for us already.
-pub(crate) fn refused_later(address: Address, refusal: Refusal) {
+pub(crate) fn refused_later(address: SocketAddr, refusal: Refusal) {
     tracing::warn!(%address, why = %refusal, "a peer does not want this link");
 }
 

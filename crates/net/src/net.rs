@@ -5,20 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use libp2p::Swarm;
 use peerlock_base::PeerId;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::behaviour::Behaviour;
 use crate::doorstep::Doorstep;
 use crate::hub::{self, Command};
-use crate::log;
+use crate::log::{self, Log};
 use crate::session::Shared;
 use crate::table::{Table, cost};
-use crate::transport::transport;
-use crate::{Address, Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
+use crate::{Busy, Error, Fingerprint, Identity, Metrics, Secret, Unreached, Unsent, Why, interfaces};
 
 /// How many requests to dial may wait for the hub, which never takes long.
 const COMMANDS: usize = 256;
@@ -26,21 +23,18 @@ const COMMANDS: usize = 256;
 /// How a peer is connected. Every default is our choice; `docs/network.md` says why.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where to listen by TCP; port 0 is any free one.
+    /// Where to listen; port 0 is any free one.
     pub listen: SocketAddr,
     /// Where others reach us, if that is neither `listen` nor, where `listen` is every address of the machine, the
     /// address they see us at: behind a forwarded port, or in a container. Port 0 is the one that we listen on.
     pub advertise: Option<SocketAddr>,
-    /// Whether to listen by QUIC, too, on the same port number. Dialling by QUIC is always possible.
-    #[cfg(feature = "quic")]
-    pub quic: bool,
     /// How often a peer of which nothing is heard is asked whether it is there, on a link that is in use.
     pub beat: Duration,
     /// How many such questions in a row may be without an answer.
     pub missed: u32,
     /// How long after the last message a link is in use; and how often the peer is asked after that.
     pub rest: Duration,
-    /// How long libp2p's handshake, and after it the proof, may take.
+    /// How long connecting, and after it handshake and proof, may take.
     pub proof: Duration,
     /// How long to wait for others to have read our goodbye.
     pub goodbye: Duration,
@@ -61,20 +55,11 @@ pub struct Config {
 }
 
 impl Config {
-    pub(crate) const fn listens_by_quic(&self) -> bool {
-        #[cfg(feature = "quic")]
-        return self.quic;
-        #[cfg(not(feature = "quic"))]
-        return false;
-    }
-
     /// The defaults, listening here.
     pub const fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
             advertise: None,
-            #[cfg(feature = "quic")]
-            quic: true,
             beat: Duration::from_secs(1),
             missed: 4,
             rest: Duration::from_secs(20),
@@ -117,7 +102,7 @@ pub enum Event {
         /// This life of the link.
         epoch: Epoch,
         /// Where others can dial it.
-        address: Address,
+        address: SocketAddr,
     },
     /// The link is over. What was sent and not yet read by the other side may be lost.
     Down {
@@ -140,7 +125,7 @@ pub enum Event {
     /// A dial led nowhere. A kept address is dialled again all the same.
     Unreached {
         /// What was dialled.
-        address: Address,
+        address: SocketAddr,
         /// Why nobody was reached.
         why: Unreached,
     },
@@ -149,8 +134,8 @@ pub enum Event {
 /// This peer on the network. Dropping it cuts every link as a crash would; [`Net::shutdown`] says goodbye.
 pub struct Net {
     me: PeerId,
-    address: Address,
-    advertised: Address,
+    address: SocketAddr,
+    advertised: SocketAddr,
     goodbye: Duration,
     table: Arc<Table>,
     commands: mpsc::Sender<Command>,
@@ -164,27 +149,17 @@ impl Net {
         let me = identity.peer();
         let goodbye = config.goodbye;
         let table = Arc::new(Table::new(me, config.clone(), secret));
-        let doorstep = Arc::new(Doorstep::new(Arc::clone(&table), config.max_strangers));
-        let shared = Shared {
-            name: identity.name(),
-            config: config.clone(),
-            table: Arc::clone(&table),
-            doorstep: Arc::clone(&doorstep),
-        };
-        let swarm = Swarm::new(
-            transport(&identity, &config, doorstep),
-            Behaviour::new(Arc::new(shared)),
-            identity.name(),
-            libp2p::swarm::Config::with_tokio_executor()
-                .with_idle_connection_timeout(Duration::ZERO)
-                .with_max_negotiating_inbound_streams(1),
-        );
-        let swarm = hub::listen(swarm, &config, &table).await?;
-        let listen = table.listen.get().copied().unwrap_or(config.listen);
-        let advertised = Address::tcp(table.advertised());
+        let doorstep = Doorstep::new(Arc::clone(&table), config.max_strangers);
+        let failed = |source| Error::Listen { address: config.listen, source };
+        let listener = hub::listen(config.listen).map_err(failed)?;
+        let address = SocketAddr::new(config.listen.ip(), listener.local_addr().map_err(failed)?.port());
+        // Set once: this is the only call.
+        let _ = table.listen.set(address);
+        let advertised = table.advertised();
+        let shared = Arc::new(Shared { identity, config, table: Arc::clone(&table), doorstep, log: Log::default() });
         let (commands, inbox) = mpsc::channel(COMMANDS);
-        let hub = tokio::spawn(hub::run(swarm, Arc::clone(&table), config, inbox));
-        Ok(Self { me, address: Address::tcp(listen), advertised, goodbye, table, commands, hub })
+        let hub = tokio::spawn(hub::run(listener, shared, inbox));
+        Ok(Self { me, address, advertised, goodbye, table, commands, hub })
     }
 
     /// Our own number.
@@ -192,34 +167,34 @@ impl Net {
         self.me
     }
 
-    /// Where we listen by TCP, with the port that we got.
-    pub fn address(&self) -> Address {
+    /// Where we listen, with the port that we got.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Where the others are told to find us. If that is every address of this machine, each takes the one it sees.
-    pub fn advertised(&self) -> Address {
+    pub fn advertised(&self) -> SocketAddr {
         self.advertised
     }
 
     /// Where others can dial us, the likeliest first: see [`dialable`](crate::dialable).
-    pub fn addresses(&self) -> Vec<Address> {
-        interfaces::dialable(self.advertised.socket).into_iter().map(Address::tcp).collect()
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        interfaces::dialable(self.advertised)
     }
 
     /// Dials an address once. Success is an `Up`, unless its peer is up already; failure is an `Unreached`.
-    pub fn dial(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Dial { address: address.by_what_we_have(), keep: false })
+    pub fn dial(&self, address: SocketAddr) -> Result<(), Busy> {
+        self.command(Command::Dial { address, keep: false })
     }
 
     /// Stays linked with whoever is at this address: dials it now, and again whenever the link is gone.
-    pub fn keep(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Dial { address: address.by_what_we_have(), keep: true })
+    pub fn keep(&self, address: SocketAddr) -> Result<(), Busy> {
+        self.command(Command::Dial { address, keep: true })
     }
 
     /// Dials this address no more. A link that there is stays.
-    pub fn forget(&self, address: Address) -> Result<(), Busy> {
-        self.command(Command::Forget(address.by_what_we_have()))
+    pub fn forget(&self, address: SocketAddr) -> Result<(), Busy> {
+        self.command(Command::Forget(address))
     }
 
     fn command(&self, command: Command) -> Result<(), Busy> {
@@ -271,7 +246,7 @@ impl Net {
     }
 
     /// Who is up, in which epoch and where, also if its `Up` has not been taken yet.
-    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, Address)> {
+    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.table.peers()
     }
 

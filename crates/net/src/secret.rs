@@ -3,7 +3,7 @@ use std::fmt;
 use std::path::Path;
 use std::{fs, io};
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
+use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 
 use crate::Error;

@@ -15,7 +15,7 @@
 //! ago, until the other is heard, or has been silent for too many of them; and otherwise after a long rest. So a peer
 //! with a thousand links pays for those that are in use.
 //!
-//! Nothing here knows libp2p but for names: a session runs on any stream of bytes.
+//! A session runs on any [`Channel`], whatever carries its bytes.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -24,47 +24,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use libp2p::futures::io::{ReadHalf, WriteHalf};
-use libp2p::futures::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use peerlock_base::PeerId;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior, interval_at, sleep, timeout};
 
-use crate::address::Transport;
+use crate::channel::{Channel, Reader, Writer};
 use crate::doorstep::Doorstep;
 use crate::frame::{Decoder, Frame, Hello};
+use crate::log::Log;
 use crate::proof::{Role, prove};
 use crate::table::{LinkGuard, Newcomer, Table, Work};
-use crate::{Address, Config, Refusal, Why, log};
+use crate::{Config, Identity, Refusal, Why, log};
 
-/// How much is read at once.
-const CHUNK: usize = 16 * 1024;
 /// How much is gathered before it is written.
 const BATCH: usize = 64 * 1024;
 
 /// What all sessions of a peer share.
 pub(crate) struct Shared {
-    pub name: libp2p::PeerId,
+    pub identity: Identity,
     pub config: Config,
     pub table: Arc<Table>,
-    pub doorstep: Arc<Doorstep>,
-}
-
-/// The other end of a connection, as libp2p has authenticated it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Remote {
-    pub peer: PeerId,
-    pub name: libp2p::PeerId,
-    pub address: Address,
-    /// Which end *we* are.
-    pub role: Role,
+    pub doorstep: Doorstep,
+    pub log: Log,
 }
 
 /// A link at work.
-pub(crate) struct Session<S> {
+pub(crate) struct Session<R, W> {
     guard: LinkGuard,
-    incoming: Incoming<S>,
-    writer: WriteHalf<S>,
+    incoming: Incoming<R>,
+    writer: Writer<W>,
     shared: Arc<Shared>,
 }
 
@@ -90,23 +78,26 @@ impl Pulse {
     }
 }
 
-struct Incoming<S> {
-    reader: ReadHalf<S>,
+struct Incoming<R> {
+    reader: Reader<R>,
     decoder: Decoder,
-    chunk: Vec<u8>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
-    /// Everything up to the first message. The caller bounds the time.
-    pub async fn open(mut stream: S, remote: Remote, shared: Arc<Shared>) -> Result<Self, Refusal> {
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
+    /// Everything up to the first message, on a connection with somebody who is here. The caller bounds the time.
+    pub async fn open(
+        mut channel: Channel<R, W>,
+        role: Role,
+        seen: SocketAddr,
+        shared: Arc<Shared>,
+    ) -> Result<Self, Refusal> {
         // Nothing of an outsider is read beyond this line.
-        let secret = shared.table.secret();
-        let proved = prove(&mut stream, &secret, remote.role, shared.name, remote.name).await?;
+        let proved = prove(&mut channel, &shared.table.secret(), role).await?;
 
-        let (reader, mut writer) = stream.split();
-        let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message), chunk: vec![0; CHUNK] };
-        let peer = remote.peer;
-        let ours = match shared.table.greet(peer, remote.name) {
+        let Channel { reader, mut writer, name, .. } = channel;
+        let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message) };
+        let peer = name.number();
+        let ours = match shared.table.greet(peer, name) {
             Ok(hello) => hello,
             Err(refusal) => return Err(refuse(&mut writer, &mut incoming, refusal).await),
         };
@@ -116,8 +107,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             Ok(Frame::Refuse(refusal)) => return Err(refusal),
             _ => return Err(Refusal::Broken),
         };
-        let address = reachable(&hello, remote.address);
-        let newcomer = Newcomer { peer, name: remote.name, hello, address, seen: remote.address.socket.ip(), proved };
+        let address = reachable(&hello, seen);
+        let newcomer = Newcomer { peer, name, hello, address, seen: seen.ip(), proved };
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
@@ -159,23 +150,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 
 /// Where others reach a peer: what it says of itself, except that a peer that listens on every address of its machine
 /// is found at the one that we see it at.
-fn reachable(hello: &Hello, seen: Address) -> Address {
-    let ip = if hello.listen.ip().is_unspecified() { seen.socket.ip() } else { hello.listen.ip() };
-    let transport = if hello.quic { seen.transport } else { Transport::Tcp };
-    Address { socket: SocketAddr::new(ip, hello.listen.port()), transport }
+fn reachable(hello: &Hello, seen: SocketAddr) -> SocketAddr {
+    let ip = if hello.listen.ip().is_unspecified() { seen.ip() } else { hello.listen.ip() };
+    SocketAddr::new(ip, hello.listen.port())
 }
 
-async fn say<W: AsyncWrite + Unpin>(writer: &mut W, frame: &Frame) -> Result<(), Refusal> {
+async fn say<W: AsyncWrite + Unpin>(writer: &mut Writer<W>, frame: &Frame) -> Result<(), Refusal> {
     let mut buffer = Vec::new();
     frame.encode(&mut buffer);
-    writer.write_all(&buffer).await.map_err(|_| Refusal::Broken)?;
-    writer.flush().await.map_err(|_| Refusal::Broken)
+    writer.write(&buffer).await.map_err(|_| Refusal::Broken)
 }
 
 /// Tells a member why not, and waits until it has gone away: closing first could overtake the reason.
-async fn refuse<S>(writer: &mut WriteHalf<S>, incoming: &mut Incoming<S>, refusal: Refusal) -> Refusal
+async fn refuse<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, refusal: Refusal) -> Refusal
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
 {
     if say(writer, &Frame::Refuse(refusal)).await.is_ok() {
         // Two that refuse each other need not wait.
@@ -184,7 +174,7 @@ where
     refusal
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Incoming<S> {
+impl<R: AsyncRead + Unpin> Incoming<R> {
     async fn next(&mut self) -> Result<Frame, Why> {
         loop {
             match self.decoder.next() {
@@ -192,15 +182,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Incoming<S> {
                 Ok(None) => {}
                 Err(_) => return Err(Why::Malformed),
             }
-            match self.reader.read(&mut self.chunk).await {
-                Ok(0) | Err(_) => return Err(Why::Lost),
-                Ok(n) => self.decoder.push(&self.chunk[..n]),
+            match self.reader.next().await {
+                Ok(said) => self.decoder.push(said),
+                Err(_) => return Err(Why::Lost),
             }
         }
     }
 }
 
-async fn read<S: AsyncRead + AsyncWrite + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<S>, pulse: &Pulse) -> Why {
+async fn read<R: AsyncRead + Unpin>(guard: &LinkGuard, incoming: &mut Incoming<R>, pulse: &Pulse) -> Why {
     loop {
         let frame = match incoming.next().await {
             Ok(frame) => frame,
@@ -245,7 +235,12 @@ async fn deliver(guard: &LinkGuard, mut bytes: Bytes, pulse: &Pulse) -> bool {
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(guard: &LinkGuard, writer: &mut W, pulse: &Pulse, config: &Config) -> Why {
+async fn write<W: AsyncWrite + Unpin>(
+    guard: &LinkGuard,
+    writer: &mut Writer<W>,
+    pulse: &Pulse,
+    config: &Config,
+) -> Why {
     let mut buffer = Vec::new();
     loop {
         let written = match guard.work() {
@@ -281,8 +276,8 @@ async fn write<W: AsyncWrite + Unpin>(guard: &LinkGuard, writer: &mut W, pulse: 
     }
 }
 
-/// Writes a batch and flushes once.
-async fn write_all<W>(writer: &mut W, messages: VecDeque<Bytes>, buffer: &mut Vec<u8>) -> Result<(), Refusal>
+/// Writes a batch, in one piece if it is not large.
+async fn write_all<W>(writer: &mut Writer<W>, messages: VecDeque<Bytes>, buffer: &mut Vec<u8>) -> Result<(), Refusal>
 where
     W: AsyncWrite + Unpin,
 {
@@ -290,13 +285,12 @@ where
     for bytes in messages {
         Frame::Data(bytes).encode(buffer);
         if buffer.len() >= BATCH {
-            writer.write_all(buffer).await.map_err(|_| Refusal::Broken)?;
+            writer.write(buffer).await.map_err(|_| Refusal::Broken)?;
             buffer.clear();
             buffer.shrink_to(BATCH);
         }
     }
-    writer.write_all(buffer).await.map_err(|_| Refusal::Broken)?;
-    writer.flush().await.map_err(|_| Refusal::Broken)
+    writer.write(buffer).await.map_err(|_| Refusal::Broken)
 }
 
 /// Returns when the other side was asked too often in a row and said nothing; or soon after somebody else has ended the
@@ -374,23 +368,23 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
+    use peerlock_base::PeerId;
+
     use super::*;
-    use crate::{Identity, Secret};
+    use crate::Secret;
 
     #[test]
     fn a_peer_is_reached_where_it_says_or_else_where_it_is_seen() {
-        for (listen, quic, seen, expected) in [
-            ("10.0.0.7:7400", false, "192.0.2.1:50000", "10.0.0.7:7400"),
-            ("0.0.0.0:7400", false, "192.0.2.1:50000", "192.0.2.1:7400"),
-            ("0.0.0.0:7400", true, "192.0.2.1:50000", "192.0.2.1:7400"),
-            ("0.0.0.0:7400", true, "quic://192.0.2.1:50000", "quic://192.0.2.1:7400"),
-            ("0.0.0.0:7400", false, "quic://192.0.2.1:50000", "192.0.2.1:7400"),
-            ("[::]:7400", true, "quic://[2001:db8::1]:50000", "quic://[2001:db8::1]:7400"),
+        for (listen, seen, expected) in [
+            ("10.0.0.7:7400", "192.0.2.1:50000", "10.0.0.7:7400"),
+            ("0.0.0.0:7400", "192.0.2.1:50000", "192.0.2.1:7400"),
+            ("[::]:7400", "[2001:db8::1]:50000", "[2001:db8::1]:7400"),
         ] {
-            let hello = Hello { incarnation: 0, over: (0, 0), listen: listen.parse().unwrap(), quic };
+            let hello = Hello { incarnation: 0, over: (0, 0), listen: listen.parse().unwrap() };
             assert_eq!(reachable(&hello, seen.parse().unwrap()).to_string(), expected, "{listen} {seen}");
         }
     }
+
     /// A link that is listened to, by the times that there are if nobody says otherwise. They pass at once here.
     struct Listener {
         guard: LinkGuard,
@@ -417,9 +411,9 @@ mod tests {
         fn new() -> Self {
             let config = Config::new("127.0.0.1:0".parse().unwrap());
             let secret = Secret::new("0123456789abcdef".repeat(4).as_bytes()).unwrap();
-            let (address, proved) = ("127.0.0.1:1".parse::<Address>().unwrap(), secret.preferred());
-            let hello = Hello { incarnation: 1, over: (0, 0), listen: address.socket, quic: false };
-            let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.socket.ip());
+            let (address, proved) = ("127.0.0.1:1".parse::<SocketAddr>().unwrap(), secret.preferred());
+            let hello = Hello { incarnation: 1, over: (0, 0), listen: address };
+            let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.ip());
             let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret));
             let guard = table.take(Newcomer { peer, name, hello, address, seen, proved }).unwrap();
             Self { guard, pulse: Pulse::default(), config }

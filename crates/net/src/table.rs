@@ -19,8 +19,9 @@ use peerlock_base::PeerId;
 use tokio::sync::Notify;
 
 use crate::frame::Hello;
+use crate::identity::Name;
 use crate::random::random;
-use crate::{Address, Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
+use crate::{Config, Epoch, Event, Fingerprint, Metrics, Refusal, Secret, Unreached, Unsent, Why};
 
 /// What a queued message costs beside its bytes, so that empty ones are bounded, too.
 const OVERHEAD: usize = 64;
@@ -37,11 +38,11 @@ const UNREACHED: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Newcomer {
     pub peer: PeerId,
-    /// Its libp2p name: its whole public key.
-    pub name: libp2p::PeerId,
+    /// Its whole public key.
+    pub name: Name,
     pub hello: Hello,
     /// Where others can reach it.
-    pub address: Address,
+    pub address: SocketAddr,
     /// Where this connection of it comes from.
     pub seen: IpAddr,
     /// Which secret it has proved to know.
@@ -119,7 +120,7 @@ pub(crate) enum Work {
 pub(crate) struct LinkGuard {
     table: Arc<Table>,
     peer: PeerId,
-    pub address: Address,
+    pub address: SocketAddr,
     epoch: Epoch,
     /// What the other side is told if we decide.
     pub number: u64,
@@ -155,14 +156,13 @@ impl Table {
     }
 
     /// What we tell this peer of ourselves; or why there can be no link with it.
-    pub fn greet(&self, peer: PeerId, name: libp2p::PeerId) -> Result<Hello, Refusal> {
+    pub fn greet(&self, peer: PeerId, name: Name) -> Result<Hello, Refusal> {
         let state = self.lock();
         self.admissible(&state, peer, name)?;
         Ok(Hello {
             incarnation: self.incarnation,
             over: state.past.get(&peer).map_or((0, 0), |(over, _)| *over),
             listen: self.advertised(),
-            quic: self.config.listens_by_quic(),
         })
     }
 
@@ -217,11 +217,11 @@ impl Table {
         self.lock().known.contains(&ip)
     }
 
-    fn admissible(&self, state: &State, peer: PeerId, name: libp2p::PeerId) -> Result<(), Refusal> {
+    fn admissible(&self, state: &State, peer: PeerId, name: Name) -> Result<(), Refusal> {
         if state.leaving {
             return Err(Refusal::Leaving);
         }
-        // libp2p makes no connection with our own name, so our own number means another key.
+        // There is no connection with our own name, so our own number means another key.
         if peer == self.me {
             return Err(Refusal::Collision);
         }
@@ -385,7 +385,7 @@ impl Table {
     }
 
     /// Tells the application that a dial led nowhere.
-    pub fn unreached(&self, address: Address, why: Unreached) {
+    pub fn unreached(&self, address: SocketAddr, why: Unreached) {
         let mut state = self.lock();
         state.metrics.unreached += 1;
         if state.unreached < UNREACHED {
@@ -412,7 +412,7 @@ impl Table {
     }
 
     /// Everybody who is up, by number.
-    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, Address)> {
+    pub fn peers(&self) -> BTreeMap<PeerId, (Epoch, SocketAddr)> {
         self.lock().links.iter().map(|(peer, link)| (*peer, (link.epoch, link.newcomer.address))).collect()
     }
 

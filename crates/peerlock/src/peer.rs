@@ -160,8 +160,7 @@ impl Peer {
 }
 
 impl PeerBuilder {
-    /// Where to listen, by TCP (and QUIC with the feature `quic`); port 0 is any free one. By default all
-    /// addresses of this machine and a free port.
+    /// Where to listen, by TCP; port 0 is any free one. By default all addresses of this machine and a free port.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
@@ -174,7 +173,7 @@ impl PeerBuilder {
         self
     }
 
-    /// Joins the cluster of whoever is at this address: `host:port`, `host` (port 7400) or `quic://host:port`, with
+    /// Joins the cluster of whoever is at this address: `host:port`, or `host` (port 7400), with
     /// names or IP addresses. Repeatable: one that answers is enough, and its own is passed over. Without any a new
     /// cluster begins, which is gone with its last member: a cluster that outlives them is one of agents.
     pub fn join(mut self, address: impl Into<String>) -> Self {
@@ -242,7 +241,7 @@ impl PeerBuilder {
         let mut join = resolve_all(&self.join).await?;
         let config = net::Config { advertise: self.advertise, ..net::Config::new(self.listen) };
         let net = Net::start(config, self.identity.unwrap_or_else(Identity::generate), secret).await?;
-        let (address, advertised) = (net.address().socket, net.advertised().socket);
+        let (address, advertised) = (net.address(), net.advertised());
         let keyring = Some(net.keyring());
         join.retain(|other| !is_own(other, address) && !is_own(other, advertised));
         let config = Config { awake: AWAKE, ..Config::default() };
@@ -275,7 +274,7 @@ pub fn runtime() -> io::Result<Runtime> {
 
 /// Whether somebody who dials this address reaches who listens there. Only an address of this machine can be bound.
 fn is_own(other: &str, listens: SocketAddr) -> bool {
-    let Ok(other) = other.trim_start_matches("quic://").parse::<SocketAddr>() else { return false };
+    let Ok(other) = other.parse::<SocketAddr>() else { return false };
     let is_here = || UdpSocket::bind((other.ip(), 0)).is_ok();
     other.port() == listens.port() && (other.ip() == listens.ip() || listens.ip().is_unspecified() && is_here())
 }
@@ -299,12 +298,7 @@ async fn resolve_all(names: &[String]) -> Result<Vec<String>, StartError> {
 }
 
 async fn resolve(name: &str) -> io::Result<Vec<String>> {
-    let (scheme, host) = match name.strip_prefix("quic://") {
-        Some(host) if peerlock_net::Transport::ALL.contains(&peerlock_net::Transport::Quic) => ("quic://", host),
-        Some(_) => return Err(io::Error::new(io::ErrorKind::Unsupported, "this program is built without QUIC")),
-        None => ("", name),
-    };
-    let addresses = lookup_host(with_port(host)).await?.map(|address| format!("{scheme}{address}")).collect::<Vec<_>>();
+    let addresses = lookup_host(with_port(name)).await?.map(|address| address.to_string()).collect::<Vec<_>>();
     if addresses.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(addresses) }
 }
 
@@ -323,19 +317,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_can_be_joined() {
-        for (name, address) in [
-            ("10.0.0.7:1", "10.0.0.7:1"),
-            ("10.0.0.7", "10.0.0.7:7400"),
-            ("::1", "[::1]:7400"),
-            ("[::1]:2", "[::1]:2"),
-            #[cfg(feature = "quic")]
-            ("quic://10.0.0.7:3", "quic://10.0.0.7:3"),
-        ] {
+        for (name, address) in
+            [("10.0.0.7:1", "10.0.0.7:1"), ("10.0.0.7", "10.0.0.7:7400"), ("::1", "[::1]:7400"), ("[::1]:2", "[::1]:2")]
+        {
             assert_eq!(resolve(name).await.unwrap(), [address], "{name}");
         }
         assert!(resolve("localhost").await.unwrap().iter().all(|address| address.ends_with(":7400")));
-        #[cfg(not(feature = "quic"))]
-        assert!(resolve("quic://10.0.0.7:3").await.is_err());
         for name in ["", "10.0.0.7:port", "10.0.0.7:70000", "no such name.invalid:1"] {
             let error = resolve_all(&[name.to_owned()]).await.unwrap_err();
             assert!(matches!(error, StartError::Unresolved { .. }), "{name}: {error}");

@@ -1,10 +1,11 @@
 //! The real network as a [`Transport`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use peerlock_base::PeerId;
-use peerlock_net::{Address, Epoch, Net, Refusal, Unsent};
+use peerlock_net::{Epoch, Net, Refusal, Unsent};
 
 use crate::transport::{Event, Transport};
 
@@ -15,10 +16,10 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub struct RealNetwork {
     net: Net,
     /// The connections that are up, with their numbers here, and where they lead.
-    links: BTreeMap<PeerId, (u64, Epoch, Address)>,
+    links: BTreeMap<PeerId, (u64, Epoch, SocketAddr)>,
     begun: u64,
     /// Addresses that are to be dialled, or not any more, and for which the network has no room now.
-    waiting: VecDeque<(Address, bool)>,
+    waiting: VecDeque<(SocketAddr, bool)>,
 }
 
 impl RealNetwork {
@@ -55,11 +56,11 @@ impl Transport for RealNetwork {
     }
 
     fn addresses(&self) -> Vec<String> {
-        self.net.addresses().iter().map(Address::to_string).collect()
+        self.net.addresses().iter().map(SocketAddr::to_string).collect()
     }
 
     fn dial(&mut self, address: &str) {
-        match address.parse::<Address>() {
+        match address.parse::<SocketAddr>() {
             Ok(address) => self.waiting.push_back((address, true)),
             Err(why) => tracing::warn!(address, %why, "an address that is not dialled"),
         }
@@ -67,7 +68,7 @@ impl Transport for RealNetwork {
     }
 
     fn forget(&mut self, address: &str) {
-        self.waiting.extend(address.parse::<Address>().map(|address| (address, false)));
+        self.waiting.extend(address.parse::<SocketAddr>().map(|address| (address, false)));
         self.hand_on();
     }
 

@@ -144,7 +144,7 @@ impl Life {
     ) {
         let start = async {
             let net = Net::start(self.config, self.identity, self.secret).await?;
-            let address = net.address().socket;
+            let address = net.address();
             let transport = Cuttable::new(RealNetwork::new(net), self.is_cut);
             let builder = self.join.into_iter().fold(self.builder, |builder, to| builder.join(to.to_string()));
             let (store, known) = self.store;

@@ -223,7 +223,7 @@ fn versions(Running { cluster, .. }: &Running) -> Finding {
 fn ports(Running { about, cluster, .. }: &Running) -> Finding {
     let program = &about.program;
     let is_local = |address: &str| {
-        let socket = address.trim_start_matches("quic://").parse::<std::net::SocketAddr>();
+        let socket = address.parse::<std::net::SocketAddr>();
         socket.is_ok_and(|socket| socket.ip().is_loopback())
     };
     let what = format!("listens on {}; others are told {}", program.listens, program.addresses.join(", "));

@@ -24,9 +24,9 @@ fn ours() -> Secret {
 }
 
 fn newcomer(peer: PeerId) -> Newcomer {
-    let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap(), quic: false };
-    let address: Address = "127.0.0.1:1".parse().unwrap();
-    let (name, seen, proved) = (Identity::generate().name(), address.socket.ip(), ours().preferred());
+    let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };
+    let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let (name, seen, proved) = (Identity::generate().name(), address.ip(), ours().preferred());
     Newcomer { peer, name, hello, address, seen, proved }
 }
 

@@ -8,10 +8,11 @@ mod strangers;
 mod talk;
 mod trouble;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use peerlock_base::PeerId;
-use peerlock_net::{Address, Config, Epoch, Event, Identity, Net, Secret, Transport, Unreached, Why};
+use peerlock_net::{Config, Epoch, Event, Identity, Net, Secret, Unreached, Why};
 use tokio::time::timeout;
 
 const SECRET: &[u8] = b"0123456789abcdef00112233445566778899aabbccddeeff0123456789abcdef";
@@ -42,16 +43,11 @@ async fn start(config: Config) -> Net {
     Net::start(config, Identity::generate(), secret()).await.unwrap()
 }
 
-/// Where this peer listens by this transport.
-fn at(net: &Net, transport: Transport) -> Address {
-    Address { transport, ..net.address() }
-}
-
 async fn next(net: &mut Net) -> Event {
     timeout(DEADLINE, net.next()).await.expect("an event before the deadline")
 }
 
-async fn up(net: &mut Net) -> (PeerId, Epoch, Address) {
+async fn up(net: &mut Net) -> (PeerId, Epoch, SocketAddr) {
     match next(net).await {
         Event::Up { peer, epoch, address } => (peer, epoch, address),
         other => panic!("{other:?} instead of Up"),
@@ -72,7 +68,7 @@ async fn message(net: &mut Net) -> (PeerId, Epoch, Vec<u8>) {
     }
 }
 
-async fn unreached(net: &mut Net) -> (Address, Unreached) {
+async fn unreached(net: &mut Net) -> (SocketAddr, Unreached) {
     match next(net).await {
         Event::Unreached { address, why } => (address, why),
         other => panic!("{other:?} instead of Unreached"),
@@ -90,9 +86,9 @@ async fn until(net: &Net, what: impl Fn(&peerlock_net::Metrics) -> bool) {
 }
 
 /// Two peers that are linked, the second having dialled the first, with the number and epoch each knows the other by.
-async fn pair(transport: Transport) -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
+async fn pair() -> ((Net, PeerId, Epoch), (Net, PeerId, Epoch)) {
     let (mut a, mut b) = (start(config()).await, start(config()).await);
-    b.dial(at(&a, transport)).unwrap();
+    b.dial(a.address()).unwrap();
     let (of_a, epoch_a, _) = up(&mut a).await;
     let (of_b, epoch_b, _) = up(&mut b).await;
     assert_eq!((of_a, of_b), (b.me(), a.me()));

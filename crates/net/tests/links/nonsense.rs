@@ -1,6 +1,5 @@
 //! Seeded fuzzing over real connections: whoever talks nonsense loses its link, and nobody else notices.
 
-use libp2p::futures::{AsyncReadExt as _, AsyncWriteExt as _};
 use peerlock_base::Rng;
 use peerlock_net::{Metrics, Refusal};
 use tokio::test as tokio_test;
@@ -43,9 +42,8 @@ async fn no_frames_of_a_member_do_harm() {
     up(&mut net).await;
     for seed in 0..150 {
         let mut rng = Rng::new(seed);
-        let transport = Transport::ALL[seed as usize % Transport::ALL.len()];
         let mut rogue = Rogue::follower(&net).await;
-        let mut stream = rogue.link(at(&net, transport)).await;
+        let mut stream = rogue.link(net.address()).await;
         let (peer, ..) = up(&mut net).await;
         for _ in 0..40 {
             // It may be closed by now.
@@ -53,8 +51,7 @@ async fn no_frames_of_a_member_do_harm() {
                 break;
             }
         }
-        let _ = stream.flush().await;
-        let _ = stream.close().await;
+        stream.close().await;
         let why = loop {
             match next(&mut net).await {
                 Event::Message { from, bytes, .. } if from == peer => assert!(bytes.len() <= 4_000, "seed {seed}"),
@@ -71,22 +68,19 @@ async fn no_frames_of_a_member_do_harm() {
     assert!(received > 1_000, "and most of what was sent was good: {received}");
 }
 
-/// Any bytes where the proof should be, on a connection that speaks libp2p as it should.
+/// Any bytes where the proof should be, on a connection whose handshake was as it should be.
 #[tokio_test]
 async fn no_bytes_instead_of_a_proof_do_harm() {
     let mut net = start(config()).await;
     const ROGUES: u64 = 60;
     for seed in 0..ROGUES {
         let mut rng = Rng::new(seed);
-        let transport = Transport::ALL[seed as usize % Transport::ALL.len()];
         let mut rogue = Rogue::anybody().await;
-        let (_, mut stream) = rogue.connect(at(&net, transport)).await;
+        let mut stream = rogue.connect(net.address()).await;
         let _ = stream.write_all(&bytes(&mut rng, 500)).await;
-        let _ = stream.flush().await;
-        let _ = stream.close().await;
-        let mut heard = Vec::new();
-        let _ = timeout(DEADLINE, stream.read_to_end(&mut heard)).await.unwrap();
-        assert!(heard.len() <= 32, "seed {seed}: a nonce at most");
+        stream.close().await;
+        let heard = timeout(DEADLINE, stream.read_to_end()).await.unwrap();
+        assert!(heard.is_empty() || heard == [0; 32], "seed {seed}: no at most");
     }
     let refused = |metrics: &Metrics| {
         [Refusal::Secret, Refusal::Broken].iter().filter_map(|why| metrics.refused.get(why)).sum::<u64>()

@@ -1,163 +1,230 @@
-//! A peer made by hand from docs/network.md: libp2p and bytes, nothing of the crate under test.
+//! A peer made by hand from docs/network.md: TCP, Noise and bytes, nothing of the crate under test.
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
-use libp2p::futures::{AsyncReadExt as _, AsyncWriteExt as _, StreamExt as _};
-use libp2p::identity::Keypair;
-use libp2p::swarm::dial_opts::DialOpts;
-use libp2p::{Stream, StreamProtocol, SwarmBuilder, noise, yamux};
+use ed25519_dalek::{Signer as _, SigningKey};
+use hmac::{Hmac, Mac as _};
 use sha2::{Digest as _, Sha256};
+use snow::{HandshakeState, TransportState};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-pub const PROTOCOL: StreamProtocol = StreamProtocol::new("/peerlock/2");
+const GREETING: &[u8] = b"peerlock/3\n";
 
-/// A libp2p node that does what a test tells it to.
+/// A peer that does what a test tells it to.
 pub struct Rogue {
-    pub name: libp2p::PeerId,
-    keypair: Keypair,
-    pub control: libp2p_stream::Control,
-    pub listen: Address,
-    connected: tokio::sync::mpsc::UnboundedReceiver<libp2p::PeerId>,
-    dial: tokio::sync::mpsc::UnboundedSender<libp2p::Multiaddr>,
-    task: tokio::task::JoinHandle<()>,
+    key: SigningKey,
+    /// What is wrong with what it says of its key.
+    pub spoil: Option<Spoil>,
+    listener: TcpListener,
 }
 
-impl Drop for Rogue {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// What can be wrong with a voucher.
+#[derive(Debug, Clone, Copy)]
+pub enum Spoil {
+    /// It names somebody else's key.
+    Key,
+    Signature,
+    /// It was for another connection.
+    Connection,
+    Length,
+}
+
+/// An encrypted connection.
+pub struct Stream {
+    tcp: TcpStream,
+    noise: TransportState,
+    pub hash: Vec<u8>,
+    /// What has been read and not been asked for.
+    plain: Vec<u8>,
 }
 
 /// A peer's number, as the documentation has it.
-pub fn number(name: &libp2p::PeerId) -> u64 {
-    let hash = Sha256::digest([b"peerlock peer ", &name.to_bytes()[..]].concat());
-    u64::from_be_bytes(hash[..8].try_into().unwrap())
+pub fn number(key: &SigningKey) -> u64 {
+    let name = [b"peerlock peer \x00\x24\x08\x01\x12\x20", &key.verifying_key().to_bytes()[..]].concat();
+    u64::from_be_bytes(Sha256::digest(name)[..8].try_into().unwrap())
 }
 
 impl Rogue {
     /// A rogue whose number is larger than everybody's here, so that the others decide.
     pub async fn follower(than: &Net) -> Self {
-        Self::with(|name| number(name) > than.me().get()).await
+        Self::with(|key| number(key) > than.me().get()).await
     }
 
     pub async fn anybody() -> Self {
         Self::with(|_| true).await
     }
 
-    async fn with(suits: impl Fn(&libp2p::PeerId) -> bool) -> Self {
-        let keypair = std::iter::repeat_with(Keypair::generate_ed25519).find(|pair| suits(&pair.public().to_peer_id()));
-        Self::start(keypair.unwrap()).await
-    }
-
-    /// The same peer once more: libp2p-stream cannot choose between two connections of one node.
-    pub async fn twin(&self) -> Self {
-        Self::start(self.keypair.clone()).await
-    }
-
-    async fn start(keypair: Keypair) -> Self {
-        let builder = SwarmBuilder::with_existing_identity(keypair.clone())
-            .with_tokio()
-            .with_tcp(Default::default(), noise::Config::new, yamux::Config::default)
-            .unwrap();
-        #[cfg(feature = "quic")]
-        let builder = builder.with_quic();
-        let mut swarm = builder
-            .with_behaviour(|_| libp2p_stream::Behaviour::new())
-            .unwrap()
-            .with_swarm_config(|config| config.with_idle_connection_timeout(DEADLINE))
-            .build();
-        swarm.listen_on("/ip4/127.0.0.1/tcp/0".parse().unwrap()).unwrap();
-        let (found, connected) = tokio::sync::mpsc::unbounded_channel();
-        let (dial, mut dials) = tokio::sync::mpsc::unbounded_channel::<libp2p::Multiaddr>();
-        let (name, control) = (*swarm.local_peer_id(), swarm.behaviour().new_control());
-        let listen = loop {
-            if let libp2p::swarm::SwarmEvent::NewListenAddr { address, .. } = swarm.select_next_some().await {
-                let parts: Vec<_> = address.to_string().split('/').map(str::to_owned).collect();
-                break format!("{}:{}", parts[2], parts[4]).parse().unwrap();
+    async fn with(suits: impl Fn(&SigningKey) -> bool) -> Self {
+        let mut seed = [0; 32];
+        loop {
+            getrandom::fill(&mut seed).unwrap();
+            let key = SigningKey::from_bytes(&seed);
+            if suits(&key) {
+                return Self { key, spoil: None, listener: TcpListener::bind("127.0.0.1:0").await.unwrap() };
             }
-        };
-        let task = tokio::spawn(async move {
-            loop {
-                tokio::select! {
-                    event = swarm.select_next_some() => {
-                        if let libp2p::swarm::SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } = event
-                            && endpoint.is_dialer()
-                        {
-                            let _ = found.send(peer_id);
-                        }
-                    }
-                    Some(address) = dials.recv() => {
-                        // Not from the port that it listens on, which may be taken on that way by a connection that is
-                        // just over: the system then refuses for as long as that is remembered.
-                        let dial = DialOpts::unknown_peer_id().address(address).allocate_new_port().build();
-                        swarm.dial(dial).unwrap();
-                    }
-                }
-            }
-        });
-        Self { name, keypair, control, listen, connected, dial, task }
+        }
     }
 
-    /// Connects by TCP or QUIC and opens the stream.
-    pub async fn connect(&mut self, to: Address) -> (libp2p::PeerId, Stream) {
-        let (ip, port) = (to.socket.ip(), to.socket.port());
-        let address = match to.transport {
-            Transport::Tcp => format!("/ip4/{ip}/tcp/{port}"),
-            Transport::Quic => format!("/ip4/{ip}/udp/{port}/quic-v1"),
+    pub fn listen(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    /// The key that it has on a connection, and what says that it is its own.
+    fn static_key(&self) -> (snow::Builder<'static>, Vec<u8>, Vec<u8>) {
+        let builder = snow::Builder::new("Noise_XX_25519_ChaChaPoly_SHA256".parse().unwrap());
+        let pair = builder.generate_keypair().unwrap();
+        let public = match self.spoil {
+            Some(Spoil::Connection) => builder.generate_keypair().unwrap().public,
+            _ => pair.public,
         };
-        self.dial.send(address.parse().unwrap()).unwrap();
-        let name = timeout(DEADLINE, self.connected.recv()).await.unwrap().unwrap();
-        (name, self.control.open_stream(name, PROTOCOL).await.unwrap())
+        let signature = self.key.sign(&[b"peerlock key of a connection ", &public[..]].concat());
+        let mut voucher = [&self.key.verifying_key().to_bytes()[..], &signature.to_bytes()].concat();
+        match self.spoil {
+            Some(Spoil::Key) => {
+                voucher[..32].copy_from_slice(&SigningKey::from_bytes(&[7; 32]).verifying_key().to_bytes())
+            }
+            Some(Spoil::Signature) => voucher[40] ^= 1,
+            Some(Spoil::Length) => voucher.truncate(95),
+            Some(Spoil::Connection) | None => {}
+        }
+        (builder, pair.private, voucher)
+    }
+
+    /// Connects, and sees the handshake through.
+    pub async fn connect(&mut self, to: SocketAddr) -> Stream {
+        let (builder, private, voucher) = self.static_key();
+        let mut tcp = TcpStream::connect(to).await.unwrap();
+        let mut noise =
+            builder.prologue(GREETING).unwrap().local_private_key(&private).unwrap().build_initiator().unwrap();
+        tcp.write_all(GREETING).await.unwrap();
+        say_shake(&mut tcp, &mut noise, &[]).await;
+        let mut greeting = [0; 11];
+        tcp.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(greeting, GREETING);
+        hear_shake(&mut tcp, &mut noise).await;
+        say_shake(&mut tcp, &mut noise, &voucher).await;
+        Stream::new(tcp, noise)
+    }
+
+    /// Lets one in who dials it.
+    pub async fn accept(&mut self) -> Stream {
+        let (builder, private, voucher) = self.static_key();
+        let (mut tcp, _) = timeout(DEADLINE, self.listener.accept()).await.unwrap().unwrap();
+        let mut noise =
+            builder.prologue(GREETING).unwrap().local_private_key(&private).unwrap().build_responder().unwrap();
+        let mut greeting = [0; 11];
+        tcp.read_exact(&mut greeting).await.unwrap();
+        hear_shake(&mut tcp, &mut noise).await;
+        tcp.write_all(GREETING).await.unwrap();
+        say_shake(&mut tcp, &mut noise, &voucher).await;
+        hear_shake(&mut tcp, &mut noise).await;
+        Stream::new(tcp, noise)
     }
 
     /// The dialler's half of the proof.
-    pub async fn prove(&self, stream: &mut Stream, other: libp2p::PeerId, secret: &[u8]) -> std::io::Result<()> {
-        let ours = [5; 32];
-        stream.write_all(&ours).await?;
-        stream.flush().await?;
-        let mut theirs = [0; 32];
-        stream.read_exact(&mut theirs).await?;
+    pub async fn prove(stream: &mut Stream, secret: &[u8]) -> std::io::Result<()> {
         let tag = |role: &[u8]| {
-            let names = [self.name.to_bytes(), other.to_bytes()].concat();
             let mac = Hmac::<Sha256>::new_from_slice(secret).unwrap().chain_update(role);
-            mac.chain_update(names).chain_update(ours).chain_update(theirs).finalize().into_bytes()
+            mac.chain_update(&stream.hash).finalize().into_bytes()
         };
-        stream.write_all(&tag(b"peerlock/1 dialler  ")).await?;
-        stream.flush().await?;
+        let (ours, theirs) = (tag(b"peerlock/3 dialler  "), tag(b"peerlock/3 listener "));
+        stream.write_all(&ours).await?;
         let mut answer = [0; 32];
         stream.read_exact(&mut answer).await?;
         if answer == [0; 32] {
             return Err(std::io::ErrorKind::PermissionDenied.into());
         }
-        assert_eq!(answer[..], tag(b"peerlock/1 listener ")[..], "the listener proves itself, too");
+        assert_eq!(answer[..], theirs[..], "the listener proves itself, too");
         Ok(())
     }
 
     /// Proves itself and says hello, as this process and with this link over; returns the answer: its kind and body.
-    pub async fn join(&mut self, to: Address, incarnation: u64, over: (u64, u64)) -> (Stream, u8, Vec<u8>, u64) {
-        let (name, mut stream) = self.connect(to).await;
-        self.prove(&mut stream, name, SECRET).await.unwrap();
-        let listen = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes(), &[0]].concat();
+    pub async fn join(&mut self, to: SocketAddr, incarnation: u64, over: (u64, u64)) -> (Stream, u8, Vec<u8>, u64) {
+        let mut stream = self.connect(to).await;
+        Self::prove(&mut stream, SECRET).await.unwrap();
+        let listen = [&[0; 10][..], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
         let numbers = [incarnation, over.0, over.1].map(u64::to_be_bytes).concat();
         say(&mut stream, 1, &[numbers, listen].concat()).await;
         let (kind, hello) = hear(&mut stream).await;
-        assert_eq!((kind, hello.len()), (1, 43));
+        assert_eq!((kind, hello.len()), (1, 42));
         let (kind, body) = hear(&mut stream).await;
         (stream, kind, body, u64::from_be_bytes(hello[..8].try_into().unwrap()))
     }
 
-    /// Becomes a link, by this transport.
-    pub async fn link(&mut self, to: Address) -> Stream {
+    /// Becomes a link.
+    pub async fn link(&mut self, to: SocketAddr) -> Stream {
         let (stream, kind, _, _) = self.join(to, 1, (0, 0)).await;
         assert_eq!(kind, 2, "taken");
         stream
     }
 }
 
+async fn say_shake(tcp: &mut TcpStream, noise: &mut HandshakeState, payload: &[u8]) {
+    let mut message = [0; 1000];
+    let length = noise.write_message(payload, &mut message).unwrap();
+    tcp.write_all(&[&(length as u16).to_be_bytes()[..], &message[..length]].concat()).await.unwrap();
+}
+
+async fn hear_shake(tcp: &mut TcpStream, noise: &mut HandshakeState) {
+    let mut message = vec![0; usize::from(tcp.read_u16().await.unwrap())];
+    tcp.read_exact(&mut message).await.unwrap();
+    noise.read_message(&message, &mut [0; 1000]).unwrap();
+}
+
+impl Stream {
+    fn new(tcp: TcpStream, noise: HandshakeState) -> Self {
+        let hash = noise.get_handshake_hash().to_vec();
+        Self { tcp, hash, noise: noise.into_transport_mode().unwrap(), plain: Vec::new() }
+    }
+
+    pub async fn write_all(&mut self, plain: &[u8]) -> std::io::Result<()> {
+        let mut message = vec![0; 65_535];
+        for piece in plain.chunks(60_000) {
+            let length = self.noise.write_message(piece, &mut message).unwrap();
+            self.tcp.write_all(&[&(length as u16).to_be_bytes()[..], &message[..length]].concat()).await?;
+        }
+        Ok(())
+    }
+
+    /// What comes next, in one piece as it was said.
+    pub async fn next(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut message = vec![0; usize::from(self.tcp.read_u16().await?)];
+        self.tcp.read_exact(&mut message).await?;
+        let mut plain = vec![0; message.len()];
+        let length = self.noise.read_message(&message, &mut plain).unwrap();
+        plain.truncate(length);
+        Ok(plain)
+    }
+
+    pub async fn read_exact(&mut self, bytes: &mut [u8]) -> std::io::Result<()> {
+        while self.plain.len() < bytes.len() {
+            let more = self.next().await?;
+            self.plain.extend(more);
+        }
+        bytes.copy_from_slice(&self.plain[..bytes.len()]);
+        self.plain.drain(..bytes.len());
+        Ok(())
+    }
+
+    /// All that comes before the end.
+    pub async fn read_to_end(&mut self) -> Vec<u8> {
+        let mut heard = std::mem::take(&mut self.plain);
+        while let Ok(more) = self.next().await {
+            heard.extend(more);
+        }
+        heard
+    }
+
+    /// Says no more.
+    pub async fn close(&mut self) {
+        _ = self.tcp.shutdown().await;
+    }
+}
+
 pub async fn say(stream: &mut Stream, kind: u8, body: &[u8]) {
     let header = [&(body.len() as u32).to_be_bytes()[..], &[kind]].concat();
     stream.write_all(&[&header, body].concat()).await.unwrap();
-    stream.flush().await.unwrap();
 }
 
 pub async fn hear(stream: &mut Stream) -> (u8, Vec<u8>) {

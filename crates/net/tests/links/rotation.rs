@@ -39,9 +39,10 @@ async fn linked_by(nets: &mut [Net], secret: &Secret) {
 }
 
 /// Each of three machines in turn: first both, the new one first; then the new one alone.
-async fn nobody_is_left_out(transport: Transport) {
+#[tokio_test]
+async fn nobody_is_left_out() {
     let mut nets = [start(config()).await, start(config()).await, start(config()).await];
-    let addresses = nets.each_ref().map(|net| at(net, transport));
+    let addresses = nets.each_ref().map(|net| net.address());
     for (number, net) in nets.iter().enumerate() {
         for address in &addresses[..number] {
             net.keep(*address).unwrap();
@@ -67,13 +68,6 @@ async fn nobody_is_left_out(transport: Transport) {
     // They know it already: not one link has to be proved anew.
     assert_eq!(nets.each_ref().map(|net| net.metrics().ups), ups);
     linked_by(&mut nets, &new()).await;
-}
-
-#[tokio_test]
-async fn nobody_is_left_out_by_any_transport() {
-    for &transport in Transport::ALL {
-        nobody_is_left_out(transport).await;
-    }
 }
 
 /// One that was off meanwhile: a member while the old one counts, and then none until it has the new one.
@@ -102,10 +96,10 @@ async fn who_has_only_what_was_dropped_is_refused_until_it_has_the_new_one() {
 async fn a_proof_of_what_was_dropped_meanwhile_is_none() {
     let mut net = Net::start(config(), Identity::generate(), both()).await.unwrap();
     let mut rogue = Rogue::follower(&net).await;
-    let (name, mut stream) = rogue.connect(net.address()).await;
-    rogue.prove(&mut stream, name, SECRET).await.unwrap();
+    let mut stream = rogue.connect(net.address()).await;
+    Rogue::prove(&mut stream, SECRET).await.unwrap();
     net.keyring().replace(new());
-    let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes(), &[0]].concat();
+    let hello = [&[0; 24][..], &[0; 10], &[0xff, 0xff, 10, 0, 0, 7], &7400u16.to_be_bytes()].concat();
     say(&mut stream, 1, &hello).await;
     say(&mut stream, 4, b"let me in").await;
     assert_eq!(hear(&mut stream).await.0, 1, "it says hello, too");
@@ -113,6 +107,6 @@ async fn a_proof_of_what_was_dropped_meanwhile_is_none() {
     drop(stream);
     until(&net, |metrics| metrics.refused.get(&Refusal::Secret) == Some(&1)).await;
     assert_eq!((net.metrics().ups, net.metrics().received, net.try_next()), (0, 0, None));
-    let (name, mut stream) = rogue.twin().await.connect(net.address()).await;
-    assert!(rogue.prove(&mut stream, name, SECRET).await.is_err(), "it is not asked again");
+    let mut stream = rogue.connect(net.address()).await;
+    assert!(Rogue::prove(&mut stream, SECRET).await.is_err(), "it is not asked again");
 }

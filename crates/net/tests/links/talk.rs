@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use peerlock_net::{Address, Config, Error, Event, Identity, Net, Refusal, Transport, Unreached, Unsent, Why};
+use peerlock_net::{Config, Error, Event, Identity, Net, Refusal, Unreached, Unsent, Why};
 use tokio::test as tokio_test;
 
 use super::*;
 
 const MESSAGES: u32 = 500;
 
-async fn three_peers_talk_in_order(transport: Transport) {
+#[tokio_test]
+async fn three_peers_talk_in_order() {
     let mut nets = [start(config()).await, start(config()).await, start(config()).await];
-    let addresses = nets.each_ref().map(|net| at(net, transport));
+    let addresses = nets.each_ref().map(|net| net.address());
     nets[1].dial(addresses[0]).unwrap();
     nets[2].dial(addresses[0]).unwrap();
     nets[2].dial(addresses[1]).unwrap();
@@ -28,7 +29,7 @@ async fn three_peers_talk_in_order(transport: Transport) {
 }
 
 /// Sends numbered messages to everybody who comes up, and checks that theirs come in order. Returns how many came.
-async fn greet_and_listen(net: &mut Net, addresses: &[Address]) -> BTreeMap<PeerId, u32> {
+async fn greet_and_listen(net: &mut Net, addresses: &[SocketAddr]) -> BTreeMap<PeerId, u32> {
     let (mut epochs, mut heard) = (BTreeMap::new(), BTreeMap::new());
     while heard.values().sum::<u32>() < 2 * MESSAGES {
         match next(net).await {
@@ -50,31 +51,20 @@ async fn greet_and_listen(net: &mut Net, addresses: &[Address]) -> BTreeMap<Peer
     heard
 }
 
-#[tokio_test]
-async fn three_peers_talk_in_order_by_every_transport() {
-    for &transport in Transport::ALL {
-        three_peers_talk_in_order(transport).await;
-    }
-}
-
-/// Each is told to keep the other, at once and by all transports: there is one link, and it never flaps.
+/// Each is told to keep the other, at once: there is one link, and it never flaps.
 #[tokio_test(flavor = "multi_thread", worker_threads = 2)]
 async fn peers_that_dial_each_other_at_once_have_one_link() {
     for round in 0..8 {
         let (mut a, mut b) = (start(config()).await, start(config()).await);
-        for &transport in Transport::ALL {
-            a.keep(at(&b, transport)).unwrap();
-            b.keep(at(&a, transport)).unwrap();
-        }
+        a.keep(b.address()).unwrap();
+        b.keep(a.address()).unwrap();
         let (peer_a, epoch_a, _) = up(&mut a).await;
         let (peer_b, epoch_b, _) = up(&mut b).await;
         assert_eq!((peer_a, peer_b), (b.me(), a.me()));
-        // Of all connections, one by each transport from each side, one is the link, and both sides see the others
-        // refused.
-        let dials = Transport::ALL.len() as u64;
+        // Of the two connections, one from each side, one is the link, and both sides see the other refused.
         let settled = |net: &Net| {
             let metrics = net.metrics();
-            metrics.dials == dials + metrics.redials && metrics.refused.values().sum::<u64>() >= 2 * dials - 1
+            metrics.dials == 1 + metrics.redials && metrics.refused.values().sum::<u64>() >= 1
         };
         timeout(DEADLINE, async {
             while !(settled(&a) && settled(&b)) {
@@ -91,8 +81,9 @@ async fn peers_that_dial_each_other_at_once_have_one_link() {
     }
 }
 
-async fn goodbye_comes_after_everything_else(transport: Transport) {
-    let ((mut a, _, _), (b, to, epoch)) = pair(transport).await;
+#[tokio_test]
+async fn goodbye_comes_after_everything_else() {
+    let ((mut a, _, _), (b, to, epoch)) = pair().await;
     for number in 0..100u8 {
         b.send(to, epoch, vec![number; 1000].into()).unwrap();
     }
@@ -105,21 +96,14 @@ async fn goodbye_comes_after_everything_else(transport: Transport) {
 }
 
 #[tokio_test]
-async fn goodbye_comes_after_everything_else_by_every_transport() {
-    for &transport in Transport::ALL {
-        goodbye_comes_after_everything_else(transport).await;
-    }
-}
-
-#[tokio_test]
 async fn both_may_leave_at_once() {
-    let ((a, ..), (b, ..)) = pair(Transport::Tcp).await;
+    let ((a, ..), (b, ..)) = pair().await;
     timeout(DEADLINE, async { tokio::join!(a.shutdown(), b.shutdown()) }).await.unwrap();
 }
 
 #[tokio_test]
 async fn a_message_may_be_empty_or_as_long_as_the_limit_but_no_longer() {
-    let ((mut a, ..), (b, to, epoch)) = pair(Transport::Tcp).await;
+    let ((mut a, ..), (b, to, epoch)) = pair().await;
     let longest = config().max_message;
     for length in [0, 1, longest] {
         b.send(to, epoch, vec![7; length].into()).unwrap();
@@ -146,7 +130,7 @@ async fn after_a_crash_the_epoch_rises_and_nothing_old_travels() {
     assert_eq!(down(&mut a).await, (peer, first, Why::Lost));
     assert_eq!(a.send(peer, first, "into the void".into()), Err(Unsent::Down));
 
-    let again = Config { listen: address.socket, ..config() };
+    let again = Config { listen: address, ..config() };
     let mut b = loop {
         match Net::start(again.clone(), identity.clone(), secret()).await {
             Ok(net) => break net,
@@ -181,7 +165,7 @@ async fn an_address_that_leads_nowhere_is_said_to() {
     assert_eq!(unreached(&mut a).await, (own, Unreached::Refused(Refusal::Myself)));
 
     // A port that was free a moment ago.
-    let free = Address::tcp(tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap());
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     a.dial(free).unwrap();
     let (address, why) = unreached(&mut a).await;
     assert_eq!(address, free);
@@ -192,9 +176,7 @@ async fn an_address_that_leads_nowhere_is_said_to() {
 #[tokio_test]
 async fn a_port_that_is_taken_is_named() {
     let a = start(config()).await;
-    // libp2p's listeners share ports among themselves; this one does not share.
-    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = taken.local_addr().unwrap();
+    let address = a.address();
     let error = Net::start(Config { listen: address, ..config() }, Identity::generate(), secret()).await.err().unwrap();
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     drop(a);
@@ -205,7 +187,7 @@ async fn a_peer_is_told_to_others_as_it_wants_to_be_found() {
     let mut a = start(config()).await;
     for (advertise, expected) in [("192.0.2.9:7400", "192.0.2.9:7400"), ("192.0.2.9:0", "192.0.2.9:{port}")] {
         let mut b = start(Config { advertise: Some(advertise.parse().unwrap()), ..config() }).await;
-        let expected = expected.replace("{port}", &b.address().socket.port().to_string());
+        let expected = expected.replace("{port}", &b.address().port().to_string());
         assert_eq!(b.advertised().to_string(), expected);
         b.dial(a.address()).unwrap();
         let (peer, epoch, address) = up(&mut a).await;

@@ -1,10 +1,9 @@
 //! Members that fall silent, lag, break the format or come twice.
 
-use libp2p::futures::AsyncWriteExt as _;
 use peerlock_net::{Refusal, Unsent};
 use tokio::test as tokio_test;
 
-use super::rogue::{Rogue, hear, say};
+use super::rogue::{Rogue, Stream, hear, say};
 use super::*;
 
 const DATA: u8 = 4;
@@ -14,16 +13,17 @@ const ASK: u8 = 7;
 
 #[tokio_test]
 async fn a_killed_peer_is_down() {
-    let ((mut a, peer, epoch), (b, ..)) = pair(Transport::Tcp).await;
+    let ((mut a, peer, epoch), (b, ..)) = pair().await;
     drop(b);
     assert_eq!(down(&mut a).await, (peer, epoch, Why::Lost));
 }
 
-/// On QUIC nobody says that a process was killed, and libp2p says nothing of one that is frozen: it is asked.
-async fn a_silent_peer_is_down(transport: Transport) {
+/// Nobody says of a process that it is frozen: it is asked.
+#[tokio_test]
+async fn a_silent_peer_is_down() {
     let mut net = start(impatient()).await;
     let mut rogue = Rogue::follower(&net).await;
-    let mut stream = rogue.link(at(&net, transport)).await;
+    let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, address) = up(&mut net).await;
     assert_eq!(address, "10.0.0.7:7400".parse().unwrap(), "as it said");
     say(&mut stream, DATA, b"my last words").await;
@@ -32,15 +32,8 @@ async fn a_silent_peer_is_down(transport: Transport) {
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Silent));
 }
 
-#[tokio_test]
-async fn a_silent_peer_is_down_by_every_transport() {
-    for &transport in Transport::ALL {
-        a_silent_peer_is_down(transport).await;
-    }
-}
-
 /// The next frame that is no question.
-async fn hear_more(stream: &mut libp2p::Stream) -> (u8, Vec<u8>) {
+async fn hear_more(stream: &mut Stream) -> (u8, Vec<u8>) {
     loop {
         let frame = hear(stream).await;
         if frame.0 != ASK {
@@ -148,7 +141,8 @@ async fn an_application_that_lags_is_waited_for() {
     assert_eq!(slow.metrics().up, 1);
 }
 
-async fn what_is_no_frame_ends_the_link(transport: Transport) {
+#[tokio_test]
+async fn what_is_no_frame_ends_the_link() {
     let mut net = start(config()).await;
     for (what, bytes) in [
         ("longer than allowed", [&(config().max_message as u32 + 1).to_be_bytes()[..], &[DATA]].concat()),
@@ -158,28 +152,20 @@ async fn what_is_no_frame_ends_the_link(transport: Transport) {
         ("noise", noise(1, 5_000)),
     ] {
         let mut rogue = Rogue::follower(&net).await;
-        let mut stream = rogue.link(at(&net, transport)).await;
+        let mut stream = rogue.link(net.address()).await;
         let (peer, epoch, _) = up(&mut net).await;
         say(&mut stream, DATA, b"good").await;
         assert_eq!(message(&mut net).await.2, b"good");
         stream.write_all(&bytes).await.unwrap();
-        stream.flush().await.unwrap();
         assert_eq!(down(&mut net).await, (peer, epoch, Why::Malformed), "{what}");
     }
     // A frame that is cut off is not delivered.
     let mut rogue = Rogue::follower(&net).await;
-    let mut stream = rogue.link(at(&net, transport)).await;
+    let mut stream = rogue.link(net.address()).await;
     let (peer, epoch, _) = up(&mut net).await;
     stream.write_all(&[0, 0, 0, 9, DATA, 1, 2]).await.unwrap();
-    stream.close().await.unwrap();
+    stream.close().await;
     assert_eq!(down(&mut net).await, (peer, epoch, Why::Lost));
-}
-
-#[tokio_test]
-async fn what_is_no_frame_ends_the_link_by_every_transport() {
-    for &transport in Transport::ALL {
-        what_is_no_frame_ends_the_link(transport).await;
-    }
 }
 
 /// The same peer on a second connection: refused while the first is good, taken if it has lost the first or restarted.
@@ -193,13 +179,11 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     let number = u64::from_be_bytes(taken.try_into().unwrap());
     let (peer, epoch, _) = up(&mut net).await;
 
-    let mut twin = rogue.twin().await;
-    let (_, kind, refusal, _) = twin.join(address, 1, (0, 0)).await;
+    let (_, kind, refusal, _) = rogue.join(address, 1, (0, 0)).await;
     assert_eq!((kind, &refusal[..]), (3, &[2][..]), "a duplicate");
     until(&net, |metrics| metrics.refused.get(&Refusal::Duplicate) == Some(&1)).await;
 
-    let mut twin = rogue.twin().await;
-    let (mut second, kind, _, _) = twin.join(address, 1, (incarnation, number)).await;
+    let (mut second, kind, _, _) = rogue.join(address, 1, (incarnation, number)).await;
     assert_eq!(kind, 2);
     // Whatever the old connection still says is not heard.
     let _ = first.write_all(&[0, 0, 0, 1, DATA, 1]).await;
@@ -209,8 +193,7 @@ async fn of_two_connections_with_a_peer_one_is_the_link() {
     assert!(later > epoch);
     assert_eq!(message(&mut net).await, (peer, later, vec![2]));
 
-    let mut twin = rogue.twin().await;
-    let (_third, kind, _, _) = twin.join(address, 2, (0, 0)).await;
+    let (_third, kind, _, _) = rogue.join(address, 2, (0, 0)).await;
     assert_eq!(kind, 2);
     assert_eq!(down(&mut net).await, (peer, later, Why::Replaced));
     assert!(up(&mut net).await.1 > later);
@@ -258,7 +241,7 @@ async fn hanging_up_closes_the_connection_of_a_peer_that_does_not_read() {
     net.hang_up(peer, epoch);
     assert_eq!(down(&mut net).await, (peer, epoch, Why::HungUp));
     let closed = async {
-        while stream.write_all(&[0, 0, 0, 0, BEAT]).await.is_ok() && stream.flush().await.is_ok() {
+        while stream.write_all(&[0, 0, 0, 0, BEAT]).await.is_ok() {
             tokio::time::sleep(impatient().beat / 4).await;
         }
     };

@@ -1,0 +1,323 @@
+//! An encrypted connection between two peers that know each other by their keys: Noise, with the pattern XX.
+//!
+//! ```text
+//! dialler                                               listener
+//!    |  "peerlock/3\n", e                           ------>  |
+//!    |  <------     "peerlock/3\n", e, ee, s, es, voucher    |
+//!    |  s, se, voucher                              ------>  |
+//! ```
+//!
+//! A *voucher* is a peer's ed25519 key and its signature of the X25519 key `s` that it has on this connection: Noise
+//! proves who has that one, so both ends know for certain whose key the other has, and nobody can read or change what
+//! follows. That is all that is known of them: anybody can have a key. Whether it is a member's, `proof` tells, by the
+//! hash of this handshake, which both ends have in common and no other connection has.
+//!
+//! The greeting says which version of all this is spoken. A listener says nothing before it has heard a right one.
+//!
+//! What follows the greeting are messages of Noise, each with its length before it (two bytes, big end first), of at
+//! most 65,535 bytes (Noise, section 3). No more than one of them is kept, besides what was read in one go.
+
+use std::io;
+use std::sync::Arc;
+
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::Refusal;
+use crate::identity::{Identity, Name, VOUCHER};
+use crate::proof::Role;
+
+const GREETING: &[u8; 11] = b"peerlock/3\n";
+const PATTERN: &str = "Noise_XX_25519_ChaChaPoly_SHA256";
+/// What a signature of the key of a connection begins with, so that it is good for nothing else.
+const STATIC_KEY: &[u8] = b"peerlock key of a connection ";
+
+/// A message's length on the wire.
+const LENGTH: usize = 2;
+/// The longest message, and how much longer it is than what it says.
+const LONGEST: usize = 65_535;
+const TAG: usize = 16;
+const KEY: usize = 32;
+/// The longest message of the handshake, which is the listener's.
+const HANDSHAKE: usize = KEY + (KEY + TAG) + (VOUCHER + TAG);
+/// How much is read in one go, if no message is longer. Our choice: hundreds of what peers usually say.
+const CHUNK: usize = 16 * 1024;
+
+/// Both ways of an encrypted connection.
+pub(crate) struct Channel<R, W> {
+    pub reader: Reader<R>,
+    pub writer: Writer<W>,
+    /// Who is at the other end.
+    pub name: Name,
+    /// What the two ends have in common, and no other connection has.
+    pub hash: [u8; 32],
+}
+
+/// What comes.
+pub(crate) struct Reader<R> {
+    from: R,
+    keys: Arc<StatelessTransportState>,
+    /// How many messages have come.
+    opened: u64,
+    sealed: Vec<u8>,
+    /// Which part of it has been read and not been opened yet.
+    taken: usize,
+    filled: usize,
+    plain: Vec<u8>,
+}
+
+/// What goes.
+pub(crate) struct Writer<W> {
+    to: W,
+    keys: Arc<StatelessTransportState>,
+    /// How many messages have gone.
+    sealed: u64,
+    buffer: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
+    /// Finds out who is at the other end. The caller bounds the time.
+    pub async fn open(from: R, to: W, role: Role, identity: &Identity) -> Result<Self, Refusal> {
+        let (mut from, mut to) = (from, to);
+        let builder = || Builder::new(PATTERN.parse().expect("it is a pattern of Noise"));
+        let ours = builder().generate_keypair().expect("the operating system has a random source");
+        let builder = builder().prologue(GREETING).and_then(|builder| builder.local_private_key(&ours.private));
+        let builder = builder.expect("each is said once");
+        let voucher = identity.vouch(&[STATIC_KEY, &ours.public].concat());
+        let (noise, theirs) = match role {
+            Role::Dialler => {
+                let mut noise = builder.build_initiator().expect("nothing is missing");
+                to.write_all(GREETING).await.map_err(broken)?;
+                say(&mut to, &mut noise, &[]).await?;
+                greeted(&mut from).await?;
+                let theirs = hear(&mut from, &mut noise).await?;
+                say(&mut to, &mut noise, &voucher).await?;
+                (noise, theirs)
+            }
+            Role::Listener => {
+                let mut noise = builder.build_responder().expect("nothing is missing");
+                greeted(&mut from).await?;
+                hear(&mut from, &mut noise).await?;
+                to.write_all(GREETING).await.map_err(broken)?;
+                say(&mut to, &mut noise, &voucher).await?;
+                let theirs = hear(&mut from, &mut noise).await?;
+                (noise, theirs)
+            }
+        };
+        let key = noise.get_remote_static().ok_or(Refusal::Broken)?;
+        let name = Name::vouched(&theirs, &[STATIC_KEY, key].concat()).ok_or(Refusal::Broken)?;
+        let hash = noise.get_handshake_hash().try_into().map_err(|_| Refusal::Broken)?;
+        let keys = Arc::new(noise.into_stateless_transport_mode().map_err(|_| Refusal::Broken)?);
+        Ok(Self { reader: Reader::new(from, Arc::clone(&keys)), writer: Writer::new(to, keys), name, hash })
+    }
+}
+
+fn broken<E>(_: E) -> Refusal {
+    Refusal::Broken
+}
+
+fn not_sealed(_: snow::Error) -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+async fn greeted<R: AsyncRead + Unpin>(from: &mut R) -> Result<(), Refusal> {
+    let mut greeting = [0; GREETING.len()];
+    from.read_exact(&mut greeting).await.map_err(broken)?;
+    if &greeting == GREETING { Ok(()) } else { Err(Refusal::Version) }
+}
+
+async fn say<W: AsyncWrite + Unpin>(to: &mut W, noise: &mut HandshakeState, payload: &[u8]) -> Result<(), Refusal> {
+    let mut message = [0; LENGTH + HANDSHAKE];
+    let length = noise.write_message(payload, &mut message[LENGTH..]).map_err(broken)?;
+    message[..LENGTH].copy_from_slice(&(length as u16).to_be_bytes());
+    to.write_all(&message[..LENGTH + length]).await.map_err(broken)
+}
+
+async fn hear<R: AsyncRead + Unpin>(from: &mut R, noise: &mut HandshakeState) -> Result<Vec<u8>, Refusal> {
+    let length = usize::from(from.read_u16().await.map_err(broken)?);
+    let mut message = [0; HANDSHAKE];
+    let message = message.get_mut(..length).ok_or(Refusal::Broken)?;
+    from.read_exact(message).await.map_err(broken)?;
+    let mut payload = vec![0; length];
+    let length = noise.read_message(message, &mut payload).map_err(broken)?;
+    payload.truncate(length);
+    Ok(payload)
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    fn new(from: R, keys: Arc<StatelessTransportState>) -> Self {
+        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new() }
+    }
+
+    /// What the next message says.
+    ///
+    /// # Errors
+    /// The connection is over: closed, broken, or what came on it was not sealed by the other end.
+    pub async fn next(&mut self) -> io::Result<&[u8]> {
+        let length = loop {
+            let wanted = match self.sealed[self.taken..self.filled].split_first_chunk::<LENGTH>() {
+                Some((length, rest)) => {
+                    let length = usize::from(u16::from_be_bytes(*length));
+                    if rest.len() >= length {
+                        break length;
+                    }
+                    LENGTH + length
+                }
+                None => LENGTH,
+            };
+            self.fill(wanted).await?;
+        };
+        let sealed = &self.sealed[self.taken + LENGTH..][..length];
+        self.plain.resize(length, 0);
+        let said = self.keys.read_message(self.opened, sealed, &mut self.plain).map_err(not_sealed)?;
+        self.taken += LENGTH + length;
+        self.opened += 1;
+        Ok(&self.plain[..said])
+    }
+
+    /// Reads what there is, into room for a message of this length at least.
+    async fn fill(&mut self, wanted: usize) -> io::Result<()> {
+        self.sealed.copy_within(self.taken..self.filled, 0);
+        self.filled -= self.taken;
+        self.taken = 0;
+        if self.filled == 0 && self.sealed.len() > CHUNK {
+            // A long message does not keep its room for ever.
+            (self.sealed, self.plain) = (Vec::new(), Vec::new());
+        }
+        if self.sealed.len() < wanted {
+            self.sealed.resize(wanted.max(CHUNK), 0);
+        }
+        match self.from.read(&mut self.sealed[self.filled..]).await? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            more => {
+                self.filled += more;
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    fn new(to: W, keys: Arc<StatelessTransportState>) -> Self {
+        Self { to, keys, sealed: 0, buffer: Vec::new() }
+    }
+
+    /// Says this, in as many messages as it takes.
+    pub async fn write(&mut self, plain: &[u8]) -> io::Result<()> {
+        for piece in plain.chunks(LONGEST - TAG) {
+            let length = piece.len() + TAG;
+            self.buffer.resize(LENGTH + length, 0);
+            self.buffer[..LENGTH].copy_from_slice(&(length as u16).to_be_bytes());
+            self.keys.write_message(self.sealed, piece, &mut self.buffer[LENGTH..]).map_err(not_sealed)?;
+            self.sealed += 1;
+            self.to.write_all(&self.buffer).await?;
+        }
+        self.buffer.shrink_to(CHUNK);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::Rng;
+    use tokio::io::{DuplexStream, ReadHalf, WriteHalf, duplex, split};
+
+    use super::*;
+
+    type Pipe = Channel<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
+
+    /// Both ends of a connection through which so many bytes fit at once.
+    async fn connected(room: usize) -> (Pipe, Pipe) {
+        let (near, far) = duplex(room);
+        let ((from, to), (back, forth)) = (split(near), split(far));
+        let (a, b) = (Identity::generate(), Identity::generate());
+        let dial = Channel::open(from, to, Role::Dialler, &a);
+        let listen = Channel::open(back, forth, Role::Listener, &b);
+        let (near, far) = tokio::join!(dial, listen);
+        let (near, far) = (near.unwrap(), far.unwrap());
+        assert!(near.name == b.name() && far.name == a.name() && near.hash == far.hash);
+        (near, far)
+    }
+
+    #[tokio::test]
+    async fn what_is_said_arrives_whole_and_in_order_however_it_is_cut() {
+        let mut rng = Rng::new(3);
+        for room in [1, 7, 1000, 1 << 20] {
+            let (mut near, mut far) = connected(room).await;
+            let lengths: &[usize] = if room < 100 { &[1, 2, 500] } else { &[1, 65_519, 65_520, 200_000, 16_384, 3] };
+            for &length in lengths {
+                let said: Vec<u8> = (0..length).map(|_| rng.bits() as u8).collect();
+                let hear = async {
+                    let mut heard = Vec::new();
+                    while heard.len() < length {
+                        heard.extend_from_slice(far.reader.next().await.unwrap());
+                    }
+                    heard
+                };
+                let (written, heard) = tokio::join!(near.writer.write(&said), hear);
+                assert!(written.is_ok() && heard == said, "{length} bytes through {room}");
+            }
+            // A long message does not keep its room when the next one is waited for.
+            let (written, heard) =
+                tokio::join!(near.writer.write(b"short"), async { far.reader.next().await.unwrap().to_vec() });
+            assert!(written.is_ok() && heard == b"short");
+            assert!(far.reader.sealed.capacity() <= CHUNK && near.writer.buffer.capacity() <= CHUNK);
+        }
+    }
+
+    /// What is on the wire, message by message.
+    async fn sealed(messages: &[&[u8]]) -> (Vec<Vec<u8>>, Pipe, WriteHalf<DuplexStream>) {
+        let (near, far) = connected(1 << 16).await;
+        let mut wire = Vec::new();
+        let mut writer = Writer::new(Vec::new(), near.writer.keys);
+        for message in messages {
+            writer.to.clear();
+            writer.write(message).await.unwrap();
+            wire.push(writer.to.clone());
+        }
+        (wire, far, near.writer.to)
+    }
+
+    /// What is heard of it, until it ends.
+    async fn heard(mut far: Pipe, mut wire: WriteHalf<DuplexStream>, bytes: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        wire.write_all(&bytes.concat()).await.unwrap();
+        wire.shutdown().await.unwrap();
+        let mut heard = Vec::new();
+        while let Ok(said) = far.reader.next().await {
+            heard.push(said.to_vec());
+        }
+        heard
+    }
+
+    #[tokio::test]
+    async fn what_somebody_in_between_changes_repeats_swaps_or_leaves_out_is_the_end() {
+        let said: [&[u8]; 3] = [b"one", b"two", b"three"];
+        let (wire, far, to) = sealed(&said).await;
+        assert_eq!(heard(far, to, &wire).await, said);
+        for bit in 0..wire[1].len() * 8 {
+            let (mut wire, far, to) = sealed(&said).await;
+            wire[1][bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(heard(far, to, &wire).await, said[..1], "bit {bit}");
+        }
+        for order in [[0, 0, 1], [1, 0, 2], [0, 2, 1]] {
+            let (wire, far, to) = sealed(&said).await;
+            let right = order.iter().enumerate().take_while(|(place, number)| place == *number).count();
+            assert_eq!(heard(far, to, &order.map(|number| wire[number].clone())).await, said[..right], "{order:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_says_another_greeting_is_of_another_version() {
+        for (role, greeting) in [(Role::Dialler, b"peerlock/2\n"), (Role::Listener, b"peerlock/4\n")] {
+            let (near, mut far) = duplex(1000);
+            let (from, to) = split(near);
+            far.write_all(greeting).await.unwrap();
+            let opened = Channel::open(from, to, role, &Identity::generate()).await;
+            assert_eq!(opened.err(), Some(Refusal::Version), "{role:?}");
+        }
+        let (near, far) = duplex(1000);
+        let (from, to) = split(near);
+        drop(far);
+        assert_eq!(Channel::open(from, to, Role::Listener, &Identity::generate()).await.err(), Some(Refusal::Broken));
+    }
+}
