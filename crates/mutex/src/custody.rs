@@ -381,6 +381,8 @@ impl Custody {
             Body::Tell(News::Request(claim) | News::Withdraw(claim)) if claim.peer != from => {
                 cx.strange("a request of somebody else's client");
             }
+            // Late binding's word for a peer that is gone. Here a session ends, and everybody is asked.
+            Body::Tell(News::Forgotten(_)) => cx.strange("word of a client that is forgotten, which nobody gives here"),
             Body::Tell(news) => self.on_early(from, generation, Early::News(news), cx),
             Body::Dropped { slot, stay } => self.on_early(from, generation, Early::Dropped { slot, stay }, cx),
             // R5. What comes here may be meant for an earlier session of this host.

@@ -185,7 +185,7 @@ pub enum Keep {
     },
 }
 
-/// At most this many messages are kept for the session that is to come.
+/// At most this many messages of a host are kept for the session that is to come.
 const MOST_EARLY: usize = 10_000;
 
 /// See the module.
@@ -196,6 +196,9 @@ pub(crate) struct Heir {
     void: Vec<String>,
     /// Messages for our parts in what was left to us, which are not there yet.
     early: Vec<(PeerId, Key, custody::Message)>,
+    /// How many of them are of which host; and of what there was no room for, the latest generation, by who said it.
+    said: BTreeMap<PeerId, usize>,
+    missed: BTreeMap<(PeerId, Key), u64>,
     /// Who wants to go on with a grant: the call, and what the grant is called.
     resumes: Vec<(u64, Name, String)>,
     /// The grants of ours that are written down.
@@ -223,6 +226,8 @@ impl Heir {
             estate,
             void: Vec::new(),
             early: Vec::new(),
+            said: BTreeMap::new(),
+            missed: BTreeMap::new(),
             resumes: Vec::new(),
             written: BTreeMap::new(),
             tickets: BTreeMap::new(),
@@ -267,7 +272,7 @@ impl Heir {
     pub fn renounce(&mut self) -> Vec<(u64, Name, String)> {
         let notes = self.estate.take().into_iter().flat_map(|estate| estate.grants).map(|kept| kept.note);
         self.out.extend(notes.map(|note| Keep::Over { note }));
-        self.early.clear();
+        drop((self.take_early(), self.take_missed()));
         std::mem::take(&mut self.resumes)
     }
 
@@ -291,8 +296,15 @@ impl Heir {
             message.body,
             custody::Body::Census { .. } | custody::Body::Tell(_) | custody::Body::Dropped { .. }
         );
-        if is_ours && can_matter && self.early.len() < MOST_EARLY {
-            self.early.push((from, resource, message.clone()));
+        if is_ours && can_matter {
+            let said = self.said.entry(from).or_default();
+            if *said < MOST_EARLY {
+                *said += 1;
+                self.early.push((from, resource, message.clone()));
+            } else {
+                let latest = self.missed.entry((from, resource)).or_default();
+                *latest = message.generation.max(*latest);
+            }
         }
         is_ours
     }
@@ -300,7 +312,7 @@ impl Heir {
     /// How much is kept of what others have said.
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
-        self.early.len()
+        self.early.len() + self.missed.len()
     }
 
     /// A client comes before our session stands: until when it may be inside, if it may.
@@ -338,7 +350,14 @@ impl Heir {
 
     /// Messages that have waited for it.
     pub fn take_early(&mut self) -> Vec<(PeerId, Key, custody::Message)> {
+        self.said.clear();
         std::mem::take(&mut self.early)
+    }
+
+    /// The resources about which there were more of them than one host may have kept, and in which generation. One of
+    /// them may have been the question of a count, which is put once.
+    pub fn take_missed(&mut self) -> BTreeMap<(PeerId, Key), u64> {
+        std::mem::take(&mut self.missed)
     }
 
     /// Clients that have waited for it: the call, the resource, and what the client calls its grant.

@@ -32,6 +32,9 @@ impl Node {
         for (from, resource, message) in self.heir.take_early() {
             self.on_part_message(from, resource, message);
         }
+        for ((_, resource), generation) in self.heir.take_missed() {
+            self.recount(resource, generation);
+        }
         self.heir.take_resumes().into_iter().for_each(|(call, name, note)| self.resume(call, name, note));
     }
 

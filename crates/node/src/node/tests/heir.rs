@@ -6,7 +6,9 @@ use crate::link::Frame;
 use crate::wire::{encode, encode_body};
 use crate::{Event, Keep, Origin, Ttl, Wanted};
 use peerlock_base::{Span, Ticket};
+use peerlock_mutex::fair_k_late::News;
 use peerlock_mutex::register::Session;
+use peerlock_mutex::token::Claim;
 use peerlock_register::MOST_TAKEN;
 
 fn outlasting(name: &str, note: &str) -> Wanted {
@@ -369,4 +371,43 @@ fn of_what_comes_early_only_that_is_kept_which_can_matter() {
         world.inject(1, 3, encode(&Frame::Loose { body }, 1, Versions::OURS));
     }
     assert_eq!(world.node(3).heir.kept(), 1);
+}
+
+/// What others had said to the process before kept the question of a count out, which is put once: nobody was served
+/// any more as long as the session stood.
+#[test]
+fn what_there_was_no_room_for_before_the_session_stood_is_counted_anew() {
+    let mut world = World::of(3);
+    world.acquire(3, outlasting("r", "mine"));
+    let next = world.acquire(1, wanted("r"));
+    world.run(Span::from_secs(1));
+    let resource = "r".parse::<Name>().unwrap().key();
+    let generation = |world: &World| world.node(1).parts[&resource].custody.generation();
+    let before = generation(&world);
+    world.kill(3);
+    world.slow_disks(true);
+    world.restart(3);
+    world.run(Span::from_secs(1));
+    assert!(world.node(3).trouble().is_some() && world.up.contains_key(&(1, 3)) && world.up.contains_key(&(2, 3)));
+    let say = |world: &mut World, from, generation, body| {
+        let body = encode_body(&Body::Part { resource, message: custody::Message { generation, body } });
+        world.inject(from, 3, encode(&Frame::Loose { body }, 1, Versions::OURS));
+    };
+    for from in [1, 2] {
+        for ticket in 0..10_000 {
+            let claim = Claim { peer: PeerId::new(from), ticket: Ticket::new(1_000 + ticket) };
+            say(&mut world, from, before, custody::Body::Tell(News::Withdraw(claim)));
+        }
+    }
+    assert_eq!(world.node(3).heir.kept(), 20_000, "each has room of its own");
+    let session = Session { peer: PeerId::new(3), number: 1_000 };
+    say(&mut world, 1, before + 1, custody::Body::Census { session, slots: 1 });
+    world.slow_disks(false);
+    resume(&mut world, 3, "mine");
+    world.run(Span::from_secs(4));
+    assert!(generation(&world) > before + 1, "the generation of which the question was lost is not the last");
+    let ticket = resumed(&world, 3).expect("it has come, and there is a session");
+    world.input(3, Input::Release { call: None, ticket });
+    world.run(Span::from_secs(2));
+    assert!(world.fencing(1, next).is_some(), "the next one is in");
 }
