@@ -224,7 +224,12 @@ impl Setting {
                 run.run(|me, replicas| Coordinator::new(me, replicas, config))
             }
             Protocol::E2e => {
-                let config = e2e::Config { lease, ..self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED) };
+                let config = self.form.of(e2e::Config::PRINTED, e2e::Config::REPAIRED);
+                // Ten leases from ping to ping, as by default, and at most the paper's ten minutes: with short leases
+                // a run would be over before anybody found out that the owner is dead. In print there are no leases.
+                let ten_leases = Span::from_nanos(lease.as_nanos().saturating_mul(10));
+                let ping = self.form.of(config.ping, config.ping.min(ten_leases));
+                let config = e2e::Config { lease, ping, ..config };
                 run.run(|me, replicas| E2e::new(me, replicas, config))
             }
             Protocol::NonE2e => {

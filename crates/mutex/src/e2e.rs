@@ -56,7 +56,7 @@ use crate::route_quorum::Waiting;
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas};
+use crate::{Cx, Hop, Observe, Protocol, Replicas, fencing};
 
 mod message;
 mod owner;
@@ -164,6 +164,8 @@ pub struct E2e {
     common: Common<Message>,
     /// Our clients that wait, in the order of their requests.
     requesters: Vec<Requester>,
+    /// The first request of ours since we have a memory: of those before, we do not know what became of them.
+    first: Option<Stamp>,
     /// If it is here.
     token: Option<Token>,
     /// Turns that ended here, the latest last: all of the last lease time, and in any case one.
@@ -185,6 +187,7 @@ impl E2e {
             config,
             common: Common::new(me, replicas, config.votes()),
             requesters: Vec::new(),
+            first: None,
             token: None,
             past: Vec::new(),
             early: Vec::new(),
@@ -370,6 +373,7 @@ impl E2e {
         }
         let Some(at) = self.replica(replica).filter(|_| self.config.losers_kept) else { return };
         self.replicas[at].hear(owner.elected, owner.epoch);
+        self.replicas[at].hand_on(owner.elected, owner.peer);
         for entry in self.replicas[at].take_queue(owner.elected) {
             let client = entry.into_waiting(cx.now());
             self.enqueue_at(owner, client, By::Replica(replica), false, cx);
@@ -407,6 +411,7 @@ impl Protocol for E2e {
         self.expire(cx);
         let client = Claim { peer: self.me(), ticket };
         let stamp = Stamp { time: self.common.tick(cx.now()), client };
+        self.first.get_or_insert(stamp);
         self.requesters.push(Requester::new(ticket, stamp, self.common.quorum().replicas()));
         self.ask_first(self.requesters.len() - 1, cx);
         self.deliver_here(cx);
@@ -426,6 +431,9 @@ impl Protocol for E2e {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
             return cx.strange("a message about a replica that there is not");
         }
+        if message.highest() >= fencing::MOST_COUNTED {
+            return cx.strange(fencing::BEYOND);
+        }
         self.expire(cx);
         self.deliver(from, message, cx);
         self.deliver_here(cx);
@@ -437,6 +445,9 @@ impl Protocol for E2e {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.strange("a message for a replica that is not under its key"),
         };
+        if message.highest() >= fencing::MOST_COUNTED {
+            return cx.strange(fencing::BEYOND);
+        }
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
         }
@@ -453,6 +464,10 @@ impl Protocol for E2e {
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
             cx.strange("a message for a replica that is not under its key");
+            return None;
+        }
+        if message.highest() >= fencing::MOST_COUNTED {
+            cx.strange(fencing::BEYOND);
             return None;
         }
         self.expire(cx);

@@ -250,6 +250,28 @@ fn without_a_majority_nobody_is_let_in() {
     assert!(scene.inside.is_empty());
 }
 
+/// Where all votes are needed, one that has forgotten is too many: nobody is in office then who could tell it anything,
+/// and it must not wait for that. When a term has passed nothing that it has promised stands, and grace covers the rest.
+#[test]
+fn where_all_votes_are_needed_a_reset_is_not_the_end() {
+    for n in [1, 2, 3] {
+        let replicas = Replicas::first(Quorum::new(n, n));
+        let mut scene = Scene::among(n, |me| Coordinator::new(me, &replicas, Config::REPAIRED));
+        scene.request(A);
+        scene.stabilize();
+        scene.pass(Span::from_secs(2));
+        scene.reset(u64::from(n) - 1, 1);
+        scene.pass(Span::from_secs(60));
+        if scene.who_is_inside() == [A] {
+            scene.release(A);
+        }
+        scene.request(B);
+        scene.pass(Span::from_secs(60));
+        assert_eq!(scene.who_is_inside(), [B], "of {n} replicas, one of which has forgotten");
+        assert!(scene.entered[1].2 > scene.entered[0].2, "numbers go on: {:?}", scene.entered);
+    }
+}
+
 /// §4.4: "t_w = l × t_cs, where l is the number of nodes in queue, t_cs – time in critical section".
 #[test]
 fn the_wait_is_forecast() {
@@ -277,6 +299,27 @@ fn an_unwanted_grant_is_bounced() {
     scene.put_back(late);
     scene.stabilize();
     assert_eq!(scene.order(), [A, C]);
+}
+
+/// Not in the paper: who loses its lease knows nothing of the line any more. B was served meanwhile; what A knew of it
+/// must not become A's successor when A is inside again, having heard nothing but that.
+#[test]
+fn who_has_lost_its_lease_forgets_the_line() {
+    let mut scene = with_waiting(3, Config::REPAIRED, &[B]);
+    scene.cut_off = Some(A);
+    scene.pass(Span::from_secs(15));
+    assert_eq!((scene.who_is_inside(), scene.lost.clone()), (vec![B], vec![A]));
+    scene.release(B);
+    scene.pass(Span::from_secs(1));
+    scene.cut_off = None;
+    scene.pass(Span::from_secs(1));
+    scene.request(A);
+    scene.deliver(A, 0, "request");
+    scene.lose(0, A, "response");
+    scene.pass(Span::from_secs(1));
+    assert_eq!(scene.who_is_inside(), [A]);
+    scene.release(A);
+    assert!(scene.find(A, B, "release").is_none(), "B has left long ago: {:?}", scene.wire);
 }
 
 /// A has handed over to B, who does not hear of it and is taken for dead; C is inside. What A sent to B comes now.

@@ -119,6 +119,14 @@ fn with_resets_of_everybody() {
     assert_eq!((harm.violations, harm.stuck), (0, 0), "{harm:?}");
 }
 
+/// All three votes are needed: whoever forgets stops the resource until it may vote again, and not for ever.
+#[test]
+fn with_resets_where_all_votes_are_needed() {
+    let three_of_three = Quorum::new(3, 3);
+    let faults = Faults { replica_life: Some(Span::from_secs(100)), ..few_resets(3) };
+    holds(&Experiment { faults, ..calm(three_of_three) }, three_of_three);
+}
+
 /// One message lies between one client's leaving and the next one's entering: with more load than that allows,
 /// throughput is one over the mean latency, 10 per second. Sigma, by way of replicas, has half of it. Where latencies
 /// differ much, the token goes now and then to one who has left, whose RELEASE was overtaken, and comes back by way of

@@ -312,6 +312,103 @@ fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
     }
 }
 
+/// D was elected, has handed on to A and comes back with nothing in memory. B does not reach A, and asks and asks: each
+/// replica asks whether its vote for D is still wanted. D cannot know: it is not D's to give back.
+#[test]
+fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
+    let mut scene = asked(REPAIRED, &[D, A]);
+    scene.leave(D);
+    assert_eq!(scene.who_is_inside(), [A]);
+    let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
+    scene.peers.insert(D, E2e::new(PeerId::new(D), &replicas, REPAIRED));
+    scene.cut_off = Some(A);
+    scene.request(B);
+    scene.pass(Span::from_secs(30));
+
+    assert!(sent(&scene, ["inquire"])[0] > 0, "nobody was asked: then this shows nothing");
+    assert_eq!(scene.order(), [D, A], "A has a lease of 60 s");
+}
+
+/// … nor if the word of it has not come to the replicas, or a late REQUEST of D's comes after it. A new request of D's
+/// changes nothing about the one before.
+#[test]
+fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
+    let mut scene = new_scene(REPAIRED);
+    scene.request(D);
+    let mut late = Vec::new();
+    for replica in 0..3 {
+        scene.duplicate(D, replica, "request");
+        scene.deliver(D, replica, "request");
+        late.extend(scene.hold_back(D, replica));
+    }
+    scene.stabilize();
+    scene.request(A);
+    scene.pass(Span::from_secs(1));
+    scene.leave(D);
+    let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
+    scene.peers.insert(D, E2e::new(PeerId::new(D), &replicas, REPAIRED));
+    scene.request(D);
+    scene.stabilize();
+    scene.wire.extend(late);
+    scene.stabilize();
+
+    assert_eq!((scene.who_is_inside(), sent(&scene, ["decline"])), (vec![A], [0]));
+}
+
+/// The replicas know of A's turn before A does, whose token is still under way. A has nothing to give back.
+#[test]
+fn who_is_asked_before_its_token_comes_gives_nothing_back() {
+    let mut scene = asked(REPAIRED, &[D, A]);
+    scene.release(D);
+    let token = scene.hold_back(D, A);
+    scene.cut_off = Some(D);
+    scene.request(B);
+    scene.pass(Span::from_secs(30));
+    assert!(sent(&scene, ["inquire"])[0] > 0, "nobody was asked: then this shows nothing");
+    scene.wire.extend(token);
+    scene.stabilize();
+
+    assert_eq!((scene.order(), scene.who_is_inside()), (vec![D, A], vec![A]));
+}
+
+/// Three wait, and the lease of A, who has left, is over: what it has sent to B is a queue, and comes only now.
+fn queue_for_b() -> Scene {
+    let mut scene = asked(REPAIRED, &[A, B, C, D]);
+    scene.release(A);
+    let late = scene.hold_back(A, B);
+    scene.cut_off = Some(A);
+    scene.pass(REPAIRED.lease + Span::from_secs(1));
+    assert_eq!(scene.who_is_inside(), [0; 0]);
+    scene.wire.extend(late);
+    scene
+}
+
+/// A queue is the only copy. If whoever it was sent to waits no more, the next in it gets it, and need not find out by
+/// its pings.
+#[test]
+fn a_queue_for_one_who_has_withdrawn_goes_on() {
+    let mut scene = queue_for_b();
+    scene.release(B);
+    scene.pass(Span::from_secs(1));
+    assert_eq!(scene.who_is_inside(), [C]);
+    scene.leave(C);
+
+    assert_eq!(scene.order(), [A, C, D]);
+}
+
+/// … or waits no more a little later, before it is elected.
+#[test]
+fn who_withdraws_with_the_queue_hands_it_on() {
+    let mut scene = queue_for_b();
+    scene.deliver(A, B, "token");
+    scene.release(B);
+    scene.pass(Span::from_secs(1));
+    assert_eq!(scene.who_is_inside(), [C]);
+    scene.leave(C);
+
+    assert_eq!(scene.order(), [A, C, D]);
+}
+
 /// The next in line has crashed: the one after that gets the queue, and is elected when the lease is over. It need not
 /// wait for its ping.
 #[test]

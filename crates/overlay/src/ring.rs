@@ -88,6 +88,10 @@ pub enum Message {
     },
 }
 
+/// At most this many are remembered who are not there, or have answered while we join: far more than anybody has to do
+/// with within a quarantine. Strangers may name any number.
+const MOST_NAMED: usize = 1024;
+
 /// What a message of the ring means to the table of long jumps above.
 pub(crate) enum Heard {
     /// This node is alive and in the ring.
@@ -402,7 +406,12 @@ impl Ring {
     /// The end of a join: the nearest on both sides know of us, and there is nobody between.
     fn try_enter<M: Debug>(&mut self, from: PeerId, nearer: bool, cx: &mut Cx<'_, M>) {
         let Phase::Joining { answered, .. } = &mut self.phase else { return };
-        answered.push(from);
+        if !answered.contains(&from) {
+            if answered.len() >= MOST_NAMED {
+                answered.remove(0); // Nobody between us and the neighbours that we shall have: they come last.
+            }
+            answered.push(from);
+        }
         let known = |side: &Side| side.nearest().is_some_and(|node| answered.contains(&node.peer));
         if !nearer && known(&self.left) && known(&self.right) {
             cx.cancel_timer(Timer::Join);
@@ -463,8 +472,22 @@ impl Ring {
     pub(crate) fn lose<M: From<Message> + Debug>(&mut self, peer: PeerId, cx: &mut Cx<'_, M>) {
         if peer != self.me.peer {
             self.forget(peer, cx);
-            self.gone.insert(peer, cx.now() + self.config.quarantine);
+            self.remember_gone(peer, cx.now());
         }
+    }
+
+    /// Rumours of a peer that is gone are not believed for a while. Where there is no room, the oldest word of that
+    /// kind is forgotten: at worst one is asked once more who does not answer.
+    fn remember_gone(&mut self, peer: PeerId, now: Time) {
+        if self.gone.len() >= MOST_NAMED && !self.gone.contains_key(&peer) {
+            self.gone.retain(|_, until| *until > now);
+            if self.gone.len() >= MOST_NAMED
+                && let Some(oldest) = self.gone.iter().min_by_key(|&(_, until)| *until).map(|(&peer, _)| peer)
+            {
+                self.gone.remove(&oldest);
+            }
+        }
+        self.gone.insert(peer, now + self.config.quarantine);
     }
 
     /// Strikes `peer` from both lists.
@@ -540,5 +563,42 @@ impl Ring {
     pub(crate) fn is_plausible(&self, node: Node) -> bool {
         (node.key != self.me.key && node.peer != self.me.peer)
             && self.neighbours().all(|known| (known.key == node.key) == (known.peer == node.peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::{Rng, Span};
+
+    use super::*;
+    use crate::UNKNOWN;
+
+    /// Whoever says that it leaves is remembered, so that rumours of it are not believed; but anybody may say so.
+    #[test]
+    fn strangers_are_remembered_up_to_a_bound() {
+        let me = Node::of(PeerId::new(0));
+        let (mut rng, mut effects) = (Rng::new(1), Vec::new());
+        let mut ring = Ring::new(me, Config::CHORD);
+        let mut now = Time::ZERO;
+        let mut hear = |ring: &mut Ring, from, message| {
+            now = now + Span::from_nanos(1);
+            effects.clear();
+            let mut cx: Cx<'_, Message> = Cx::new(me.peer, now, &mut rng, UNKNOWN, &mut effects);
+            ring.on_message(PeerId::new(from), message, &mut cx);
+        };
+        let lists = Lists { left: Vec::new(), right: Vec::new(), settled: true };
+        for stranger in 1..=3000 {
+            hear(&mut ring, stranger, Message::Leave { lists: lists.clone() });
+        }
+        assert_eq!(ring.gone.len(), MOST_NAMED);
+        assert!(ring.gone.contains_key(&PeerId::new(3000)), "the latest are remembered");
+        ring.phase = Phase::Joining { via: PeerId::new(1), answered: Vec::new() };
+        for stranger in (10_000..13_000).chain(10_000..13_000) {
+            let key = Key::of_peer(PeerId::new(stranger));
+            hear(&mut ring, stranger, Message::Exchange { key, lists: lists.clone() });
+            if let Phase::Joining { answered, .. } = &ring.phase {
+                assert!(answered.len() <= MOST_NAMED);
+            }
+        }
     }
 }

@@ -104,6 +104,10 @@ struct Here<P: Protocol> {
 /// to an end, where each passes on what it does not know to the other: some protocols do that as printed.
 const MOST_HERE: usize = 10_000;
 
+/// At most this many keys are kept of one resource, for the day on which they are somebody else's. Protocols have a few
+/// replicas each, and find all other keys strange; a stranger may still think up any number.
+const MOST_OWNED: usize = 1024;
+
 /// Where a message for a key goes from here.
 enum Way {
     /// Nowhere: the key is ours.
@@ -300,13 +304,20 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
-        if let mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } = &input
-            && !owned.contains(key)
-        {
-            owned.push(*key);
+        let new_key = match &input {
+            mutex::Input::Routed { hop: Hop { key, next: None, .. }, .. } if !owned.contains(key) => Some(*key),
+            _ => None,
+        };
+        if new_key.is_some() && owned.len() >= MOST_OWNED {
+            return cx.room.effects.push(Effect::Strange { why: "more keys than a resource has" });
         }
         let mut effects = take(&mut cx.room.protocol);
         mutex::step(protocol, input, &mut mutex::Cx::new(me, cx.now, cx.rng, &mut effects));
+        if let Some(key) = new_key {
+            // What a protocol finds strange it does not keep anything of.
+            let is_strange = effects.iter().any(|effect| matches!(effect, mutex::Effect::Strange { .. }));
+            owned.extend((!is_strange).then_some(key));
+        }
         for effect in effects.drain(..) {
             self.carry_out(resource, effect, hops, cx);
         }

@@ -43,3 +43,12 @@ fn everybody_is_served() {
     let experiment = Experiment { faults, network: trouble::jitter(100), ..trouble::calm(3, CLIENTS, 50) };
     trouble::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
 }
+
+/// With one replica there is nobody whom it could ask what it has forgotten: it begins by itself, when a term is over.
+#[test]
+fn one_replica_is_enough() {
+    let replicas = Replicas::on_overlay("/foo/bar", Quorum::new(1, 1));
+    let routes = Arc::new(routes(&replicas));
+    let experiment = Experiment { network: trouble::jitter(100), ..trouble::calm(1, CLIENTS, 20) };
+    trouble::holds(&experiment, |me| OnRoutes::new(Coordinator::new(me, &replicas, Config::REPAIRED), routes.clone()));
+}

@@ -3,7 +3,7 @@
 
 mod driver;
 
-use driver::{Net, Parcel, key_of, net, nodes, strange_resource};
+use driver::{Net, Parcel, key_of, net, nodes, resource, strange_resource};
 use peerlock_base::{Key, PeerId, Ticket};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
@@ -32,6 +32,7 @@ on_both! {
     circles_come_to_an_end
     a_resource_that_there_is_not_is_strange
     all_instances_hear_of_a_reset
+    strangers_think_up_keys_in_vain
 }
 
 fn every_message_comes_to_the_owner_by_way_of_hops_that_are_asked<O: Overlay>() {
@@ -192,6 +193,20 @@ fn a_resource_that_there_is_not_is_strange<O: Overlay>() {
     net.say(PeerId::new(0), Input::Message { from: PeerId::new(1), wire });
     assert_eq!(net.strange, ["a message for a resource that there is not"; 2]);
     assert!(net.protocol(PeerId::new(0), 0).is_none());
+}
+
+/// What is kept of a key is only that it was ours, so that the protocol hears when it is not any more; but strangers may
+/// name any number of them.
+fn strangers_think_up_keys_in_vain<O: Overlay>() {
+    let mut net = net::<O>(1, Config::RELIABLE);
+    let (resource, origin) = (resource(0), PeerId::new(7));
+    for number in 0..2000_u64 {
+        let (key, message) = (Key::of(&number.to_be_bytes()), Parcel::Kept(number));
+        let wire = Wire::Routed { resource, key, origin, hops: 1, receipt: None, message };
+        net.say(PeerId::new(0), Input::Message { from: origin, wire });
+    }
+    assert_eq!(net.protocol(PeerId::new(0), 0).unwrap().delivered.len(), 1024);
+    assert_eq!(net.strange, ["more keys than a resource has"; 2000 - 1024]);
 }
 
 fn all_instances_hear_of_a_reset<O: Overlay>() {

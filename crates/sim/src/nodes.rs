@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Generations, InLine, Messages, Standstill, Trace, Watch};
+use crate::watch::{Exclusion, Generations, InLine, Messages, Standstill, Trace, Watch};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -84,7 +84,7 @@ fn twice(session: Ttl) -> Ttl {
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Exclusion, Fencing, Generations, InLine);
+    type Rules = (Exclusion, Generations, InLine);
     type Counts = (Messages, Standstill);
 
     fn world<W: Watch<Whole>>(
@@ -100,7 +100,6 @@ impl Setting for Nodes {
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
         let rules = (
             Exclusion::new(resources, slots, by_force),
-            Fencing::new(resources, slots, by_force),
             Generations::new(resources, by_force),
             InLine::new(clearly, slots),
         );

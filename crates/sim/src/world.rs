@@ -232,8 +232,8 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                 Some(input) => self.step(peer, input),
                 None => Ok(()),
             },
-            Event::Parted(number) => {
-                self.tell_parted(number);
+            Event::Parted { number, from } => {
+                self.tell_parted(number, from);
                 Ok(())
             }
             Event::Fault(fault) => {

@@ -258,3 +258,23 @@ fn wrong_suspicions_let_too_many_in() {
         assert_eq!(unsuspicious.violations, 0, "{unsuspicious:?}");
     }
 }
+
+/// Among many peers everybody is told of everybody on the other side: more than a million words, which are not all in
+/// line at once.
+#[test]
+fn a_partition_among_many_is_told_to_one_after_the_other() {
+    let partitions = Some((Cut::Whole, seconds(10, 10)));
+    let faults = Faults { partitions, detection: Some(Span::from_secs(5)), ..Faults::default() };
+    let many = Experiment {
+        peers: 1600,
+        servers: 0,
+        slots: 8,
+        workload: Closed { think: Span::from_secs(1), hold: Hold::Constant(Span::from_millis(10)), entries: 1 },
+        network: Model::Constant(Span::from_millis(100)).load(1600).unwrap(),
+        trials: 1,
+        ..closed(faults)
+    };
+    let report = fair_k_late(&many).unwrap();
+    assert_eq!(report.stop, None);
+    assert!(report.numbers.count("parted") > 0, "no partition was long enough: then this shows nothing");
+}

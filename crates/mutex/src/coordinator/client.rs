@@ -227,6 +227,11 @@ impl Clients {
             let (number, last) = (request.number(), self.last());
             common.post.send(peer, Message::Release { to: None, client, number, successor, last, receipt: 0 }, cx);
         }
+        self.forget_line_if_idle();
+    }
+
+    /// Who wants nothing hears no more of the line: what it knows of it is soon wrong.
+    fn forget_line_if_idle(&mut self) {
         if self.requests.is_empty() {
             self.queue.clear();
         }
@@ -309,6 +314,7 @@ impl Clients {
         let request = self.requests.remove(at);
         let client = Claim { peer: common.post.me(), ticket: request.ticket };
         self.queue.retain(|entry| entry.client != client);
+        self.forget_line_if_idle();
         self.tell_replicas(client, request.number(), (None, None), common, cx);
     }
 

@@ -173,7 +173,7 @@ impl Replica {
         self.is_in_office(common, now);
         match &self.group.state {
             State::Blank { since, .. } => {
-                if now.since(*since) >= common.config.term {
+                if now.since(*since) >= common.config.term && !self.begins_anew(common, cx) {
                     self.ask_for_memory(common, cx);
                 }
             }
@@ -299,16 +299,25 @@ impl Replica {
             }
             (State::Blank { since, blanks }, Telling::Blank) if sent.since(*since) >= common.config.term => {
                 blanks.insert(from);
-                let (quorum, blanks) = (common.replicas.quorum(), blanks.len() + 1);
                 self.group.seen = self.group.seen.max(memory.seen);
-                if blanks > quorum.replicas() - quorum.votes() {
-                    // Too few remember for a majority: it is the beginning, or all is lost. Grace covers that, too.
-                    self.group.state = State::Follower;
-                    self.be_patient(common, cx);
-                }
+                self.begins_anew(common, cx);
             }
             _ => {}
         }
+    }
+
+    /// Whether too few remember for a majority, so that nobody can be in office who could tell us anything: it is the
+    /// beginning, or all is lost. Then we vote as we are; grace covers that, too. Where all votes are needed we are too
+    /// many by ourselves, and nobody else need say so.
+    fn begins_anew(&mut self, common: &Common, cx: &mut Cx<'_, Coordinator>) -> bool {
+        let State::Blank { blanks, .. } = &self.group.state else { return false };
+        let (quorum, blank) = (common.replicas.quorum(), blanks.len() + 1);
+        let is_so = blank > quorum.replicas() - quorum.votes();
+        if is_so {
+            self.group.state = State::Follower;
+            self.be_patient(common, cx);
+        }
+        is_so
     }
 
     /// With the votes of a majority that stand at this moment we are in office.
@@ -346,8 +355,9 @@ impl Replica {
             return parked.into_iter().for_each(|message| self.hand_on(message, common, cx));
         }
         let is_free = self.group.promised <= cx.now() || self.group.coordinator == from;
-        if self.group.state == State::Follower && is_free {
-            self.group.seen = self.group.seen.max(epoch);
+        // One of an earlier epoch comes late: its sender is out of office, and would not hear our pings.
+        if self.group.state == State::Follower && is_free && epoch >= self.group.seen {
+            self.group.seen = epoch;
             self.follow(from, epoch, sent, common, cx);
             self.drop_before(front);
         }
@@ -434,6 +444,36 @@ impl Replica {
                 common.send(coordinator, Message::Recover { to: coordinator, from, sent }, cx);
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peerlock_base::{PeerId, Rng};
+
+    use super::super::message::Place;
+    use super::*;
+    use crate::replicas::Post;
+    use crate::{Quorum, Replicas};
+
+    /// A late OK of an earlier epoch: who followed it would ping in vain, and promise its vote to nobody for a term.
+    #[test]
+    fn an_ok_of_an_earlier_epoch_is_not_followed() {
+        let config = Config::REPAIRED;
+        let (replicas, me) = (Replicas::first(Quorum::new(3, 2)), PeerId::new(2));
+        let mut common = Common { config, replicas, post: Post::new(me) };
+        let (mut rng, now) = (Rng::new(1), Time::ZERO + Span::from_secs(100));
+        for (from, epoch, follows) in [(1, 4, (1, 7)), (0, 3, (1, 7)), (1, 7, (1, 7)), (0, 9, (0, 9))] {
+            let mut effects = Vec::new();
+            let mut cx = Cx::new(me, now, &mut rng, &mut effects);
+            let group = Group { coordinator: 1, epoch: 7, seen: 7, ..Group::new() };
+            let mut replica = Replica::new(2, group);
+            let front = Place { epoch: 0, count: 1 };
+            replica.on_ok(Message::Ok { to: 2, from, epoch, sent: now, front }, &mut common, &mut cx);
+            assert_eq!((replica.group.coordinator, replica.group.epoch), follows, "R{from} in epoch {epoch}");
+            let is_heard = (from, epoch) == follows;
+            assert_eq!(replica.group.promised > now, is_heard, "R{from} in epoch {epoch}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::outbox::To;
 use crate::sigma::client::{Client, Phase};
 use crate::sigma::replica::Entry;
 use crate::sigma::{self, Stamp};
+use crate::token::Claim;
 use crate::{Cx, Grant};
 
 /// The token, where it is.
@@ -44,7 +45,7 @@ pub(super) struct Past {
 
 impl Token {
     fn new(owner: Owner, lease: Client, backup: Backup) -> Self {
-        let Backup { sequence: (_, sequence), queue } = backup;
+        let Backup { sequence: (_, sequence), queue, .. } = backup;
         Self { owner, lease, inside: None, queue, sequence, is_new: false }
     }
 
@@ -314,6 +315,20 @@ impl E2e {
         }
     }
 
+    /// A queue of a reign that is over goes to the first in it who waits: to its peer, or if that is ours, to it.
+    pub(super) fn pass_queue(&mut self, owner: Owner, mut rest: Copy, cx: &mut Cx<'_, Self>) {
+        while !rest.queue.is_empty() {
+            let to = rest.queue.remove(0).client;
+            if to.peer() != self.me() {
+                return self.post_token((to, Owner { peer: to.peer(), ..owner }), Time::ZERO, rest, cx);
+            }
+            if let Some(at) = self.requester(to) {
+                self.requesters[at].backup = Backup::new(owner, rest, cx.now());
+                return self.ask_again(at, cx);
+            }
+        }
+    }
+
     fn post_token(&mut self, (to, owner): (Stamp, Owner), until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let message = |receipt| Message::Token { receipt, to, owner, until, rest };
         if !self.config.acknowledged {
@@ -343,36 +358,72 @@ impl E2e {
     pub(super) fn on_token(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
         let same = |past: &Past| past.owner.elected == owner.elected && past.owner.epoch >= owner.epoch;
         let stands = !self.config.leases || until > cx.now();
+        let is_old = self.past.iter().any(same);
         self.hear(owner.elected, owner.epoch);
-        if self.token.is_some() || self.past.iter().any(same) {
-            return; // It has come twice; or else ours is of a later reign.
+        if is_old && (stands || until > Time::ZERO) {
+            return; // It has come twice.
         }
-        let backup = Backup::new(owner.epoch, rest, cx.now());
-        let waits = self.requester(to);
         if !stands {
-            if until > Time::ZERO && waits.is_some() {
-                // It was a right to be inside, for this request and no other, which has not used it: the reign is over.
-                self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
-                let (client, fencing) = (owner.elected, self.common.fencing);
-                self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
-            }
-            if let Some(at) = waits {
-                self.requesters[at].backup = backup;
-                self.ask_again(at, cx);
-            }
-            return;
+            return self.on_queue(to, owner, until, rest, cx);
         }
+        if self.token.is_some() {
+            return; // Ours is of a later reign.
+        }
+        let backup = Backup::new(owner, rest, cx.now());
+        let waits = self.requester(to);
         let ticket = to.client.ticket;
         let lease = Client::heir(ticket, owner.elected, until, self.common.quorum().replicas());
         let inside = waits.map(|_| (to, ticket));
         self.begin(Token::new(owner, lease, backup), inside, cx);
         match waits {
             Some(at) => {
-                self.stop_waiting(at, cx);
+                let requester = self.stop_waiting(at, cx);
                 cx.grant(ticket, Grant { slot: 0, fencing: owner.epoch });
                 self.watch_lease(until, cx);
+                if requester.parked.is_none() {
+                    self.adopt(requester.backup.queue, cx); // Of an owner that is gone: perhaps the only copy.
+                }
             }
             None => self.pass_on(cx), // It has withdrawn.
+        }
+    }
+
+    /// A token that was no more than a queue when it was sent, or is no more by now. We have confirmed it, and have the
+    /// only copy: whoever it was for may have finished meanwhile, and others are in it.
+    fn on_queue(&mut self, to: Stamp, owner: Owner, until: Time, rest: Copy, cx: &mut Cx<'_, Self>) {
+        match (&self.token, self.requester(to)) {
+            (Some(token), _) if token.owner.elected == owner.elected => {} // It has come twice.
+            (Some(_), _) => self.adopt(Backup::new(owner, rest, cx.now()).queue, cx),
+            (None, None) => self.pass_queue(owner, rest, cx),
+            (None, Some(at)) => {
+                if until > Time::ZERO {
+                    // It was a right to be inside, for this request and no other, which has not used it: the reign is
+                    // over.
+                    self.remember(Past { owner, successor: None, ended: cx.now() }, cx.now());
+                    let (client, fencing) = (owner.elected, self.common.fencing);
+                    self.send_to_all(|replica| sigma::Message::Release { replica, client, fencing }.into(), cx);
+                }
+                self.requesters[at].backup = Backup::new(owner, rest, cx.now());
+                self.ask_again(at, cx);
+            }
+        }
+    }
+
+    /// These have waited elsewhere, and wait here from now on; they are told. Who has finished says so.
+    fn adopt(&mut self, queue: Vec<Entry>, cx: &mut Cx<'_, Self>) {
+        let Some(token) = &mut self.token else { return };
+        let (owner, inside) = (token.owner, token.inside.map(|ticket| Claim { peer: token.owner.peer, ticket }));
+        let mut news = Vec::new();
+        for entry in queue.into_iter().filter(|entry| Some(entry.client.client) != inside) {
+            if token.enqueue(entry) {
+                news.push(entry.client);
+            }
+        }
+        if !news.is_empty() {
+            self.queue_changed(cx);
+        }
+        for to in news {
+            self.send(to.peer(), Message::Queued { to, owner, copy: None }, cx);
         }
     }
 

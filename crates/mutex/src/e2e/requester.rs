@@ -33,15 +33,22 @@ pub(super) struct Requester {
 /// A copy of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Backup {
+    /// Whose queue it is.
+    pub owner: Option<Owner>,
     /// In which epoch, and which change of that: later ones are larger.
     pub sequence: (u64, u64),
     pub queue: Vec<Entry>,
 }
 
 impl Backup {
-    pub fn new(epoch: u64, copy: Copy, now: Time) -> Self {
+    pub fn new(owner: Owner, copy: Copy, now: Time) -> Self {
         let queue = copy.queue.into_iter().map(|waiting| waiting.arrived(now)).collect();
-        Self { sequence: (epoch, copy.sequence), queue }
+        Self { owner: Some(owner), sequence: (owner.epoch, copy.sequence), queue }
+    }
+
+    fn into_copy(self, now: Time) -> Copy {
+        let queue = self.queue.into_iter().map(|entry| entry.into_waiting(now)).collect();
+        Copy { sequence: self.sequence.1, queue }
     }
 }
 
@@ -126,16 +133,20 @@ impl E2e {
     }
 
     /// A replica has told us of its vote for a request that is finished. If that was elected, the replica must know to
-    /// whom the token went; if not, it gets its vote back. What we have forgotten was over more than a lease ago, and
-    /// nobody counts on a vote that we were told of.
+    /// whom the token went; if not, it gets its vote back. What we have forgotten of this life was over more than a
+    /// lease ago, and nobody counts on a vote that we were told of. Of other peers' requests, and of ours before we had
+    /// a memory, we cannot know that: the token may be on its way to us, or with somebody whom we gave it to. Then
+    /// nothing is said, and the lease runs out if nobody renews it.
     pub(super) fn answer_ghost(&mut self, from: PeerId, replica: u32, ghost: Stamp, cx: &mut Cx<'_, Self>) {
         if self.token.as_ref().is_some_and(|token| token.owner.elected == ghost) || !self.config.losers_kept {
             return;
         }
         let past = self.past.iter().rev().find(|past| past.owner.elected == ghost);
-        let answer = match past.and_then(|past| past.successor) {
-            Some(owner) => Message::Release { replica, owner },
-            None => Message::Decline { replica, client: ghost, fencing: self.common.fencing },
+        let is_known = ghost.peer() == self.me() && self.first.is_some_and(|first| first <= ghost);
+        let answer = match past.map(|past| past.successor) {
+            Some(Some(owner)) => Message::Release { replica, owner },
+            None if !is_known => return,
+            _ => Message::Decline { replica, client: ghost, fencing: self.common.fencing },
         };
         self.send(from, answer, cx);
     }
@@ -155,7 +166,7 @@ impl E2e {
             return;
         }
         if let Some(copy) = copy {
-            let backup = Backup::new(owner.epoch, copy, cx.now());
+            let backup = Backup::new(owner, copy, cx.now());
             if backup.sequence > requester.backup.sequence {
                 requester.backup = backup;
             }
@@ -193,12 +204,16 @@ impl E2e {
         }
     }
 
-    /// The client does not want to wait any longer.
+    /// The client does not want to wait any longer. If it waits in nobody's queue, but has one of an owner that is
+    /// gone, that may be the only copy.
     pub(super) fn withdraw(&mut self, at: usize, cx: &mut Cx<'_, Self>) {
-        let requester = self.stop_waiting(at, cx);
-        let client = requester.votes.stamp;
-        if let Some(owner) = requester.parked {
-            self.send(owner.peer, Message::Withdraw { client }, cx);
+        let Requester { votes, parked, backup, .. } = self.stop_waiting(at, cx);
+        match (parked, backup.owner) {
+            (Some(owner), _) => self.send(owner.peer, Message::Withdraw { client: votes.stamp }, cx),
+            (None, Some(owner)) if self.config.losers_kept => {
+                self.pass_queue(owner, backup.into_copy(cx.now()), cx);
+            }
+            _ => {}
         }
     }
 

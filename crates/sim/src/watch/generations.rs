@@ -15,7 +15,9 @@ const NUMBERS: u64 = 1 << 32;
 
 /// Whoever is let in is one of at most as many as there are slots *since the generation of the grant*, which is the one
 /// in its fencing number, as the register has decided it: resources are resized while they are in use. Who was forced
-/// out does not count. And in the end everybody has been served.
+/// out does not count. Fencing numbers increase on every slot, and none is given twice; who was forced out and does not
+/// know it goes on in its own generation, so that where there is force they increase in each by itself. And in the end
+/// everybody has been served.
 #[derive(Debug)]
 pub struct Generations {
     resources: Vec<Seen>,
@@ -36,6 +38,10 @@ struct Seen {
     /// Where there is force: all grants that ever were detached. Who takes one away that a session of before has given
     /// opens no generation.
     detached: BTreeSet<u64>,
+    /// The last fencing number of each slot, where there is force of each generation.
+    last: BTreeMap<(u64, u32), u64>,
+    /// All of them.
+    given: BTreeSet<u64>,
     /// Who is inside, and its fencing number.
     inside: Vec<(Client, u64)>,
     /// Who was let in in the step that is not over; or in a generation that nobody who is there has applied: the only
@@ -65,6 +71,23 @@ impl Seen {
         }
     }
 
+    /// The number of a grant.
+    fn number(&mut self, client: &Client, grant: Grant, by_force: bool) -> Result<(), Broken> {
+        let Grant { slot, fencing } = grant;
+        let apart = if by_force { fencing / NUMBERS } else { 0 };
+        let last = self.last.entry((apart, slot)).or_default();
+        if fencing <= *last {
+            return Err(
+                format!("slot {slot} gives fencing number {fencing} to peer {} after {last}", client.peer).into()
+            );
+        }
+        *last = fencing;
+        if !self.given.insert(fencing) {
+            return Err(format!("fencing number {fencing} was given twice").into());
+        }
+        Ok(())
+    }
+
     fn check(&self, client: &Client, fencing: u64) -> Result<(), Broken> {
         let (peer, generation) = (client.peer, fencing / NUMBERS);
         // Its client may have been told a while after it had the slot, when another generation had adopted it.
@@ -92,6 +115,8 @@ impl Generations {
             slots: BTreeMap::new(),
             expelled: Vec::new(),
             detached: BTreeSet::new(),
+            last: BTreeMap::new(),
+            given: BTreeSet::new(),
             inside: Vec::new(),
             fresh: Vec::new(),
         };
@@ -126,6 +151,7 @@ impl Watch<Whole> for Generations {
 
     fn on_grant(&mut self, _now: Time, client: &Client, grant: Grant, _ledger: &Ledger) -> Result<(), Broken> {
         let seen = &mut self.resources[client.resource];
+        seen.number(client, grant, self.by_force)?;
         let entered = (*client, grant.fencing);
         seen.inside.push(entered);
         seen.fresh.push(entered);
@@ -149,5 +175,33 @@ impl Watch<Whole> for Generations {
             )
             .into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who was forced out may go on below the others' numbers, but not below its own.
+    #[test]
+    fn numbers_increase_in_each_generation_where_there_is_force() {
+        let client = Ledger::default().ask(PeerId::new(3), 0, Time::ZERO, false);
+        let number = |generation: u64, count| generation * NUMBERS + count;
+        let of_two = [number(2, 1), number(1, 3), number(2, 4)];
+        let cases: [(&[u64], bool, bool); 5] = [
+            (&of_two, true, true),
+            (&of_two, false, false),
+            (&[number(2, 4), number(1, 3), number(1, 3)], true, false),
+            (&[number(2, 4), number(1, 3), number(2, 1)], true, false),
+            (&[number(1, 1), number(1, 2), number(2, 1)], false, true),
+        ];
+        for (numbers, by_force, is_good) in cases {
+            let mut watch = Generations::new(1, by_force);
+            let mut hear = |fencing| watch.resources[0].number(&client, Grant { slot: 0, fencing }, by_force);
+            assert_eq!(numbers.iter().try_for_each(|&fencing| hear(fencing)).is_ok(), is_good, "{numbers:?}");
+        }
+        let mut watch = Generations::new(1, true);
+        let mut hear = |slot| watch.resources[0].number(&client, Grant { slot, fencing: 7 }, true);
+        assert!(hear(0).is_ok() && hear(1).is_err(), "two slots have the same number");
     }
 }

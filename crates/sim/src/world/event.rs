@@ -50,8 +50,12 @@ pub(super) enum Event<A: Actor, E> {
         peer: PeerId,
         gone: PeerId,
     },
-    /// Whoever is parted from others by the partition with this number takes those for gone.
-    Parted(u64),
+    /// Whoever is parted from others by the partition with this number takes those for gone, one after the other, this
+    /// one and those with higher numbers.
+    Parted {
+        number: u64,
+        from: PeerId,
+    },
     Fault(Fault),
 }
 

@@ -85,7 +85,7 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                 self.next_partition();
                 self.tally.parted += 1;
                 let number = self.fate.part(self.now + last);
-                self.detect(Event::Parted(number));
+                self.detect(Event::Parted { number, from: PeerId::new(0) });
                 Ok(())
             }
             Fault::SlowDisk(last) => {
@@ -118,14 +118,17 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
         (0..self.hosts.residents() as u64).map(PeerId::new).filter(|&peer| self.is_there(peer))
     }
 
-    /// All who are parted from others for long enough by now are told that those are gone.
-    pub(super) fn tell_parted(&mut self, number: u64) {
-        let all: Vec<PeerId> = self.all_there().collect();
-        for (&peer, &gone) in all.iter().flat_map(|peer| all.iter().map(move |other| (peer, other))) {
-            if peer != gone && self.fate.are_parted(self.now, number, peer, gone) {
+    /// All who are parted from others for long enough by now are told that those are gone: first one of them, and then
+    /// the next, so that no more is in line at a time than one is told.
+    pub(super) fn tell_parted(&mut self, number: u64, from: PeerId) {
+        let Some(peer) = self.all_there().find(|&peer| peer >= from) else { return };
+        let others: Vec<PeerId> = self.all_there().filter(|&other| other != peer).collect();
+        for gone in others {
+            if self.fate.are_parted(self.now, number, peer, gone) {
                 self.queue.push(self.now, Event::Told { peer, gone });
             }
         }
+        self.queue.push(self.now, Event::Parted { number, from: PeerId::new(peer.get() + 1) });
     }
 
     fn crash_any(&mut self, down: Span) -> Result<(), Broken> {
