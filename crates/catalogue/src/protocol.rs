@@ -9,9 +9,10 @@ use thiserror::Error;
 use crate::near;
 
 /// A protocol that can be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// The algorithm of the Fair-K paper.
+    #[default]
     FairK,
     /// Our own form of it, one line for all slots.
     FairKLate,
@@ -49,7 +50,7 @@ pub enum Form {
 
 /// What a protocol runs among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Among {
+pub enum Among {
     /// A fixed number of peers, every one of which knows the others and takes part for itself.
     Peers,
     /// Replicas that everybody knows, and clients that ask them.
@@ -83,7 +84,7 @@ impl Protocol {
     ];
 
     /// What it can run among; the first is taken if nothing is said.
-    pub(crate) fn among(self) -> &'static [Among] {
+    pub fn among(self) -> &'static [Among] {
         match self {
             Self::FairK | Self::FairKLate | Self::Bv95(_) | Self::Ideal => &[Among::Peers],
             Self::SigmaOnce | Self::Strawman | Self::StrawmanRetry => &[Among::Replicas],
@@ -91,6 +92,25 @@ impl Protocol {
             Self::E2e | Self::NonE2e => &[Among::Overlay],
             Self::Custody => &[Among::Nodes],
         }
+    }
+
+    /// What `--help` says of `--protocol`: all of them, by what they run among.
+    pub(crate) fn help() -> String {
+        let group = |(among, who): (Among, &str)| {
+            let there = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
+            let name = |(name, protocol): &(&str, Self)| match protocol.among()[0] == among {
+                true => name.to_string(),
+                false => format!("{name} (there with --overlay)"),
+            };
+            format!("{}: {}", who, there.map(name).collect::<Vec<_>>().join(", "))
+        };
+        let groups = [
+            (Among::Peers, "among a fixed number of peers"),
+            (Among::Replicas, "for clients that ask replicas, in an open workload or with --peers in a closed loop"),
+            (Among::Overlay, "for peers on an overlay"),
+            (Among::Nodes, "whole peers as this program runs them"),
+        ];
+        format!("Which protocol, {} [default: {}]", groups.map(group).join("; "), Self::default())
     }
 
     /// Whether its printed form can be run there beside the repaired one.
@@ -209,6 +229,17 @@ mod tests {
         for &(name, protocol) in Protocol::ALL {
             assert_eq!((name.parse(), protocol.to_string()), (Ok(protocol), name.to_string()));
         }
+    }
+
+    #[test]
+    fn the_help_has_every_protocol_where_it_runs() {
+        let help = Protocol::help();
+        let words: Vec<&str> = help.split([' ', ',', ';', ':']).collect();
+        for (name, protocol) in Protocol::ALL {
+            assert_eq!(words.iter().filter(|word| *word == name).count(), protocol.among().len(), "{name}: {help}");
+        }
+        assert!(help.contains("; for peers on an overlay: sigma (there with --overlay), coordinator"), "{help}");
+        assert!(help.ends_with("custody [default: fair-k]"), "{help}");
     }
 
     #[test]

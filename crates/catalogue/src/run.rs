@@ -181,7 +181,7 @@ impl Setting {
     fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
         let (peers, slots) = (experiment.peers, experiment.slots);
         let layout = Layout::printed(peers as u64, slots);
-        let run = Among { experiment, backups, driver };
+        let run = Peers { experiment, backups, driver };
         match self.protocol {
             Protocol::FairK => {
                 let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
@@ -247,13 +247,13 @@ impl Form {
 }
 
 /// Peers among themselves, with backups or without.
-struct Among<'a, D> {
+struct Peers<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
     driver: D,
 }
 
-impl<D: Drive> Among<'_, D> {
+impl<D: Drive> Peers<'_, D> {
     fn run<P: Backable<Message: Wire> + Wire>(self, new: impl Fn(PeerId) -> P + Sync) -> D::Output {
         let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
         let Some(Backups { copies, recovery }) = self.backups else {

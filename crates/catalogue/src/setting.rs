@@ -7,8 +7,7 @@ use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells, Ttl};
 use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::protocol::Among;
-use crate::{Flags, Form, Pair, Partition, Protocol, Recovery};
+use crate::{Among, Flags, Form, Pair, Partition, Protocol, Recovery};
 
 /// After how long peers that have backups for each other take one for gone: two round trips in the Fair-K paper's LAN.
 const DETECTION: Span = Span::from_secs(5);
@@ -152,7 +151,7 @@ impl TryFrom<Flags> for Setting {
 
     fn try_from(flags: Flags) -> Result<Self, Refused> {
         check_values(&flags)?;
-        let protocol = flags.protocol.unwrap_or(Protocol::FairK);
+        let protocol = flags.protocol.unwrap_or_default();
         let among = among(&flags, protocol)?;
         if let Some(form) = flags.form.filter(|_| !protocol.has_forms(among)) {
             let there = if protocol.has_forms(Among::Replicas) { " on an overlay" } else { "" };
