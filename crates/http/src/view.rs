@@ -250,7 +250,7 @@ impl Looked<'_> {
         // In a demo others may still wait for a peer of an earlier one that had the same port.
         let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
         if !self.whole {
-            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().map(|(peer, _)| *peer));
+            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().copied());
             all.extend(met.chain(self.known.iter().map(|known| known.peer)));
         }
         let mut places: Vec<_> = all.into_iter().map(|peer| (Key::of_peer(peer), peer)).collect();
@@ -370,10 +370,7 @@ mod tests {
         let tokens = slots.iter().map(|&slot| TokenView { slot, free: false, next }).collect();
         let name = "r".parse().expect("a name");
         let part = Part { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
-        let place = Key::of_peer(peer(number));
-        let others = vec![(peer(7), Key::of_peer(peer(7)))];
-        let (successor, predecessor) = (None, None);
-        let inspection = Inspection { peer: peer(number), place, successor, predecessor, others, parts: vec![part] };
+        let inspection = Inspection { peer: peer(number), others: vec![peer(7)], parts: vec![part] };
         Seen { inspection, health: health(slots.len(), None) }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_base::PeerId;
 use peerlock_register::Label;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
@@ -120,7 +120,7 @@ pub struct WaiterView {
 }
 
 /// A client as its peer knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ClientView {
@@ -295,14 +295,8 @@ pub struct ClusterView {
 pub struct Inspection {
     /// The number of the inspected peer.
     pub peer: PeerId,
-    /// Where it lies on the ring.
-    pub place: Key,
-    /// The next on the ring clockwise of those that are connected, if it is not alone.
-    pub successor: Option<PeerId>,
-    /// The next on the ring the other way.
-    pub predecessor: Option<PeerId>,
-    /// The other peers that it has met, and where they lie.
-    pub others: Vec<(PeerId, Key)>,
+    /// The other peers that it has met.
+    pub others: Vec<PeerId>,
     /// Its part in every resource that it knows of, by name.
     pub parts: Vec<Part>,
 }
