@@ -179,7 +179,7 @@ impl Client {
         };
         let millis = |span: Span| span.as_nanos() / 1_000_000;
         Self {
-            ticket: entry.claim(),
+            ticket: entry.alias(),
             label: entry.wanted.label.clone(),
             pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
             millis: millis(long),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::draw::height;
 use super::promises;
 use super::{Provenance, amount, range, with_error};
-use crate::figure::{Claim, Resolved};
+use crate::figure::{Resolved, Statement};
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::{escape, tidy};
 
@@ -143,7 +143,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
         if number.bend.is_some() {
             reading.push_str(" Its slope in the second part of the stretch, divided by that in the first.");
         }
-        let claim = if number.published.claim == Claim::Reproduced { "Claimed" } else { "Found instead" };
+        let claim = if number.published.claim == Statement::Reproduced { "Claimed" } else { "Found instead" };
         write!(reading, " {claim}: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
         if let Some(why) = &number.published.why {
             write!(reading, " {why}").expect(INFALLIBLE);

@@ -184,7 +184,7 @@ impl Node {
         let behind = line.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
         let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).chain(behind).collect();
         let waiting = self.clients.waiting(resource);
-        let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.claim()? })));
+        let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.alias()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {
             // Who is not in line has a token on the way, or its request is.
             if let Some(&ahead) = places.get(&claim) {
