@@ -25,9 +25,9 @@ use std::str::FromStr;
 
 use peerlock_base::{Key, PeerId, Span, mix};
 use peerlock_mutex::{Observe, Quorum, Replicas};
+use peerlock_overlay::Node;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{Node, UNKNOWN};
 use peerlock_peer::Config;
 use thiserror::Error;
 
@@ -251,7 +251,7 @@ fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
     nodes.sort_unstable();
     let mut places: Vec<usize> = (0..nodes.len()).collect();
     places.sort_unstable_by_key(|&place| nodes[place].peer);
-    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG, UNKNOWN))
+    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG))
 }
 
 /// Votes of a majority are for one.

@@ -3,7 +3,7 @@
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_overlay::chord::{self, Chord, Way};
 use peerlock_overlay::pastry::{self, Pastry};
-use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, UNKNOWN, step};
+use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, step};
 
 use crate::world::nodes;
 
@@ -21,13 +21,13 @@ fn lists(left: &[u64], right: &[u64]) -> Lists {
 /// The peer `me` of the settled ring of `all`.
 fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
     let nodes: Vec<Node> = all.iter().map(|number| node(*number)).collect();
-    O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG, UNKNOWN)
+    O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG)
 }
 
 fn tell<O: Overlay>(peer: &mut O, input: Input<O::Message>) -> Vec<Effect<O::Message>> {
     let mut effects = Vec::new();
     let mut rng = Rng::new(1);
-    step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, UNKNOWN, &mut effects));
+    step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, &mut effects));
     effects
 }
 
@@ -306,7 +306,7 @@ fn pastry_routing() {
     let mut rng = Rng::new(2);
     for _ in 0..1000 {
         let place = rng.below(2000) as usize;
-        let peer = Pastry::converged(&all, place, Config::PASTRY, UNKNOWN);
+        let peer = Pastry::converged(&all, place, Config::PASTRY);
         let key = Key::new(u128::from(rng.bits()) << 64);
         let Some(hop) = peer.next_hop(key) else { continue };
         let hop = Node::of(hop);
@@ -326,7 +326,7 @@ fn pastry_join_collects_rows() {
     let mut join = pastry::Message::Join { node: newcomer, rows: Vec::new(), row: 0, hops: 0 };
     let mut hops = Vec::new();
     let rows = loop {
-        let mut peer = Pastry::converged(&all, at, Config::PASTRY, UNKNOWN);
+        let mut peer = Pastry::converged(&all, at, Config::PASTRY);
         hops.push(peer.me());
         let effects = tell(&mut peer, message(4000, join));
         if let [pastry::Message::Welcome { rows, .. }] = &sends(&effects, 5000)[..] {
@@ -354,7 +354,7 @@ fn pastry_join_collects_rows() {
 #[test]
 fn pastry_repairs_a_row() {
     let all = nodes(2000);
-    let mut peer = Pastry::converged(&all, 3, Config::PASTRY, UNKNOWN);
+    let mut peer = Pastry::converged(&all, 3, Config::PASTRY);
     let me = peer.me().key;
     let row = |node: &Node| node.key.shared_digits(me);
     let lost = *peer.table().iter().find(|node| row(node) == 1).expect("row 1 is not empty");
