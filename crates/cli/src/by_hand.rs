@@ -166,6 +166,7 @@ pub fn part(voter: Voter) -> &'static str {
         Voter::Learns => "learns",
         Voter::Votes => "yes",
         Voter::Leads => "leads",
+        _ => "unknown",
     }
 }
 

@@ -221,7 +221,7 @@ async fn keep(
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
     let time_to_stop = match hold.keep(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
-        Stop::AtOnce => Duration::ZERO,
+        _ => Duration::ZERO, // At once, or for a reason that we do not know: somebody else may be inside.
     };
     loss.heard(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));

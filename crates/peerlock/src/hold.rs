@@ -39,6 +39,7 @@ enum Holder {
 
 /// How a holder that has lost its slot must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stop {
     /// Within the grace: the slot is kept for this long.
     InGrace,
