@@ -5,6 +5,7 @@ use std::time::Duration;
 use peerlock_base::{PeerId, roughly};
 use serde::{Deserialize, Serialize};
 
+use crate::lease::SHORTEST_TTL;
 use crate::name::MOST_SLOTS;
 use crate::{Name, json};
 
@@ -31,7 +32,8 @@ pub enum Error {
     },
     /// Nothing was asked for: the lease is too short, or its grace is not shorter than it.
     #[error(
-        "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least 100 ms, and less grace than half of it"
+        "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least {} ms, and less grace than half of it",
+        SHORTEST_TTL.as_millis()
     )]
     BadLease {
         /// How long the lease should be.

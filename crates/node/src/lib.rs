@@ -77,6 +77,7 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
 pub use heir::{Estate, Keep, Kept, Since};
+pub use lease::SHORTEST_TTL;
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;

@@ -112,9 +112,6 @@ pub enum Command {
     Inspect {
         reply: oneshot::Sender<Inspection>,
     },
-    Dial {
-        address: String,
-    },
     HasClients {
         reply: oneshot::Sender<bool>,
     },
@@ -534,7 +531,6 @@ impl<T: Transport> Driver<T> {
             }
             Command::Health { reply } => _ = reply.send(self.node.health(self.now())),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
-            Command::Dial { address } => self.transport.dial(&address),
             Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {
                 self.draining.push(reply);

@@ -482,11 +482,6 @@ impl Service {
         self.shared.events.subscribe()
     }
 
-    /// Connects to another peer, for example one that was discovered.
-    pub fn dial(&self, address: impl Into<String>) {
-        _ = self.shared.commands.send(Command::Dial { address: address.into() });
-    }
-
     /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,
     /// those who are inside have [lost](Grant::lost) their grants, and this resolves when the last of them has stopped,
     /// or its lease has ended.
