@@ -272,8 +272,8 @@ fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
     format!(
-        "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_TOKEN={fencing}\n\
-         export PEERLOCK_SLOT={slot}\n"
+        "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_FENCING={fencing}\n\
+         export PEERLOCK_TOKEN={fencing}\nexport PEERLOCK_SLOT={slot}\n"
     )
 }
 
@@ -295,6 +295,8 @@ mod tests {
         let granted: Granted = serde_json::from_value(granted).expect("a grant");
         let lines = variables(&granted);
         assert!(lines.contains(r#"export PEERLOCK_NAME='it'\''s $HOME `x` "y"'"#), "{lines}");
-        assert!(lines.contains("export PEERLOCK_TOKEN=4\n"), "{lines}");
+        for name in ["PEERLOCK_FENCING", "PEERLOCK_TOKEN"] {
+            assert!(lines.contains(&format!("\nexport {name}=4\n")), "{name}: {lines}");
+        }
     }
 }

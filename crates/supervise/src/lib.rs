@@ -18,7 +18,7 @@
 //!         let (renewed, lease) = tokio::sync::watch::channel(Moment::now() + Duration::from_secs(30));
 //!         let job = Job {
 //!             command: vec!["rsync".into(), "-a".into(), "/home".into(), "backup:".into()],
-//!             env: vec![("PEERLOCK_TOKEN".into(), "7".into())],
+//!             env: vec![("PEERLOCK_FENCING".into(), "7".into())],
 //!             on_lost: OnLost::Term,
 //!             grace: Duration::from_secs(5),
 //!             slack: Duration::from_secs(1),
