@@ -223,8 +223,8 @@ fn readings(body: &mut String, plan: &Plan) {
          event that at most as many are inside as there are slots, that fencing numbers rise, that no token is lost, and \
          at the end that everybody was served; a run that breaks a rule makes no report, unless its experiment is there \
          to count violations. A client that leaves at once, as in Sigma's figures 3, 7 and 8, counts as inside until the \
-         first word of it arrives anywhere: before that nobody may be let in, since nobody can know. Where clients \
-         come without number, the steady state is the time that is measured, and nobody waits for the last to be served. \
+         first word of it arrives anywhere: before that nobody may be let in, since nobody can know. In an \
+         open workload the steady state is the time that is measured, and nobody waits for the last to be served. \
          The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue builds up, and all \
          that comes after the first peer has finished, while it runs dry. The <em>spread</em> is the longest wait less \
          the mean wait. Rings in a plot are published numbers. The <em>ideal</em> is no protocol: one line for all slots, \
