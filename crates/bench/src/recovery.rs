@@ -55,7 +55,7 @@ pub struct Recovery {
 pub struct RecoveryRow {
     /// Who recovers.
     pub who: &'static str,
-    /// What it is.
+    /// Which program keeps the lock, and how: a heading in the table.
     pub what: &'static str,
     /// How long the holder's session or lease stands after a renewal.
     pub lease_s: f64,

@@ -42,7 +42,7 @@ pub struct Setting {
     pub faults: Faults,
     /// Broken rules are counted and do not stop the run.
     pub count_violations: bool,
-    /// How many trials.
+    /// How often it is run, each time with random numbers of its own; 10 by default.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -121,15 +121,15 @@ pub struct Rounds {
     pub overlay: OverlayKind,
     /// How many peers there are at the beginning.
     pub peers: u32,
-    /// How many resources.
+    /// Resources that peers ask for, each with replicas of its own; 65 by default.
     pub resources: u32,
     /// Who votes on each resource.
     pub voters: Voters,
     /// How long before the first round every resource is asked for once; not at all if zero.
     pub settle: Span,
-    /// How many rounds.
+    /// Rounds that are counted; 20 by default.
     pub rounds: u32,
-    /// How long a round is.
+    /// From the beginning of one round to that of the next; 10 s by default.
     pub round: Span,
     /// How many requests there are in a round …
     pub requests: u32,

@@ -123,7 +123,7 @@ pub enum Error {
     ForeignFolder {
         /// The data folder, or that of the socket.
         path: PathBuf,
-        /// Whose it is.
+        /// The number of the user whose it is.
         owner: u32,
     },
     /// Others can read the bearer token.

@@ -145,7 +145,7 @@ pub enum Promise {
     Both,
     /// Never too many inside.
     Safety,
-    /// Nothing at all.
+    /// It may let in too many, and leave people waiting: only what is counted is shown.
     Nothing,
 }
 
@@ -153,7 +153,7 @@ pub enum Promise {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// What it is.
+    /// What the number is of, in a few words: the first column of the page's table.
     pub what: String,
     /// What the paper says, in its words' sense: "about 1580 s".
     pub says: String,

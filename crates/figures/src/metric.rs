@@ -265,7 +265,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// All of them.
+    /// Every metric that an experiment file can name.
     pub const ALL: &[Self] = &[
         Self::new("mean", "s", "mean wait of all entries in steady state", |run| Some(run.steady?.mean)),
         Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),

@@ -14,7 +14,7 @@ const THEORY: &str = "theory";
 /// One run of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
-    /// It is simulated.
+    /// A run of the simulator.
     Simulated(Setting),
     /// It is computed: quorum arithmetic for these replicas, clients and latencies, or how near one message can come to
     /// the order of arrival.

@@ -102,7 +102,7 @@ pub struct ViewSummary {
     pub slots: Option<u32>,
     /// How many clients of the peers that are seen are inside.
     pub inside: usize,
-    /// How many of them wait.
+    /// How many clients of those peers wait.
     pub waiting: usize,
     /// Why it does not move, in words, if it does not.
     pub trouble: Option<String>,
@@ -158,7 +158,7 @@ pub struct ViewToken {
     pub next: Option<String>,
 }
 
-/// One who waits.
+/// A place in line, as the live page shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewWaiter {
     /// The number of the peer where it waits.

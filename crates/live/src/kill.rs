@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// This peer's.
+    /// That of the peer with this number.
     Peer(PeerId),
     /// One that is inside.
     Holder,

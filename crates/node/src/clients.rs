@@ -89,7 +89,6 @@ pub struct Entry {
     pub resource: Key,
     /// What the protocol knows it by; nothing while it cannot be asked for.
     alias: Option<Ticket>,
-    /// When it was asked for.
     pub asked: Time,
     /// How far it has come.
     pub stage: Stage,
@@ -108,7 +107,7 @@ pub enum Stage {
     Waiting {
         /// How many are ahead, when we last heard …
         ahead: Option<u32>,
-        /// … and first.
+        /// … and when we first heard, with how many there were then: its speed follows from both.
         first: Option<(Time, u32)>,
     },
     /// A slot is here for it, which is being detached: its client is told when the register knows.

@@ -34,7 +34,7 @@ pub struct Contact {
     used: Time,
     /// We have said since then that we do not need the connection …
     let_go: bool,
-    /// … and so has it.
+    /// … and it has said the same: the connection may end.
     pub is_let_go: bool,
     /// The last connection has ended though one of us needed it.
     pub is_lost: bool,

@@ -50,7 +50,7 @@ pub enum Error {
         name: Name,
         /// How many slots it has.
         has: u32,
-        /// How many were asked for.
+        /// How many the caller has said that it has.
         asked: u32,
     },
     /// The cluster knows no such resource.
@@ -101,7 +101,7 @@ pub enum Error {
         name: Name,
         /// Who has not answered yet.
         missing: Vec<Missing>,
-        /// For how long.
+        /// How long the count has been waiting for them.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
@@ -131,7 +131,7 @@ pub enum Error {
          and start it with --join"
     )]
     OtherCluster {
-        /// Who that is.
+        /// The number of the peer that was met.
         #[serde(with = "json")]
         peer: PeerId,
         /// Where it was reached.
@@ -147,7 +147,7 @@ pub enum Error {
          of the two. Programs that follow each other understand each other, so go there one release at a time"
     )]
     OtherVersion {
-        /// Who that is.
+        /// The number of the peer that was met.
         #[serde(with = "json")]
         peer: PeerId,
         /// Where it was reached.

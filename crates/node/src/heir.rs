@@ -164,7 +164,7 @@ pub enum Keep {
     Session {
         /// The cluster that it is of.
         cluster: ClusterId,
-        /// Which one.
+        /// The one that the next process takes over, or replaces.
         session: SessionId,
         /// How long it stands after a renewal.
         ttl: Ttl,

@@ -17,14 +17,14 @@ pub enum Notice {
     Lost {
         /// The host whose process has ended.
         host: PeerId,
-        /// How many messages.
+        /// Messages that it may never have got.
         messages: usize,
     },
     /// Something that we wanted to say is longer than a message may be. It was not sent.
     TooLong {
         /// Who was to hear it.
         host: PeerId,
-        /// How long it is.
+        /// How long it would be: about a mebibyte is the most.
         bytes: usize,
     },
     /// Too many hosts were heard of and not met; a message for this one was dropped.
@@ -33,7 +33,7 @@ pub enum Notice {
     Broken {
         /// The host that does not confirm.
         host: PeerId,
-        /// How many messages.
+        /// Messages that were dropped.
         messages: usize,
     },
     /// The session of this process is over: it uses nothing any more, and opens another one.

@@ -43,7 +43,6 @@ pub struct Query {
     pub call: u64,
     /// The resource that it is about.
     pub name: Name,
-    /// When it was asked.
     pub asked: Time,
     tries: u8,
     seen: Option<ResourceView>,

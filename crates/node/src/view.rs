@@ -103,7 +103,7 @@ pub struct SlotView {
     pub client: Option<ClientView>,
 }
 
-/// One who waits.
+/// A place in line, as `show` has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
@@ -239,7 +239,7 @@ pub struct ResourceHealth {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Stall {
-    /// For how long.
+    /// How long nothing has moved.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
@@ -260,7 +260,7 @@ pub enum Voter {
     No,
     /// It gets everything and has no vote yet.
     Learns,
-    /// It votes.
+    /// It has one of the votes by which the register decides.
     Votes,
     /// It votes, and leads.
     Leads,
@@ -410,7 +410,7 @@ pub enum Event {
         slot: u32,
         /// Under which fencing number.
         fencing: u64,
-        /// How long it has waited.
+        /// From its request to this.
         #[serde(rename = "waited_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         waited: Duration,

@@ -60,7 +60,7 @@ pub enum Body {
     Answer {
         /// As it was in the question.
         number: u64,
-        /// What is answered.
+        /// Of the kind that the question names.
         answer: Answer,
     },
     /// A packet of a connection between two hosts that do not reach each other, by way of a third. May get lost.
@@ -69,7 +69,7 @@ pub enum Body {
         from: PeerId,
         /// Who is to hear it.
         to: PeerId,
-        /// The packet.
+        /// What the two would say to each other on a connection of their own.
         packet: Packet,
     },
     /// The sender does not need this connection, and nothing was said on it for a while: it may end. May get lost.
@@ -101,7 +101,7 @@ pub enum Question {
     },
 }
 
-/// What is answered.
+/// Answers to [`Question`]s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To `Question::Line`, by the coordinator.
@@ -127,7 +127,7 @@ pub enum Answer {
 pub struct Line {
     /// The resource's generation.
     pub generation: u64,
-    /// How many slots it has.
+    /// How many may be inside, as that generation has it.
     pub slots: u32,
     /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
     pub waiting: Vec<Claim>,

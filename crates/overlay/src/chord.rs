@@ -74,7 +74,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// How many hops.
+    /// Hops so far; a message that has made 255 went round in circles.
     pub hops: u8,
     /// Whoever gets it lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,

@@ -113,12 +113,12 @@ impl Peer {
         Self { service, address: nowhere, advertised: nowhere, keyring: None }
     }
 
-    /// A client of it.
+    /// A handle with the verbs: all its clients share one peer.
     pub fn client(&self) -> Client {
         Client::Peer(self.clone())
     }
 
-    /// Who it is.
+    /// The number by which the others know it.
     pub fn me(&self) -> PeerId {
         self.service.me()
     }

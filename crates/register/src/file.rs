@@ -67,9 +67,9 @@ impl Record {
 /// Whose file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Of this cluster.
+    /// The cluster: a file of another one is refused.
     pub cluster: ClusterId,
-    /// Of this voter.
+    /// The voter, whose number is given out once.
     pub voter: VoterId,
     /// Which file of the voter's.
     pub file: u64,
@@ -78,9 +78,9 @@ pub struct Header {
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Whose it is.
+    /// What it begins with.
     pub header: Header,
-    /// All its records as one.
+    /// All that follows, put together: later records win.
     pub record: Record,
     /// How many bytes of a torn record were left out at its end.
     pub torn: usize,

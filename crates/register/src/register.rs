@@ -54,7 +54,7 @@ pub enum Effect {
     Write {
         /// One more than that of the write before.
         number: u64,
-        /// What to write, and how.
+        /// Bytes to add to the file, or to put in its place.
         write: Write,
     },
 }
@@ -165,7 +165,7 @@ impl Register {
         Ok(register)
     }
 
-    /// Which voter this is.
+    /// The number of this voter, the same for as long as its file is there.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
@@ -190,7 +190,7 @@ impl Register {
         self.engine.is_leader()
     }
 
-    /// The term it is in.
+    /// Raft's term: it rises with every election that this voter hears of.
     pub fn term(&self) -> u64 {
         self.engine.term()
     }

@@ -161,7 +161,7 @@ enum Call {
     Resources(Reply<Vec<ResourceView>>),
 }
 
-/// The clients of one ticket.
+/// Whoever has asked with one request id: several may wait for the same grant.
 struct TicketClients {
     name: Name,
     waiters: Vec<Waiter>,

@@ -59,7 +59,7 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
-    /// How many have waited.
+    /// Counts requests, so that each has a number of its own.
     waiters: AtomicU64,
 }
 

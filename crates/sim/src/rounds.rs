@@ -109,16 +109,16 @@ pub struct Rounds {
     pub peers: usize,
     /// What they route by.
     pub overlay: OverlayKind,
-    /// How many resources.
+    /// Resources that peers ask for, each with replicas of its own.
     pub resources: usize,
     /// How many logical replicas each has, and how many votes win.
     pub quorum: Quorum,
     /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at
     /// all if zero. What is sent meanwhile is not counted.
     pub settle: Span,
-    /// How many rounds.
+    /// Rounds that are counted.
     pub rounds: usize,
-    /// How long a round is.
+    /// From the beginning of one round to that of the next.
     pub round: Span,
     /// How many requests there are in a round …
     pub requests: usize,
@@ -142,7 +142,7 @@ pub struct Rounds {
     /// Broken rules are counted instead of stopping the run: two inside, fencing numbers that do not increase, requests
     /// that are never served, and, where nothing goes wrong, messages that make no sense.
     pub count_violations: bool,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,

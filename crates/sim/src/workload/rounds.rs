@@ -21,7 +21,7 @@ const LOOK_FOR_VICTIM: u32 = 100;
 pub enum Load {
     /// This many in the whole system, at random peers.
     Whole,
-    /// This many at each peer.
+    /// This many at each peer, so that larger systems have more to do.
     PerPeer,
 }
 
@@ -78,7 +78,7 @@ struct Place {
     wants: Vec<usize>,
 }
 
-/// What is to come.
+/// Events that this workload schedules for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum ToCome {
     /// A round begins, or the last is over.
