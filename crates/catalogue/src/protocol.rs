@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use peerlock_mutex::bv95::{self, Heuristic, Organisation};
+use peerlock_sim::names;
 use thiserror::Error;
 
 use crate::near;
@@ -168,57 +169,8 @@ pub enum Recovery {
     Broadcast,
 }
 
-impl fmt::Display for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Never => "never",
-            Self::Broadcast => "broadcast",
-        })
-    }
-}
-
-/// No recovery has this name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown recovery {0:?}: use never or broadcast")]
-pub struct UnknownRecovery(String);
-
-impl FromStr for Recovery {
-    type Err = UnknownRecovery;
-
-    fn from_str(name: &str) -> Result<Self, UnknownRecovery> {
-        match name {
-            "never" => Ok(Self::Never),
-            "broadcast" => Ok(Self::Broadcast),
-            _ => Err(UnknownRecovery(name.into())),
-        }
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Printed => "printed",
-            Self::Repaired => "repaired",
-        })
-    }
-}
-
-/// No form has this name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown form {0:?}: use printed or repaired")]
-pub struct UnknownForm(String);
-
-impl FromStr for Form {
-    type Err = UnknownForm;
-
-    fn from_str(name: &str) -> Result<Self, UnknownForm> {
-        match name {
-            "printed" => Ok(Self::Printed),
-            "repaired" => Ok(Self::Repaired),
-            _ => Err(UnknownForm(name.into())),
-        }
-    }
-}
+names!("recovery", Recovery { Never = "never", Broadcast = "broadcast" });
+names!("form", Form { Printed = "printed", Repaired = "repaired" });
 
 #[cfg(test)]
 mod tests {
