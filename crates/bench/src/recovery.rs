@@ -127,7 +127,8 @@ async fn theirs(
     let what = match against {
         Against::Etcd => "the holder's client is killed; three nodes, a lease that the client keeps alive",
         Against::Redis | Against::ZooKeeper => {
-            "the holder's client is killed; one node, SET NX PX and PEXPIRE, tried again every 10 ms: no line, not on disk"
+            "the holder's client is killed; one node, SET NX PX and PEXPIRE, tried again every 10 ms: no line, not on \
+             disk"
         }
     };
     let node = server.addresses[0].to_string();

@@ -219,7 +219,7 @@ impl Setting {
             Protocol::Coordinator => {
                 let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
                 // Ten pings in a lease time, and four in a term, as by default.
-                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // Of a lease of any length.
+                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // However long it is.
                 let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
                 run.run(|me, replicas| Coordinator::new(me, replicas, config))
             }

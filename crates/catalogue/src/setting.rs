@@ -18,7 +18,8 @@ const SESSION: Span = Span::from_secs(15);
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
 
-/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of it.
+/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of
+/// it.
 const MOST: u32 = 10_000_000;
 
 /// The highest rate: one in a nanosecond.

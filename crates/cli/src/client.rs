@@ -167,11 +167,11 @@ pub struct Renew {
 #[derive(Args)]
 #[command(after_help = "\
 With --slot the holder is asked to stop, on whatever machine it is: `run` ends its command as for any lost slot, and
-applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A slot
-of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
+applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A
+slot of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
 
-With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever is
-inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
+With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever
+is inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
 protects what it does.
 
 Examples:

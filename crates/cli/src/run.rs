@@ -48,8 +48,9 @@ been killed, unless the lease is renewed) and PEERLOCK_HELD (the names of all sl
 its environment, and its exit code is ours.
 
 Own exit codes:
-  75 not acquired in time (or -E)    76 the slot was lost, and the command ended for it    69 no peer, no agent, or nothing moves
-  64 wrong options                   126, 127 as in a shell                                128+n after signal n
+  75 not acquired in time (or -E)           76 the slot was lost, and the command ended for it
+  69 no peer, no agent, or nothing moves    64 wrong options
+  126, 127 as in a shell                    128+n after signal n
 
 Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster

@@ -490,10 +490,13 @@ mod tests {
 
         // The others are asked of this one: their tokens and clients are there, too, and what only we know stays.
         let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "generation": 1, "holders": [
-            { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false, "client": { "label": "1.1", "age_ms": 7 } },
+            { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false,
+                "client": { "label": "1.1", "age_ms": 7 } },
             { "slot": 1, "peer": "7", "host": "b", "free": false, "detached": false },
             { "slot": 2, "peer": "7", "host": "b", "free": true, "detached": false },
-        ], "queue": [{ "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" }] });
+        ], "queue": [
+            { "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" },
+        ] });
         resource.join(serde_json::from_value(details).expect("what `show` says"));
         assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
         let tokens: Vec<_> =

@@ -78,8 +78,8 @@ impl Contact {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have broken
-    /// without a word, of which the transport tells us seconds later.
+    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have
+    /// broken without a word, of which the transport tells us seconds later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.heard)) >= PATIENCE
     }

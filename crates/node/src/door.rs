@@ -96,8 +96,8 @@ pub enum Input {
         /// How many slots it is to have.
         slots: u32,
     },
-    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is asked
-    /// to give that up; if anybody is inside or waits, nothing has changed.
+    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is
+    /// asked to give that up; if anybody is inside or waits, nothing has changed.
     Remove {
         /// Whom to answer with [`Answer::Removed`].
         call: u64,

@@ -169,8 +169,8 @@ pub struct Node {
     removals: BTreeMap<u64, Removal>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
-    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet that
-    /// it knows: by resource and number, what the protocol knows the slot by, which goes on then.
+    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet
+    /// that it knows: by resource and number, what the protocol knows the slot by, which goes on then.
     ending: BTreeMap<(Key, u64), Ticket>,
     /// What the register has told of this host's.
     detached: DetachedHere,

@@ -135,13 +135,14 @@ impl Notice {
                 Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.to_string()
             }
             Self::Recovered { host, ours, theirs } => format!(
-                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this peer \
-                 is still of {ours}. It belongs to the new one when it is started again",
+                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this \
+                 peer is still of {ours}. It belongs to the new one when it is started again",
                 called(*host)
             ),
             Self::RecoveredBeside { host, ours, theirs } => format!(
-                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: both let \
-                 clients in. Stop all agents of one of them. Old ones that are started one by one go over to the recovered one",
+                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: \
+                 both let clients in. Stop all agents of one of them. Old ones that are started one by one go over to \
+                 the recovered one",
                 called(*host)
             ),
             Self::Refused(why) => format!("the cluster does not let this process in: {why}"),

@@ -200,8 +200,8 @@ impl Register {
         self.engine.leader().and_then(|voter| self.state.seats().get(&voter)).map(|seat| seat.host)
     }
 
-    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within an
-    /// election's time; a learner may not notice.
+    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within
+    /// an election's time; a learner may not notice.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));

@@ -24,7 +24,8 @@
 //!             slack: Duration::from_secs(1),
 //!             connection: None,
 //!         };
-//!         let outcome = supervise(&job, lease, |notice| eprint!("{}", format!("peerlock: {notice}\n"))).await.unwrap();
+//!         let tell = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
+//!         let outcome = supervise(&job, lease, tell).await.unwrap();
 //!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
 //!         ExitCode::from(outcome.code())
 //!     })

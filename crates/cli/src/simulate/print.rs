@@ -10,8 +10,8 @@ use peerlock_sim::{self as sim, Numbers, Received, Report, WaitSummary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-/// The object that `--json` prints. Its fields are a promise; what a run does not measure is null or not there. Whatever
-/// was counted is in `numbers`, by the name that its watcher gives it.
+/// The object that `--json` prints. Its fields are a promise; what a run does not measure is null or not there.
+/// Whatever was counted is in `numbers`, by the name that its watcher gives it.
 #[derive(Serialize)]
 pub struct Json<'a> {
     setting: &'a Setting,

@@ -285,8 +285,8 @@ impl Node {
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
-        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its host
-        // has by then: so that must be in vain before the slot goes on.
+        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its
+        // host has by then: so that must be in vain before the slot goes on.
         if let Some(grant) = detached.filter(|_| !by_client) {
             let alias = self.clients.take_alias(ticket);
             self.ending.extend(alias.map(|alias| ((resource, grant.fencing), alias)));
