@@ -49,12 +49,12 @@ impl Span {
     /// No time at all.
     pub const ZERO: Self = Self(0);
 
-    /// This many nanoseconds.
+    /// The smallest unit there is: nothing is rounded.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// This many milliseconds.
+    /// At most 584 years of them fit.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis * 1_000_000)
     }

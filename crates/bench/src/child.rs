@@ -6,7 +6,8 @@
 //! | `ping ROUNDS PAUSE` | nanoseconds of each round trip; after PAUSE nanoseconds of rest each |
 //! | `found NAME SLOTS` | |
 //! | `alone NAME ROUNDS` | nanoseconds of each acquire and release |
-//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, sent, entered, left; of each entry |
+//! | `contend NAME SLOTS CLIENTS FIRST STRIDE HOLD START END` | slot, fencing number, asked, sent, entered, left; of
+//! each entry |
 //! | `hold NAME RESOURCES` | |
 //! | `wait NAME RESOURCES CLIENTS` | how many wait, once all do |
 //! | `take NAME LEASE` | when it got in, as the holder of a lease of so many milliseconds, which it keeps |

@@ -58,7 +58,7 @@ pub struct Options {
     pub delays: Vec<Duration>,
 }
 
-/// How far it is.
+/// What a run tells while it goes on, for whoever watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// How many steps there are.

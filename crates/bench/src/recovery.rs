@@ -55,7 +55,7 @@ pub struct Recovery {
 pub struct RecoveryRow {
     /// Who recovers.
     pub who: &'static str,
-    /// What it is.
+    /// Which program keeps the lock, and how: a heading in the table.
     pub what: &'static str,
     /// How long the holder's session or lease stands after a renewal.
     pub lease_s: f64,
@@ -127,7 +127,8 @@ async fn theirs(
     let what = match against {
         Against::Etcd => "the holder's client is killed; three nodes, a lease that the client keeps alive",
         Against::Redis | Against::ZooKeeper => {
-            "the holder's client is killed; one node, SET NX PX and PEXPIRE, tried again every 10 ms: no line, not on disk"
+            "the holder's client is killed; one node, SET NX PX and PEXPIRE, tried again every 10 ms: no line, not on \
+             disk"
         }
     };
     let node = server.addresses[0].to_string();

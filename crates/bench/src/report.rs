@@ -56,9 +56,9 @@ pub struct Uncontended {
 pub struct Case {
     /// Who hands over.
     pub who: &'static str,
-    /// What it is.
+    /// The setting in a few words, as the table names it.
     pub what: &'static str,
-    /// How many clients.
+    /// All together, in all processes.
     pub clients: usize,
     /// In how many processes; of peerlock, each is a peer.
     pub processes: usize,
@@ -88,7 +88,7 @@ pub struct Case {
     pub held: Times,
     /// From asking to entering.
     pub wait: Times,
-    /// The mean of that.
+    /// The mean of `wait`, in milliseconds.
     pub mean_wait_ms: f64,
     /// The longest wait less the mean.
     pub spread_ms: f64,
@@ -106,13 +106,13 @@ pub struct Case {
 pub struct Memory {
     /// How the clients reach their peer.
     pub through: &'static str,
-    /// How many wait.
+    /// Clients that wait at this one peer when its memory is read.
     pub waiting: usize,
-    /// For how many resources.
+    /// Resources that they wait for, as many clients for each.
     pub resources: usize,
     /// Resident before they came, in MB.
     pub before_mb: f64,
-    /// And with them.
+    /// Resident while they wait, in MB.
     pub resident_mb: f64,
 }
 

@@ -27,7 +27,7 @@ pub struct Setting {
     pub hold: Duration,
     /// How long a message is on its way between two processes, by the relay; zero without it.
     pub delay: Duration,
-    /// Which of the crews.
+    /// The crew of processes that plays it: an index.
     pub crew: usize,
     pub turns: Vec<Turn>,
 }

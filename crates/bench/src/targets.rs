@@ -11,7 +11,7 @@ use crate::report::{Case, Memory, Uncontended, cores};
 pub struct Target {
     /// The number that has a target, in words.
     pub what: String,
-    /// What was measured.
+    /// What came out, in the unit that `what` names.
     pub measured: f64,
     /// The target, in the unit of `measured`.
     pub bound: f64,

@@ -19,11 +19,8 @@ const FAULTS: &str = "What goes wrong";
 #[command(allow_negative_numbers = true)] // So that they reach the check that says what is wrong with them.
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flags {
-    /// Which protocol: fair-k, fair-k-late, bv95 (or bv95-plain; either with -last-held or -round-robin) or ideal among
-    /// a fixed number of peers; sigma, sigma-once, strawman, strawman-retry or coordinator for clients that ask
-    /// replicas, in an open workload or with --peers in a closed loop; e2e, non-e2e, and with --overlay also sigma and
-    /// coordinator for peers on an overlay; custody for whole peers as this program runs them [default: fair-k]
-    #[arg(long)]
+    /// The protocol that is run; `fair-k` if it is left out. The help lists those that there are.
+    #[arg(long, help = Protocol::help())]
     #[serde(with = "by_name")]
     pub protocol: Option<Protocol>,
     /// As the paper prints it, or with the defects that we found mended, of protocols that have both: printed, repaired

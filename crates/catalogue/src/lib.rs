@@ -22,6 +22,6 @@ mod setting;
 pub use flags::Flags;
 pub use near::near;
 pub use pair::{Pair, PairError, Partition};
-pub use protocol::{Form, Protocol, Recovery, UnknownForm, UnknownProtocol, UnknownRecovery};
+pub use protocol::{Among, Form, Protocol, Recovery, UnknownProtocol};
 pub use run::Error;
 pub use setting::{Backups, Closed, Load, Open, Refused, Rounds, Setting, Voters};

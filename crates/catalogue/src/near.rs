@@ -1,5 +1,5 @@
-/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike, if no more than half
-/// of it has to change. Nothing is like no name.
+/// Which of the `known` names a person may have meant: those with `name` in them, or the most alike, if no more than
+/// half of it has to change. Nothing is like no name.
 pub fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Vec<&'a str> {
     if name.is_empty() {
         return Vec::new();

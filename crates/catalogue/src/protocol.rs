@@ -4,14 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use peerlock_mutex::bv95::{self, Heuristic, Organisation};
+use peerlock_sim::names;
 use thiserror::Error;
 
 use crate::near;
 
 /// A protocol that can be simulated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// The algorithm of the Fair-K paper.
+    #[default]
     FairK,
     /// Our own form of it, one line for all slots.
     FairKLate,
@@ -49,7 +51,7 @@ pub enum Form {
 
 /// What a protocol runs among.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Among {
+pub enum Among {
     /// A fixed number of peers, every one of which knows the others and takes part for itself.
     Peers,
     /// Replicas that everybody knows, and clients that ask them.
@@ -83,7 +85,7 @@ impl Protocol {
     ];
 
     /// What it can run among; the first is taken if nothing is said.
-    pub(crate) fn among(self) -> &'static [Among] {
+    pub fn among(self) -> &'static [Among] {
         match self {
             Self::FairK | Self::FairKLate | Self::Bv95(_) | Self::Ideal => &[Among::Peers],
             Self::SigmaOnce | Self::Strawman | Self::StrawmanRetry => &[Among::Replicas],
@@ -91,6 +93,25 @@ impl Protocol {
             Self::E2e | Self::NonE2e => &[Among::Overlay],
             Self::Custody => &[Among::Nodes],
         }
+    }
+
+    /// What `--help` says of `--protocol`: all of them, by what they run among.
+    pub(crate) fn help() -> String {
+        let group = |(among, who): (Among, &str)| {
+            let there = Self::ALL.iter().filter(|(_, protocol)| protocol.among().contains(&among));
+            let name = |(name, protocol): &(&str, Self)| match protocol.among()[0] == among {
+                true => name.to_string(),
+                false => format!("{name} (there with --overlay)"),
+            };
+            format!("{}: {}", who, there.map(name).collect::<Vec<_>>().join(", "))
+        };
+        let groups = [
+            (Among::Peers, "among a fixed number of peers"),
+            (Among::Replicas, "for clients that ask replicas, in an open workload or with --peers in a closed loop"),
+            (Among::Overlay, "for peers on an overlay"),
+            (Among::Nodes, "whole peers as this program runs them"),
+        ];
+        format!("Which protocol, {} [default: {}]", groups.map(group).join("; "), Self::default())
     }
 
     /// Whether its printed form can be run there beside the repaired one.
@@ -148,57 +169,8 @@ pub enum Recovery {
     Broadcast,
 }
 
-impl fmt::Display for Recovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Never => "never",
-            Self::Broadcast => "broadcast",
-        })
-    }
-}
-
-/// No recovery has this name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown recovery {0:?}: use never or broadcast")]
-pub struct UnknownRecovery(String);
-
-impl FromStr for Recovery {
-    type Err = UnknownRecovery;
-
-    fn from_str(name: &str) -> Result<Self, UnknownRecovery> {
-        match name {
-            "never" => Ok(Self::Never),
-            "broadcast" => Ok(Self::Broadcast),
-            _ => Err(UnknownRecovery(name.into())),
-        }
-    }
-}
-
-impl fmt::Display for Form {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Printed => "printed",
-            Self::Repaired => "repaired",
-        })
-    }
-}
-
-/// No form has this name.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown form {0:?}: use printed or repaired")]
-pub struct UnknownForm(String);
-
-impl FromStr for Form {
-    type Err = UnknownForm;
-
-    fn from_str(name: &str) -> Result<Self, UnknownForm> {
-        match name {
-            "printed" => Ok(Self::Printed),
-            "repaired" => Ok(Self::Repaired),
-            _ => Err(UnknownForm(name.into())),
-        }
-    }
-}
+names!("recovery", Recovery { Never = "never", Broadcast = "broadcast" });
+names!("form", Form { Printed = "printed", Repaired = "repaired" });
 
 #[cfg(test)]
 mod tests {
@@ -209,6 +181,17 @@ mod tests {
         for &(name, protocol) in Protocol::ALL {
             assert_eq!((name.parse(), protocol.to_string()), (Ok(protocol), name.to_string()));
         }
+    }
+
+    #[test]
+    fn the_help_has_every_protocol_where_it_runs() {
+        let help = Protocol::help();
+        let words: Vec<&str> = help.split([' ', ',', ';', ':']).collect();
+        for (name, protocol) in Protocol::ALL {
+            assert_eq!(words.iter().filter(|word| *word == name).count(), protocol.among().len(), "{name}: {help}");
+        }
+        assert!(help.contains("; for peers on an overlay: sigma (there with --overlay), coordinator"), "{help}");
+        assert!(help.ends_with("custody [default: fair-k]"), "{help}");
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Setting {
     fn drive_closed<D: Drive>(&self, experiment: &sim::Experiment, backups: Option<Backups>, driver: D) -> D::Output {
         let (peers, slots) = (experiment.peers, experiment.slots);
         let layout = Layout::printed(peers as u64, slots);
-        let run = Among { experiment, backups, driver };
+        let run = Peers { experiment, backups, driver };
         match self.protocol {
             Protocol::FairK => {
                 let config = self.form.of(fair_k::Config::PRINTED, fair_k::Config::REPAIRED);
@@ -219,7 +219,7 @@ impl Setting {
             Protocol::Coordinator => {
                 let config = self.form.of(coordinator::Config::PRINTED, coordinator::Config::REPAIRED);
                 // Ten pings in a lease time, and four in a term, as by default.
-                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // Of a lease of any length.
+                let term = Span::from_nanos((u128::from(lease.as_nanos()) * 4 / 10) as u64); // However long it is.
                 let config = coordinator::Config { lease, ping: lease / 10, term, ..config };
                 run.run(|me, replicas| Coordinator::new(me, replicas, config))
             }
@@ -252,13 +252,13 @@ impl Form {
 }
 
 /// Peers among themselves, with backups or without.
-struct Among<'a, D> {
+struct Peers<'a, D> {
     experiment: &'a sim::Experiment,
     backups: Option<Backups>,
     driver: D,
 }
 
-impl<D: Drive> Among<'_, D> {
+impl<D: Drive> Peers<'_, D> {
     fn run<P: Backable<Message: Wire> + Wire>(self, new: impl Fn(PeerId) -> P + Sync) -> D::Output {
         let ids = || (0..self.experiment.peers as u64).map(PeerId::new);
         let Some(Backups { copies, recovery }) = self.backups else {

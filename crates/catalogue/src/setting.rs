@@ -7,8 +7,7 @@ use peerlock_sim::{self as sim, Faults, Hold, Links, OverlayKind, Spells, Ttl};
 use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 
-use crate::protocol::Among;
-use crate::{Flags, Form, Pair, Partition, Protocol, Recovery};
+use crate::{Among, Flags, Form, Pair, Partition, Protocol, Recovery};
 
 /// After how long peers that have backups for each other take one for gone: two round trips in the Fair-K paper's LAN.
 const DETECTION: Span = Span::from_secs(5);
@@ -19,7 +18,8 @@ const SESSION: Span = Span::from_secs(15);
 /// How long votes are good for: the Sigma paper's upper bound of a stay.
 const LEASE: Span = Span::from_secs(10);
 
-/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of it.
+/// The most peers, slots or resources: our choice. Each takes some memory, and a slip of the keyboard would take all of
+/// it.
 const MOST: u32 = 10_000_000;
 
 /// The highest rate: one in a nanosecond.
@@ -43,7 +43,7 @@ pub struct Setting {
     pub faults: Faults,
     /// Broken rules are counted and do not stop the run.
     pub count_violations: bool,
-    /// How many trials.
+    /// How often it is run, each time with random numbers of its own; 10 by default.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -122,15 +122,15 @@ pub struct Rounds {
     pub overlay: OverlayKind,
     /// How many peers there are at the beginning.
     pub peers: u32,
-    /// How many resources.
+    /// Resources that peers ask for, each with replicas of its own; 65 by default.
     pub resources: u32,
     /// Who votes on each resource.
     pub voters: Voters,
     /// How long before the first round every resource is asked for once; not at all if zero.
     pub settle: Span,
-    /// How many rounds.
+    /// Rounds that are counted; 20 by default.
     pub rounds: u32,
-    /// How long a round is.
+    /// From the beginning of one round to that of the next; 10 s by default.
     pub round: Span,
     /// How many requests there are in a round …
     pub requests: u32,
@@ -152,7 +152,7 @@ impl TryFrom<Flags> for Setting {
 
     fn try_from(flags: Flags) -> Result<Self, Refused> {
         check_values(&flags)?;
-        let protocol = flags.protocol.unwrap_or(Protocol::FairK);
+        let protocol = flags.protocol.unwrap_or_default();
         let among = among(&flags, protocol)?;
         if let Some(form) = flags.form.filter(|_| !protocol.has_forms(among)) {
             let there = if protocol.has_forms(Among::Replicas) { " on an overlay" } else { "" };

@@ -183,9 +183,9 @@ fn a_command_can_be_pasted_into_a_shell() {
         from_line("--protocol sigma --replicas 8 --votes 6 --hold 1s --replica-life 30s --count-violations").unwrap();
     assert_eq!(
         setting.command(),
-        "peerlock simulate --protocol sigma --form repaired --replicas 8 --votes 6 --hold 1s --arrival-rate 3 --latency \
-         uniform:0s..200ms --links ordered --lease 10s --settle 300s --measure 600s --replica-life 30s --count-violations \
-         --trials 10 --seed 1"
+        "peerlock simulate --protocol sigma --form repaired --replicas 8 --votes 6 --hold 1s --arrival-rate 3 \
+         --latency uniform:0s..200ms --links ordered --lease 10s --settle 300s --measure 600s --replica-life 30s \
+         --count-violations --trials 10 --seed 1"
     );
     let words = ["--latency", "matrix:it's here; or not"].map(String::from);
     let setting = from_words(&words).unwrap();

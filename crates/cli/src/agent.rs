@@ -157,7 +157,8 @@ async fn go(options: &Options) -> Result<ExitCode> {
             if peer.service().has_clients().await {
                 notify(STOPPING);
                 // At once, as if it were killed: whatever is done in good order would take something away from them.
-                tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this machine");
+                tracing::info!(signal, "ends; those who hold slots or wait here go on at the next agent of this \
+                    machine");
                 std::process::exit(0);
             }
             tracing::info!(signal, "leaving");
@@ -207,7 +208,8 @@ impl Agent {
         let token = options.token(&data_dir)?;
         let listeners = options.listeners(socket, token.as_ref(), files).await?;
         let here = prepared.start().await?;
-        tracing::info!(host = here.peer.service().name(), address = %here.address(), secret = %here.secret.display(), "a peer");
+        let (host, secret) = (here.peer.service().name(), here.secret.display());
+        tracing::info!(host, address = %here.address(), %secret, "a peer");
         let addresses = peerlock_net::dialable(here.peer.advertised()).iter().map(ToString::to_string).collect();
         let program = Program {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -309,8 +311,8 @@ impl Options {
         Ok(())
     }
 
-    /// What was named on the command line has to be there before another agent is told to go: else a slip in the command
-    /// that was to replace it would leave none.
+    /// What was named on the command line has to be there before another agent is told to go: else a slip in the
+    /// command that was to replace it would leave none.
     fn check_names(&self) -> Result<()> {
         if self.longest_lease < SHORTEST_TTL {
             let least = SHORTEST_TTL.as_millis();

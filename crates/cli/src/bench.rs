@@ -33,7 +33,8 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["against", "delay"])]
     recovery: bool,
     /// How long the session or lease of a holder that is killed stands; several with commas
-    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = lease, default_values = ["2s", "15s"], requires = "recovery")]
+    #[arg(long, value_name = "TIME", value_delimiter = ',', value_parser = lease, default_values = ["2s", "15s"])]
+    #[arg(requires = "recovery")]
     lease: Vec<Duration>,
     /// How often a holder is killed, for each lease [default: 20, or once with --quick]
     #[arg(long, value_name = "N", requires = "recovery", value_parser = clap::value_parser!(u16).range(1..))]

@@ -166,6 +166,7 @@ pub fn part(voter: Voter) -> &'static str {
         Voter::Learns => "learns",
         Voter::Votes => "yes",
         Voter::Leads => "leads",
+        _ => "unknown",
     }
 }
 
@@ -249,8 +250,8 @@ pub async fn take_back(client: &Client, name: &str, slot: Option<u32>, force: bo
     }
     let Some(fencing) = holder.client.as_ref().and_then(|client| client.fencing) else {
         let message = format!(
-            "{}: that host has not told who it is, so nobody can be asked to stop. The slot is free when the session of \
-             that host has ended; only --force does not wait for that",
+            "{}: that host has not told who it is, so nobody can be asked to stop. The slot is free when the session \
+             of that host has ended; only --force does not wait for that",
             in_words(holder, name)
         );
         return Err(peerlock::Error::Refused { class: Class::Unavailable, message }.into());
@@ -292,11 +293,12 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
         "This makes {} the only voter, with what it knew last (term {term}, entry {index}).\n\
          - What the lost voters have confirmed since is lost: resources, their slots, detached grants.\n\
          - Of several folders that are left, take the one with the highest term, and of these the highest entry.\n\
-         - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others now.\n\
+         - Wait for a minute after the last voter was lost: until then somebody may still hold what is given to others \
+         now.\n\
          - The cluster has another id from now on ({}). Old members that meet it go over to it, voters without what \
          they had kept.\n\
-         - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to it \
-         that it does not.\n",
+         - A majority of the old voters that comes back after all goes on beside it, and both let clients in: see to \
+         it that it does not.\n",
         folder.display(),
         recovered.cluster
     );
@@ -305,8 +307,8 @@ pub async fn recover(options: &Recover) -> Result<ExitCode> {
     }
     store::replace(&folder, recovered.file, recovered.cluster).map_err(StartError::from)?;
     print(
-        "Recovered. Start the agent of this folder. Agents of the old cluster end when they meet it, and belong to it when \
-           they are started again.\n",
+        "Recovered. Start the agent of this folder. Agents of the old cluster end when they meet it, and belong to it \
+         when they are started again.\n",
     )?;
     Ok(ExitCode::SUCCESS)
 }

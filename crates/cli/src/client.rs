@@ -167,11 +167,11 @@ pub struct Renew {
 #[derive(Args)]
 #[command(after_help = "\
 With --slot the holder is asked to stop, on whatever machine it is: `run` ends its command as for any lost slot, and
-applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A slot
-of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
+applications hear that their slot is lost. The command returns when the holder has stopped, or its lease has ended. A
+slot of `acquire` has no process that could be asked: it is free at once, and its next `renew` hears why.
 
-With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever is
-inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
+With --force everything that the holder's host has of the resource is taken away, and given to others at once. Whoever
+is inside there hears it when it can be reached, and may go on beside others until then: only its lower fencing number
 protects what it does.
 
 Examples:
@@ -272,8 +272,8 @@ fn variables(granted: &Granted) -> String {
     let Granted { grant, name, slot, fencing, .. } = granted;
     let name = name.as_str().replace('\'', r"'\''");
     format!(
-        "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_TOKEN={fencing}\n\
-         export PEERLOCK_SLOT={slot}\n"
+        "export PEERLOCK_GRANT='{grant}'\nexport PEERLOCK_NAME='{name}'\nexport PEERLOCK_FENCING={fencing}\n\
+         export PEERLOCK_TOKEN={fencing}\nexport PEERLOCK_SLOT={slot}\n"
     )
 }
 
@@ -295,6 +295,8 @@ mod tests {
         let granted: Granted = serde_json::from_value(granted).expect("a grant");
         let lines = variables(&granted);
         assert!(lines.contains(r#"export PEERLOCK_NAME='it'\''s $HOME `x` "y"'"#), "{lines}");
-        assert!(lines.contains("export PEERLOCK_TOKEN=4\n"), "{lines}");
+        for name in ["PEERLOCK_FENCING", "PEERLOCK_TOKEN"] {
+            assert!(lines.contains(&format!("\nexport {name}=4\n")), "{name}: {lines}");
+        }
     }
 }

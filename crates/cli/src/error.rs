@@ -76,8 +76,8 @@ pub enum Error {
     },
     /// A folder of the agent's is not its own.
     #[error(
-        "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or choose \
-         another folder"
+        "others can write into {path} (mode {mode:03o}), and so take the agent's place: run `chmod 700` on it, or \
+         choose another folder"
     )]
     OpenFolder {
         /// The data folder, or that of the socket.
@@ -97,9 +97,9 @@ pub enum Error {
     },
     /// The machine's agent is not for this user.
     #[error(
-        "this machine's agent, at {socket}, is another user's, and does not let you in: ask for `--socket-group` with a group \
-         that you are in, or name another agent with --agent. One of your own (`peerlock agent`) would be a cluster apart, \
-         and exclude nobody"
+        "this machine's agent, at {socket}, is another user's, and does not let you in: ask for `--socket-group` with \
+         a group that you are in, or name another agent with --agent. One of your own (`peerlock agent`) would be a \
+         cluster apart, and exclude nobody"
     )]
     ForeignAgent {
         /// Where it is.
@@ -117,13 +117,13 @@ pub enum Error {
     },
     /// A folder of the agent's belongs to somebody else.
     #[error(
-        "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or `chown` \
-         it"
+        "{path} belongs to another user (uid {owner}), who could take the agent's place: choose another folder, or \
+         `chown` it"
     )]
     ForeignFolder {
         /// The data folder, or that of the socket.
         path: PathBuf,
-        /// Whose it is.
+        /// The number of the user whose it is.
         owner: u32,
     },
     /// Others can read the bearer token.
@@ -168,8 +168,8 @@ pub enum Error {
     },
     /// A person has started the agent of this data folder, and it was never in a cluster.
     #[error(
-        "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know it: \
-         start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
+        "the agent of this machine does not run, and has not been in its cluster yet, so that a new one would not know \
+         it: start it again as before (`peerlock agent …`, or its systemd unit). Its data folder is {folder}"
     )]
     AgentStopped {
         /// The agent's data folder.
@@ -185,8 +185,8 @@ pub enum Error {
     },
     /// An agent has left, and could not tell anybody.
     #[error(
-        "left, and the cluster does not know it: no majority of the voters could be reached, and what this agent had is \
-         free for others only when its session has run out"
+        "left, and the cluster does not know it: no majority of the voters could be reached, and what this agent had \
+         is free for others only when its session has run out"
     )]
     Untold,
     /// Nothing could be listened on for clients.
@@ -319,8 +319,9 @@ pub mod exit {
         if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
     }
 
-    /// Which command or option may have been meant. The parser goes by how words begin: it knows nothing like `rnu`, and
-    /// names two others before `release` for `relase`; and an option that it does not know it offers to the command.
+    /// Which command or option may have been meant. The parser goes by how words begin: it knows nothing like `rnu`,
+    /// and names two others before `release` for `relase`; and an option that it does not know it offers to the
+    /// command.
     fn guess(error: &mut clap::Error) {
         let mut command = Cli::command();
         for word in std::env::args_os().skip(1) {

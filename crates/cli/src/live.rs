@@ -168,8 +168,8 @@ fn show(options: &Options, setting: &Setting, live: &Live, both: Option<&Compari
         let places = options.on.len().min(processes);
         writeln!(
             out,
-            "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is nearer \
-             together may be judged in the wrong order",
+            "in {places} places, whose clocks are known to within {apart:.3} ms: {:.1} ms of the setting; what is \
+             nearer together may be judged in the wrong order",
             apart * f64::from(speed)
         )?;
     }

@@ -131,8 +131,8 @@ fn duration(text: &str) -> std::result::Result<Duration, SpanError> {
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Works on as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken a
-/// rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that. A
+/// Works on as many threads as were asked for; one per core if none were. A peer that panics on one of them has broken
+/// a rule: the simulator says so with the run that led there, and the panic's own lines would only stand before that. A
 /// panic that the simulator does not catch is told here: nobody else would.
 fn on_threads<T: Send>(asked: Option<u16>, work: impl FnOnce() -> T + Send) -> Result<T> {
     const TRIAL: &str = "trial";

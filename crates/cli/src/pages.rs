@@ -18,7 +18,7 @@ Examples:
   peerlock completions zsh > ~/.zfunc/_peerlock
   peerlock completions fish > ~/.config/fish/completions/peerlock.fish")]
 pub struct Completions {
-    /// Which shell
+    /// The shell that is to complete
     shell: Shell,
 }
 

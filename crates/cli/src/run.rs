@@ -42,13 +42,15 @@ const ABSENT: Duration = Duration::from_secs(30);
 const NAMED: Duration = Duration::from_millis(100);
 
 const EXAMPLES: &str = "\
-The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_TOKEN (the fencing number),
-PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have been killed, unless the lease is renewed) and
-PEERLOCK_HELD (the names of all slots that it runs under, one per line) in its environment, and its exit code is ours.
+The command has the terminal, input and output of its own. It finds PEERLOCK_NAME, PEERLOCK_FENCING (the fencing
+number; PEERLOCK_TOKEN is an older name of the same), PEERLOCK_SLOT, PEERLOCK_DEADLINE (Unix seconds: when it will have
+been killed, unless the lease is renewed) and PEERLOCK_HELD (the names of all slots that it runs under, one per line) in
+its environment, and its exit code is ours.
 
 Own exit codes:
-  75 not acquired in time (or -E)    76 the slot was lost, and the command ended for it    69 no peer, no agent, or nothing moves
-  64 wrong options                   126, 127 as in a shell                                128+n after signal n
+  75 not acquired in time (or -E)           76 the slot was lost, and the command ended for it
+  69 no peer, no agent, or nothing moves    64 wrong options
+  126, 127 as in a shell                    128+n after signal n
 
 Examples:
   peerlock run backup -- rsync -a /home backup:          one at a time on this machine, or in the agent's cluster
@@ -221,7 +223,7 @@ async fn keep(
     let opened = |connection| _ = opened.as_ref().map(|opened| opened.send_replace(connection));
     let time_to_stop = match hold.keep(renewed, opened, absent).await {
         Stop::InGrace => lease.time_to_stop(),
-        Stop::AtOnce => Duration::ZERO,
+        _ => Duration::ZERO, // At once, or for a reason that we do not know: somebody else may be inside.
     };
     loss.heard(hold.why_lost().cloned().unwrap_or(peerlock::Error::Lost));
     end.send_modify(|end| *end = (*end).min(Moment::now() + time_to_stop));
@@ -337,7 +339,8 @@ impl Options {
             command: self.command.clone(),
             env: vec![
                 variable("PEERLOCK_NAME", self.name.clone()),
-                variable("PEERLOCK_TOKEN", granted.fencing.to_string()),
+                variable("PEERLOCK_FENCING", granted.fencing.to_string()),
+                variable("PEERLOCK_TOKEN", granted.fencing.to_string()), // The name that it had at first.
                 variable("PEERLOCK_SLOT", granted.slot.to_string()),
                 variable("PEERLOCK_DEADLINE", format!("{deadline:.3}")),
                 variable(HELD, format!("{}{}\n", held(), self.name)),

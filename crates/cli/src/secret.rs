@@ -144,8 +144,8 @@ async fn rotate(change: &Change) -> Result<ExitCode> {
     let file = path.display();
     if let [new, old] = &fingerprints(&Secret::load(&path).map_err(StartError::from)?)[..] {
         return Err(Error::Usage(format!(
-            "{file} has a new secret ({new}) before the old one ({old}) already: give it to all machines and run `peerlock \
-             secret finish` on each, before the next one is made"
+            "{file} has a new secret ({new}) before the old one ({old}) already: give it to all machines and run \
+             `peerlock secret finish` on each, before the next one is made"
         )));
     }
     let now = fingerprints(&Secret::rotate(&path).map_err(StartError::from)?);
@@ -187,8 +187,8 @@ async fn finish(change: &Change, force: bool) -> Result<ExitCode> {
     };
     if !late.is_empty() && !force {
         say(format_args!(
-            "nothing was changed: not everybody is known to have the new secret, {new}. {}. They would be left out until they \
-             have the file; --force does it all the same",
+            "nothing was changed: not everybody is known to have the new secret, {new}. {}. They would be left out \
+             until they have the file; --force does it all the same",
             late.join("; ")
         ));
         return Ok(ExitCode::from(exit::NOT_ACQUIRED));

@@ -1,8 +1,9 @@
-//! What is made from the command line: completions, manual pages, the version.
+//! What is made from the command line: completions, manual pages, the version; and the project's first pages.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn peerlock(arguments: &[&str]) -> Output {
@@ -120,4 +121,22 @@ fn help_that_nobody_reads_to_its_end_is_no_failure() {
     let output = command.arg("--help").stdout(full).stderr(Stdio::piped()).output().expect("it runs");
     assert_eq!(output.status.code(), Some(74));
     assert!(String::from_utf8_lossy(&output.stderr).contains("No space left"), "{output:?}");
+}
+
+/// README and ARCHITECTURE have one diagram, with every crate in it.
+#[test]
+fn the_first_page_shows_the_architecture_as_it_is() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let diagram = |file: &str| {
+        let page = fs::read_to_string(root.join(file)).expect(file);
+        let drawn = page.split("```").find(|block| block.contains(" supervise ") && block.contains('│'));
+        drawn.unwrap_or_else(|| panic!("{file} has no diagram")).to_owned()
+    };
+    let (shown, is) = (diagram("README.md"), diagram("ARCHITECTURE.md"));
+    assert_eq!(shown, is, "README.md has another diagram than ARCHITECTURE.md");
+    for entry in fs::read_dir(root.join("crates")).expect("the crates") {
+        let name = entry.expect("an entry").file_name().into_string().expect("a name");
+        let is_there = is.split(|c: char| !c.is_alphanumeric()).any(|word| word == name);
+        assert!(is_there, "{name} is not in the diagram");
+    }
 }

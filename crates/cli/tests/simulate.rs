@@ -52,6 +52,37 @@ fn the_json_object_has_every_promised_field() {
     assert_eq!(object["violations"], 0);
 }
 
+/// Also what nobody has put into words: a watcher needs no line in the printer.
+#[test]
+fn whatever_watchers_count_is_shown_by_its_name() {
+    let (line, open) = (format!("{SMALL} --crash 300s/5s --count-violations"), format!("--protocol sigma {OPEN}"));
+    let object = json(&line);
+    let numbers = &object["numbers"];
+    for (field, name) in
+        [("idle_while_waiting", "idle while waiting"), ("order_inversions", "order inversions"), ("crashed", "crashed")]
+    {
+        assert_eq!(object[field], numbers[name], "{object}");
+    }
+    assert!(numbers["crashed"].as_u64().unwrap() > 0 && numbers["asked"].is_u64(), "whole numbers are whole: {object}");
+    assert_eq!(
+        json(&open)["numbers"]["nanoseconds measured"],
+        json(&open)["trials"].as_u64().unwrap() * 100_000_000_000
+    );
+    let table = String::from_utf8(peerlock(&format!("simulate {line}")).stdout).unwrap();
+    let shown = |name: &str, number: &Value| match number.as_f64().unwrap() {
+        whole if whole.fract() == 0.0 => format!("{name}: {whole}"),
+        other => format!("{name}: {other:.3}"),
+    };
+    for name in ["longest standstill, ms", "messages to the busiest", "seconds to the last entry"] {
+        assert!(table.contains(&shown(name, &numbers[name])), "{name}: {table}{numbers}");
+    }
+    assert!(
+        !table.contains("idle while waiting") && !table.contains(": 0;"),
+        "once, and not what did not happen: {table}"
+    );
+    assert!(table.lines().all(|line| line.chars().count() <= 120), "{table}");
+}
+
 /// A result says how it came about: its setting is whole, and is a command that gives the same numbers.
 #[test]
 fn the_setting_of_a_result_repeats_it() {

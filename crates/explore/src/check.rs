@@ -10,7 +10,7 @@ use peerlock_mutex::{Grant, Observe};
 pub enum Violation {
     /// More clients are inside than there are slots.
     TooManyInside {
-        /// How many are inside.
+        /// Clients inside, over all peers.
         inside: usize,
         /// How many may be.
         slots: usize,

@@ -37,8 +37,8 @@ impl Estimate {
         Self { value, interval: None }
     }
 
-    /// This, divided by another that is independent of it: the relative errors add up as squares. Nothing can be divided
-    /// by 0, and 0 has no relative error.
+    /// This, divided by another that is independent of it: the relative errors add up as squares. Nothing can be
+    /// divided by 0, and 0 has no relative error.
     pub fn over(self, other: Self) -> Option<Self> {
         let value = Some(self.value / other.value).filter(|value| value.is_finite())?;
         let relative = |estimate: Self| Some((estimate.interval?.1 - estimate.value) / estimate.value);

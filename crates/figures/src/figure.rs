@@ -145,7 +145,7 @@ pub enum Promise {
     Both,
     /// Never too many inside.
     Safety,
-    /// Nothing at all.
+    /// It may let in too many, and leave people waiting: only what is counted is shown.
     Nothing,
 }
 
@@ -153,7 +153,7 @@ pub enum Promise {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Published {
-    /// What it is.
+    /// What the number is of, in a few words: the first column of the page's table.
     pub what: String,
     /// What the paper says, in its words' sense: "about 1580 s".
     pub says: String,
@@ -173,7 +173,7 @@ pub struct Published {
     /// the second to the third, divided by the slope from the first to the second.
     bend: Option<[Value; 3]>,
     /// What we claim.
-    pub claim: Claim,
+    pub claim: Statement,
     /// The range in which our number must be: if we claim to reproduce it, the published one as we read it; if it
     /// differs, what we have found instead.
     #[serde(default)]
@@ -187,7 +187,7 @@ pub struct Published {
 /// What we claim of a published number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Claim {
+pub enum Statement {
     /// Our number lies in the stated range, or the run fails.
     Reproduced,
     /// It does not, and the file says why, and in which range it is instead.
@@ -446,9 +446,11 @@ impl Figure {
             return Err(wrong("has a range that nothing can be in, or without an end that is a number"));
         }
         match published.claim {
-            Claim::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
-            Claim::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
-            Claim::Differs if accept == Range::default() => Err(wrong("differs, and nobody says what it is instead")),
+            Statement::Reproduced if accept == Range::default() => Err(wrong("is claimed without a range to be in")),
+            Statement::Differs if published.why.is_none() => Err(wrong("differs, and nobody says why")),
+            Statement::Differs if accept == Range::default() => {
+                Err(wrong("differs, and nobody says what it is instead"))
+            }
             _ => {
                 let is_plain = over.is_none() && bend.is_none() && self.file.panels[panel].relative_to.is_none();
                 let drawn = is_plain && metrics[panel].is_some_and(|drawn| drawn.name == metric.name);

@@ -136,7 +136,8 @@ mod tests {
             ("fig8", "there is no figure \"fig8\"; did you mean sigma/fig8?"),
             (
                 "fig2",
-                "there is no figure \"fig2\"; did you mean one of fair-k/fig2, sigma/fig2, coordinator/fig2, coordinator/fig2-per-peer?",
+                "there is no figure \"fig2\"; did you mean one of fair-k/fig2, sigma/fig2, coordinator/fig2, \
+                 coordinator/fig2-per-peer?",
             ),
             ("fairk/fig3", "there is no figure \"fairk/fig3\"; did you mean fair-k/fig3?"),
             ("beyond/peer", "there is no figure \"beyond/peer\"; did you mean beyond/peers?"),

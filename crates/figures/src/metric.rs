@@ -46,7 +46,8 @@ pub struct Measured {
     /// The messages of the worst client over the bound of its place; of an open run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_client: Option<f64>,
-    /// The share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new.
+    /// The share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were
+    /// new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survived: Option<f64>,
     /// The share of trials in which somebody was let in beside too many others.
@@ -265,7 +266,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// All of them.
+    /// Every metric that an experiment file can name.
     pub const ALL: &[Self] = &[
         Self::new("mean", "s", "mean wait of all entries in steady state", |run| Some(run.steady?.mean)),
         Self::new("p50", "s", "median wait in steady state", |run| Some(run.steady?.p50)),
@@ -360,7 +361,8 @@ impl Metric {
         Self::new(
             "survived",
             "of the trials",
-            "share of trials in which everybody was served, nobody beside too many others, and all fencing numbers were new",
+            "share of trials in which everybody was served, nobody beside too many others, and all fencing numbers \
+             were new",
             |run| run.survived,
         )
         .share(),
@@ -391,8 +393,8 @@ impl Metric {
         Self::new(
             "standstill",
             "s",
-            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the trials; \
-             one that never ends is not in it, but among those who are never served",
+            "longest time of a trial for which somebody waited, a slot was free and nobody was let in, mean over the \
+             trials; one that never ends is not in it, but among those who are never served",
             |run| run.standstill,
         ),
         Self::new("fencing", "per entry", "share of entries with a fencing number that is not new", |run| run.fencing),

@@ -9,7 +9,7 @@ use peerlock_sim::latency::{MatrixError, Model};
 
 use crate::Error;
 use crate::estimate::Estimate;
-use crate::figure::{Claim, Dot, Figure, Number, Resolved};
+use crate::figure::{Dot, Figure, Number, Resolved, Statement};
 use crate::fingerprint::fingerprint;
 use crate::metric::Measured;
 use crate::point::Point;
@@ -172,11 +172,11 @@ impl Results {
         let is_in_range = estimate.is_some_and(|estimate| number.accept.has(estimate.value));
         let verdict = match (number.published.claim, is_in_range) {
             (_, false) => Verdict::Moved,
-            (Claim::Differs, true) => Verdict::Differs,
-            (Claim::Reproduced, true) if estimate.is_some_and(|all| all.is_within(number.accept)) => {
+            (Statement::Differs, true) => Verdict::Differs,
+            (Statement::Reproduced, true) if estimate.is_some_and(|all| all.is_within(number.accept)) => {
                 Verdict::Reproduced
             }
-            (Claim::Reproduced, true) => Verdict::Unsure,
+            (Statement::Reproduced, true) => Verdict::Unsure,
         };
         (estimate, verdict)
     }

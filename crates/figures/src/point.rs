@@ -14,7 +14,7 @@ const THEORY: &str = "theory";
 /// One run of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Point {
-    /// It is simulated.
+    /// A run of the simulator.
     Simulated(Setting),
     /// It is computed: quorum arithmetic for these replicas, clients and latencies, or how near one message can come to
     /// the order of arrival.
@@ -147,8 +147,8 @@ fn of_quorums(setting: &Setting, open: &Open) -> Result<Theory, String> {
 const DEARER: f64 = 0.01;
 
 /// How near the spread of waits can come to the ideal's, if a token goes to its next client in one message and the mean
-/// wait is to stay near the ideal's: so many holders at most can know the oldest who waits, and it goes in when the first
-/// of them leaves. docs/papers/fair-k-late.md derives it; an estimate of means, not a bound.
+/// wait is to stay near the ideal's: so many holders at most can know the oldest who waits, and it goes in when the
+/// first of them leaves. docs/papers/fair-k-late.md derives it; an estimate of means, not a bound.
 fn of_one_message(setting: &Setting, closed: &Closed) -> Result<Theory, String> {
     let (Hold::Exponential(hold), Model::Constant(message)) = (closed.hold, &setting.latency) else {
         return Err("there is a theory of exponential stays and constant latencies only".into());
@@ -191,8 +191,8 @@ mod tests {
         assert!((broken / 7.2995e-43 - 1.0).abs() < 1e-3, "{broken:e}");
     }
 
-    /// By hand: with ten times as long inside as a message takes two holders may know the oldest, with a hundred times as
-    /// long 101; and one is all that there are with one slot.
+    /// By hand: with ten times as long inside as a message takes two holders may know the oldest, with a hundred times
+    /// as long 101; and one is all that there are with one slot.
     #[test]
     fn theory_is_also_what_one_message_can_do_for_order() {
         let spread = |slots, latency| {

@@ -1,4 +1,5 @@
-//! What an operator looks at and decides: the cluster, who votes, how many slots, which names go, and what is taken away.
+//! What an operator looks at and decides: the cluster, who votes, how many slots, which names go, and what is taken
+//! away.
 
 use axum::Json;
 use axum::extract::State;
@@ -106,7 +107,10 @@ async fn resize(
     path = "/v1/resources/{name}/remove",
     tag = "by hand",
     params(("name" = String, Path, description = "The resource, percent-encoded")),
-    responses((status = 200, description = "There is no such name any more", body = Done), (status = "default", body = Failure))
+    responses(
+        (status = 200, description = "There is no such name any more", body = Done),
+        (status = "default", body = Failure)
+    )
 )]
 async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>, Failure> {
     app.service().remove(name.as_str()).await?;

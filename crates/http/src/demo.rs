@@ -33,7 +33,7 @@ pub struct Demo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It runs.
+    /// It answers, and takes part.
     Runs,
     /// It ended without a word, as by `kill -9`; its folder is still there.
     Killed,
@@ -86,7 +86,7 @@ pub enum Act {
 pub struct Wish {
     /// What is to be done.
     pub act: Act,
-    /// Whether it was.
+    /// Who asked for it hears here that it is done, or why not.
     pub done: oneshot::Sender<Result<(), Error>>,
 }
 

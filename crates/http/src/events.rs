@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -50,7 +49,7 @@ struct Kept {
 impl Log {
     /// Keeps what happens from now on, for as long as the peer is there.
     pub fn collect(mut events: Receiver<Happening>) -> Arc<Self> {
-        let process = RandomState::new().hash_one("process") as u32;
+        let process = getrandom::u32().expect("the operating system has a random source");
         let log = Arc::new(Self { process, kept: Mutex::default(), last: watch::Sender::new(0) });
         let kept = Arc::clone(&log);
         tokio::spawn(async move {

@@ -23,8 +23,8 @@ const MOST_BYTES: usize = 16 * 1024;
 /// A body has to come within this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Lets a request pass when all of it is there, also one that needs no body: who is answered in the midst of its own words
-/// finds the connection closed, and may not hear the answer. So who refuses lets it [`finish`] first.
+/// Lets a request pass when all of it is there, also one that needs no body: who is answered in the midst of its own
+/// words finds the connection closed, and may not hear the answer. So who refuses lets it [`finish`] first.
 pub async fn whole(request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match collect(body).await {

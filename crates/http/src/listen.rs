@@ -38,8 +38,8 @@ pub(crate) enum Socket {
 pub enum ListenError {
     /// Without a bearer token everybody could release everything.
     #[error(
-        "{endpoint} can be reached by other users, and there is no token: give one that clients must know, or listen on a \
-         Unix socket"
+        "{endpoint} can be reached by other users, and there is no token: give one that clients must know, or listen \
+         on a Unix socket"
     )]
     NoToken {
         /// Where it was to listen.

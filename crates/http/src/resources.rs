@@ -55,7 +55,8 @@ async fn acquire(
     if request.request_id.as_ref().is_some_and(|id| id.len() < SHORTEST_ID) {
         return Err(Failure::new(
             Class::BadRequest,
-            "whoever knows a request_id gets its grant: make one that nobody guesses, of 16 bytes or more, such as a UUID",
+            "whoever knows a request_id gets its grant: make one that nobody guesses, of 16 bytes or more, such as a \
+             UUID",
         ));
     }
     let asked = app.service().now();
@@ -228,8 +229,8 @@ fn named(app: &App, name: Name, Caller(pid): Caller, mut request: Request) -> Re
         return Err(Failure::new(
             Class::BadRequest,
             format!(
-                "a lease of {} s is longer than this agent gives, {} s at most: ask for less and renew it, or start the \
-                 agent with a higher --longest-lease",
+                "a lease of {} s is longer than this agent gives, {} s at most: ask for less and renew it, or start \
+                 the agent with a higher --longest-lease",
                 ttl.as_secs(),
                 longest.as_secs_f64(),
             ),

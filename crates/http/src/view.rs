@@ -102,7 +102,7 @@ pub struct ViewSummary {
     pub slots: Option<u32>,
     /// How many clients of the peers that are seen are inside.
     pub inside: usize,
-    /// How many of them wait.
+    /// How many clients of those peers wait.
     pub waiting: usize,
     /// Why it does not move, in words, if it does not.
     pub trouble: Option<String>,
@@ -158,7 +158,7 @@ pub struct ViewToken {
     pub next: Option<String>,
 }
 
-/// One who waits.
+/// A place in line, as the live page shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ViewWaiter {
     /// The number of the peer where it waits.
@@ -250,7 +250,7 @@ impl Looked<'_> {
         // In a demo others may still wait for a peer of an earlier one that had the same port.
         let mut all: Vec<PeerId> = self.members.iter().map(|(peer, _)| *peer).collect();
         if !self.whole {
-            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().map(|(peer, _)| *peer));
+            let met = self.seen.iter().flat_map(|seen| seen.inspection.others.iter().copied());
             all.extend(met.chain(self.known.iter().map(|known| known.peer)));
         }
         let mut places: Vec<_> = all.into_iter().map(|peer| (Key::of_peer(peer), peer)).collect();
@@ -370,10 +370,7 @@ mod tests {
         let tokens = slots.iter().map(|&slot| TokenView { slot, free: false, next }).collect();
         let name = "r".parse().expect("a name");
         let part = Part { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
-        let place = Key::of_peer(peer(number));
-        let others = vec![(peer(7), Key::of_peer(peer(7)))];
-        let (successor, predecessor) = (None, None);
-        let inspection = Inspection { peer: peer(number), place, successor, predecessor, others, parts: vec![part] };
+        let inspection = Inspection { peer: peer(number), others: vec![peer(7)], parts: vec![part] };
         Seen { inspection, health: health(slots.len(), None) }
     }
 
@@ -493,10 +490,13 @@ mod tests {
 
         // The others are asked of this one: their tokens and clients are there, too, and what only we know stays.
         let details = json!({ "name": "r", "slots": 3, "coordinator": "7", "generation": 1, "holders": [
-            { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false, "client": { "label": "1.1", "age_ms": 7 } },
+            { "slot": 0, "peer": "1", "host": "a", "free": false, "detached": false,
+                "client": { "label": "1.1", "age_ms": 7 } },
             { "slot": 1, "peer": "7", "host": "b", "free": false, "detached": false },
             { "slot": 2, "peer": "7", "host": "b", "free": true, "detached": false },
-        ], "queue": [{ "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" }] });
+        ], "queue": [
+            { "peer": "7", "host": "b", "client": { "label": "7.9", "age_ms": 1 } }, { "peer": "1", "host": "a" },
+        ] });
         resource.join(serde_json::from_value(details).expect("what `show` says"));
         assert_eq!((resource.keeper.as_deref(), resource.waiting), (Some("7"), 2));
         let tokens: Vec<_> =

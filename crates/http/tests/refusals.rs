@@ -167,7 +167,8 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
         ("b", "Transfer-Encoding: chunked\r\nContent-Length: 5"),
     ] {
         let request = format!(
-            "POST /v1/resources/{name}/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer 0123456789abcdef0123\r\n\
+            "POST /v1/resources/{name}/acquire HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \
+             0123456789abcdef0123\r\n\
              {lengths}\r\n\r\n0\r\n\r\n{smuggled}"
         );
         let mut stream = TcpStream::connect(stand.address()).await.unwrap();

@@ -55,7 +55,7 @@ fn read<A: Actor<Message: Wire, Note: Wire>>(left: Left) -> Result<sim::Run<A>, 
     Ok(sim::Run { records, counted: left.counted })
 }
 
-/// One process tells that a round begins, its so manieth.
+/// One process tells that round `number` begins there: the earliest of them is when it begins for all.
 fn begin<M, N>(rounds: &mut Vec<(Time, Record<M, N>)>, number: usize, at: Time, record: Record<M, N>) {
     match (rounds.get_mut(number), record) {
         (Some((first, Record::Round(all) | Record::Drain(all))), Record::Round(here) | Record::Drain(here)) => {

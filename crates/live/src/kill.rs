@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Whose process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// This peer's.
+    /// That of the peer with this number.
     Peer(PeerId),
     /// One that is inside.
     Holder,
@@ -34,7 +34,8 @@ pub struct Kill {
 /// A kill is written as WHO@TIME or WHO@TIME+DOWN.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "no kill {0:?}: use WHO@TIME, or WHO@TIME+DOWN if it comes back, where WHO is a peer's number, holder, waiter or busiest: 3@100s, holder@100s+20s"
+    "no kill {0:?}: use WHO@TIME, or WHO@TIME+DOWN if it comes back, where WHO is a peer's number, holder, waiter or \
+     busiest: 3@100s, holder@100s+20s"
 )]
 pub struct KillError(String);
 

@@ -27,7 +27,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Where the processes live, in turns; here on loopback if there is no place.
     pub places: Vec<Place>,
-    /// How many processes.
+    /// Processes that the peers of a run are spread over.
     pub processes: usize,
     /// How much faster than real the run's time passes.
     pub speed: u32,
@@ -58,7 +58,7 @@ pub struct Live {
 /// What was seen of a kill. All times are the run's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Death {
-    /// In which trial.
+    /// The trial in which it died, counted from 0.
     pub trial: u32,
     /// Who was killed; those of one process die together.
     pub peers: Vec<PeerId>,
@@ -66,7 +66,7 @@ pub struct Death {
     pub at: Time,
     /// How often somebody had come inside before …
     pub before: u64,
-    /// … and after.
+    /// … and how often after it.
     pub after: u64,
     /// How long it took until somebody came inside; `None` if nobody did.
     pub goes_on: Option<Span>,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use peerlock_base::Span;
-use peerlock_catalogue::{Flags, Form, Load, Protocol, Setting};
+use peerlock_catalogue::{Among, Flags, Form, Load, Protocol, Setting};
 use peerlock_sim::{Hold, OverlayKind};
 use serde::Serialize;
 
@@ -38,24 +38,25 @@ fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for &(name, protocol) in Protocol::ALL {
         let flags = Flags { protocol: Some(protocol), count_violations: true, ..Flags::default() };
-        match protocol {
-            Protocol::Ideal | Protocol::Custody => {}
-            Protocol::FairK | Protocol::FairKLate | Protocol::Bv95(_) => {
-                add(&mut plans, name, flags.clone(), PEERS);
-                if ["fair-k", "fair-k-late", "bv95"].contains(&name) {
-                    add(&mut plans, &format!("{name}, 2 backups"), Flags { backups: Some(2), ..flags }, PEERS);
+        for among in protocol.among() {
+            match among {
+                Among::Nodes => {}
+                Among::Peers if protocol == Protocol::Ideal => {}
+                Among::Peers => {
+                    add(&mut plans, name, flags.clone(), PEERS);
+                    if !name.starts_with("bv95-") {
+                        let backed = Flags { backups: Some(2), ..flags.clone() };
+                        add(&mut plans, &format!("{name}, 2 backups"), backed, PEERS);
+                    }
                 }
-            }
-            Protocol::E2e | Protocol::NonE2e => on_overlays(&mut plans, name, &flags),
-            _ => {
-                let hold = Some(Hold::Constant(Span::from_secs(1)));
-                // Who tries again at random needs thousands of messages for an entry: a few entries will do.
-                let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
-                let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
-                add(&mut plans, name, loaded, REPLICAS);
-                if [Protocol::Sigma, Protocol::Coordinator].contains(&protocol) {
-                    on_overlays(&mut plans, name, &flags);
+                Among::Replicas => {
+                    let hold = Some(Hold::Constant(Span::from_secs(1)));
+                    // Who tries again at random needs thousands of messages for an entry: a few entries will do.
+                    let entries = (protocol == Protocol::StrawmanRetry).then_some(2);
+                    let loaded = Flags { peers: Some(24), replicas: Some(8), hold, entries, ..flags.clone() };
+                    add(&mut plans, name, loaded, REPLICAS);
                 }
+                Among::Overlay => on_overlays(&mut plans, name, &flags),
             }
         }
     }

@@ -35,7 +35,7 @@ pub enum Order {
 pub struct Prepare {
     /// The setting as JSON, whose own form it is.
     pub setting: String,
-    /// Which trial of it.
+    /// The trial, counted from 0: it decides the seed.
     pub trial: u32,
     /// Who lives where.
     pub share: Share,
@@ -60,7 +60,7 @@ pub enum Told {
     Records(Vec<u8>, Vec<(Time, News)>),
     /// Whether everybody there was served.
     Served(bool),
-    /// What was counted.
+    /// Once, at the end of a trial: what the child counted itself.
     Counted(Counted),
     /// Why it cannot go on.
     Failed(String),

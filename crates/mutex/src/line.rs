@@ -498,7 +498,8 @@ impl<A: Copy> Line<A> {
     /// back first: those are kept.
     fn spare(&self) -> Option<u32> {
         self.shared.first()?;
-        // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the youngest.
+        // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the
+        // youngest.
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
             return None;
         }

@@ -358,8 +358,8 @@ fn who_has_given_up_its_part_answers_when_it_is_asked_in_the_generation_that_cam
     assert_eq!(hear(&mut again, 1, 0, 2, census(1, 1)), [], "once");
 }
 
-/// Peer 1 has joined generation 3, in which it is asked, too, since the register still had it from before; and has given
-/// that up before the question came. Somebody waits there since then.
+/// Peer 1 has joined generation 3, in which it is asked, too, since the register still had it from before; and has
+/// given that up before the question came. Somebody waits there since then.
 fn gives_up_before_it_is_asked() -> Custody {
     let mut idle = founded(1, 1);
     hear(&mut idle, 1, 0, 2, census(1, 1));

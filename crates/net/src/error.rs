@@ -25,8 +25,8 @@ pub enum Error {
     },
     /// The key file holds something else.
     #[error(
-        "{path} is not an identity: it must hold one line of 64 hexadecimal digits. Name another file, or move this one \
-         away to get a new identity"
+        "{path} is not an identity: it must hold one line of 64 hexadecimal digits. Name another file, or move this \
+         one away to get a new identity"
     )]
     IdentityMalformed {
         /// The key file.
@@ -60,7 +60,8 @@ pub enum Error {
     },
     /// Others than its owner can read or write the secret.
     #[error(
-        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it leaked"
+        "others can use the cluster secret in {path} (mode {mode:03o}): run `chmod 600` on it, or make a new one if it \
+         leaked"
     )]
     SecretTooOpen {
         /// The file with the secret.
@@ -70,8 +71,8 @@ pub enum Error {
     },
     /// A file holds one secret, or two while it is replaced.
     #[error(
-        "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file has \
-         two lines, the new one first. `peerlock secret finish` takes the old one out"
+        "there are more secrets than one and the one before it, or twice the same: while it is replaced a secret file \
+         has two lines, the new one first. `peerlock secret finish` takes the old one out"
     )]
     SecretLines,
     /// The secret is too easy to guess.
@@ -172,8 +173,8 @@ pub enum Refusal {
     Collision,
     /// Another process has the same identity: its file was copied, as with the image of a machine.
     #[error(
-        "another process has this identity: if it runs on another machine, move the file `identity` of one of the two away \
-         and start that one again"
+        "another process has this identity: if it runs on another machine, move the file `identity` of one of the two \
+         away and start that one again"
     )]
     Twin,
     /// It is us.

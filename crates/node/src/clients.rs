@@ -1,8 +1,8 @@
 //! The clients of this peer: who waits, who is inside, and until when.
 //!
-//! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by a
-//! *claim*, for as long as the session stands under which it was asked: under the next one a ticket that still waits is
-//! asked for again, by another claim. A detached grant needs none after that: the register knows it.
+//! A request of a client is a *ticket* from when it asks until nothing is left of it. The protocol knows it by an
+//! *alias*, for as long as the session stands under which it was asked: under the next one a ticket that still waits is
+//! asked for again, by another. A detached grant needs none after that: the register knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,8 +88,7 @@ pub struct Entry {
     /// The key of the resource's name.
     pub resource: Key,
     /// What the protocol knows it by; nothing while it cannot be asked for.
-    claim: Option<Ticket>,
-    /// When it was asked for.
+    alias: Option<Ticket>,
     pub asked: Time,
     /// How far it has come.
     pub stage: Stage,
@@ -108,7 +107,7 @@ pub enum Stage {
     Waiting {
         /// How many are ahead, when we last heard …
         ahead: Option<u32>,
-        /// … and first.
+        /// … and when we first heard, with how many there were then: its speed follows from both.
         first: Option<(Time, u32)>,
     },
     /// A slot is here for it, which is being detached: its client is told when the register knows.
@@ -134,8 +133,8 @@ impl Entry {
     }
 
     /// What the protocol knows it by.
-    pub fn claim(&self) -> Option<Ticket> {
-        self.claim
+    pub fn alias(&self) -> Option<Ticket> {
+        self.alias
     }
 
     /// How many are ahead of it, if it waits and that is known.
@@ -169,19 +168,19 @@ struct Crowd {
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     tickets: BTreeMap<TicketId, Entry>,
-    claims: BTreeMap<Ticket, TicketId>,
+    aliases: BTreeMap<Ticket, TicketId>,
     requests: BTreeMap<(Key, String), TicketId>,
     /// Every resource that was asked for here, and not [forgotten](Self::forget) since.
     crowds: BTreeMap<Key, Crowd>,
-    last_claim: u64,
+    last_alias: u64,
     last_ticket: u64,
 }
 
 impl Clients {
-    /// Nobody yet. Claims are counted from after this one, which is another for each process: an earlier process of
+    /// Nobody yet. Aliases are counted from after this one, which is another for each process: an earlier process of
     /// this host may still be in somebody's line.
-    pub fn after(last_claim: u64) -> Self {
-        Self { last_claim, ..Self::default() }
+    pub fn after(last_alias: u64) -> Self {
+        Self { last_alias, ..Self::default() }
     }
 
     /// How many tickets there are.
@@ -242,8 +241,8 @@ impl Clients {
         let first = crowd.waiting.is_empty();
         crowd.waiting.insert(ticket);
         let stage = Stage::Waiting { ahead: None, first: None };
-        let (claim, revoked, returned, refused) = (None, false, false, 0);
-        self.tickets.insert(ticket, Entry { wanted, resource, claim, asked: now, stage, revoked, returned, refused });
+        let (alias, revoked, returned, refused) = (None, false, false, 0);
+        self.tickets.insert(ticket, Entry { wanted, resource, alias, asked: now, stage, revoked, returned, refused });
         (ticket, first)
     }
 
@@ -330,30 +329,30 @@ impl Clients {
     }
 
     /// A ticket is asked for: what the protocol shall know it by.
-    pub fn claim(&mut self, ticket: TicketId) -> Option<Ticket> {
-        let entry = self.tickets.get_mut(&ticket).filter(|entry| entry.claim.is_none())?;
-        self.last_claim += 1;
-        let claim = Ticket::new(self.last_claim);
-        entry.claim = Some(claim);
-        self.claims.insert(claim, ticket);
-        Some(claim)
+    pub fn give_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
+        let entry = self.tickets.get_mut(&ticket).filter(|entry| entry.alias.is_none())?;
+        self.last_alias += 1;
+        let alias = Ticket::new(self.last_alias);
+        entry.alias = Some(alias);
+        self.aliases.insert(alias, ticket);
+        Some(alias)
     }
 
     /// A ticket is not asked for any more: what the protocol knew it by.
-    pub fn unclaim(&mut self, ticket: TicketId) -> Option<Ticket> {
-        let claim = self.tickets.get_mut(&ticket)?.claim.take()?;
-        self.claims.remove(&claim);
-        Some(claim)
+    pub fn take_alias(&mut self, ticket: TicketId) -> Option<Ticket> {
+        let alias = self.tickets.get_mut(&ticket)?.alias.take()?;
+        self.aliases.remove(&alias);
+        Some(alias)
     }
 
-    /// The ticket that the protocol knows by this claim.
-    pub fn claimant(&self, claim: Ticket) -> Option<TicketId> {
-        self.claims.get(&claim).copied()
+    /// The ticket that the protocol knows by this alias.
+    pub fn by_alias(&self, alias: Ticket) -> Option<TicketId> {
+        self.aliases.get(&alias).copied()
     }
 
     /// The tickets that are still to be asked for.
-    pub fn unclaimed(&self) -> Vec<TicketId> {
-        let asks = |entry: &Entry| entry.claim.is_none() && !entry.is_held();
+    pub fn without_alias(&self) -> Vec<TicketId> {
+        let asks = |entry: &Entry| entry.alias.is_none() && !entry.is_held();
         self.tickets.iter().filter(|(_, entry)| asks(entry)).map(|(id, _)| *id).collect()
     }
 
@@ -460,7 +459,7 @@ impl Clients {
     /// Nothing is left of a ticket that the protocol does not know any more.
     pub fn remove(&mut self, ticket: TicketId) -> Option<Entry> {
         let entry = self.tickets.remove(&ticket)?;
-        assert!(entry.claim.is_none(), "the protocol still knows {ticket:?}");
+        assert!(entry.alias.is_none(), "the protocol still knows {ticket:?}");
         if let Some(request) = entry.wanted.request.clone() {
             self.requests.remove(&(entry.resource, request));
         }
@@ -507,12 +506,12 @@ impl Clients {
     /// What must be true after each step, whatever happened, under this session; `has_alarm` tells whether a ticket
     /// will be looked at again.
     pub fn check(&self, session: Option<Bound>, has_alarm: impl Fn(TicketId) -> bool) {
-        for (claim, ticket) in &self.claims {
-            let known = self.tickets.get(ticket).and_then(|entry| entry.claim);
-            assert_eq!(known, Some(*claim), "the protocol is asked for {claim:?}, and no ticket waits for it");
+        for (alias, ticket) in &self.aliases {
+            let known = self.tickets.get(ticket).and_then(|entry| entry.alias);
+            assert_eq!(known, Some(*alias), "the protocol is asked for {alias:?}, and no ticket waits for it");
         }
-        let claimed = self.tickets.values().filter(|entry| entry.claim.is_some()).count();
-        assert_eq!(claimed, self.claims.len(), "two tickets have one claim, or one has none that we know of");
+        let known = self.tickets.values().filter(|entry| entry.alias.is_some()).count();
+        assert_eq!(known, self.aliases.len(), "two tickets have one alias, or one is not in the list");
         for (request, ticket) in &self.requests {
             assert!(
                 self.tickets.contains_key(ticket),
@@ -524,7 +523,7 @@ impl Clients {
             let (waits, holds) = (crowd.waiting.contains(ticket), crowd.holding.contains(ticket));
             assert_eq!((waits, holds), (!entry.is_held(), entry.is_held()), "{ticket:?} is in exactly one place");
             assert!(
-                !holds || entry.claim.is_some() || entry.is_detached(),
+                !holds || entry.alias.is_some() || entry.is_detached(),
                 "{ticket:?} is inside, and neither the protocol nor the register knows it"
             );
             if let Stage::Held { lease: Lease { bound: Some(_), .. }, .. } = entry.stage {
@@ -569,9 +568,9 @@ mod tests {
         assert!(first);
         assert_eq!(clients.same(&wanted("r")), Some(ticket));
         assert_eq!(clients.same(&wanted("another")), None);
-        assert_eq!(clients.unclaimed(), [ticket]);
-        let claim = clients.claim(ticket).unwrap();
-        assert_eq!((clients.claim(ticket), clients.claimant(claim)), (None, Some(ticket)));
+        assert_eq!(clients.without_alias(), [ticket]);
+        let alias = clients.give_alias(ticket).unwrap();
+        assert_eq!((clients.give_alias(ticket), clients.by_alias(alias)), (None, Some(ticket)));
         clients.check(None, |_| false);
 
         let (look, ends) = clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1), None).unwrap();
@@ -581,9 +580,9 @@ mod tests {
         assert_eq!(clients.look(ticket, at(44)).unwrap().0, Verdict::Lost);
         assert_eq!((clients.granted(ticket), clients.renew(ticket, at(44))), (None, None));
 
-        assert_eq!(clients.unclaim(ticket), Some(claim));
+        assert_eq!(clients.take_alias(ticket), Some(alias));
         assert!(clients.remove(ticket).unwrap().is_held());
-        assert_eq!((clients.len(), clients.same(&wanted("r")), clients.claimant(claim)), (0, None, None));
+        assert_eq!((clients.len(), clients.same(&wanted("r")), clients.by_alias(alias)), (0, None, None));
         clients.check(None, |_| false);
     }
 
@@ -594,14 +593,14 @@ mod tests {
         let (ends, first) = clients.admit(Wanted { request: None, ..wanted("r") }, at(0));
         assert!(!first);
         assert_eq!(clients.attached().collect::<Vec<_>>(), [stays, ends]);
-        clients.claim(stays);
+        clients.give_alias(stays);
         clients.enter(stays, Grant { slot: 0, fencing: 9 });
         assert!(clients.has("r".parse::<Name>().unwrap().key(), 9));
         clients.grant(stays, Grant { slot: 0, fencing: 9 }, at(1), None);
-        clients.unclaim(stays);
+        clients.take_alias(stays);
         clients.check(None, |_| true);
         assert_eq!(clients.attached().collect::<Vec<_>>(), [ends]);
-        assert_eq!(clients.unclaimed(), [ends]);
+        assert_eq!(clients.without_alias(), [ends]);
         assert_eq!(clients.extend(Bound { until: at(90), grace: Span::from_secs(1) }), []);
     }
 
@@ -610,7 +609,7 @@ mod tests {
     fn a_lease_that_nobody_looks_at_is_a_broken_promise() {
         let mut clients = Clients::default();
         let (ticket, _) = clients.admit(wanted("r"), at(0));
-        clients.claim(ticket);
+        clients.give_alias(ticket);
         clients.grant(ticket, Grant { slot: 0, fencing: 9 }, at(1), None);
         clients.check(None, |_| false);
     }

@@ -34,7 +34,7 @@ pub struct Contact {
     used: Time,
     /// We have said since then that we do not need the connection …
     let_go: bool,
-    /// … and so has it.
+    /// … and it has said the same: the connection may end.
     pub is_let_go: bool,
     /// The last connection has ended though one of us needed it.
     pub is_lost: bool,
@@ -78,8 +78,8 @@ impl Contact {
         now.since(self.used) < idle || self.link.keeps() || self.link.unacknowledged() > 0
     }
 
-    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have broken
-    /// without a word, of which the transport tells us seconds later.
+    /// Whether nothing was heard of it for a second in which something was not confirmed: its connection may have
+    /// broken without a word, of which the transport tells us seconds later.
     fn is_doubted(&self, now: Time) -> bool {
         self.link.keeps() && now.since(self.missed.max(self.heard)) >= PATIENCE
     }

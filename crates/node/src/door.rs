@@ -84,7 +84,7 @@ pub enum Input {
     List {
         /// Whom to answer with [`Answer::Listed`].
         call: u64,
-        /// Which of them.
+        /// Where the page begins and how long it is.
         listing: Listing,
     },
     /// A resource is to have this many slots from now on. Those that are too many go when they are left.
@@ -96,8 +96,8 @@ pub enum Input {
         /// How many slots it is to have.
         slots: u32,
     },
-    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is asked
-    /// to give that up; if anybody is inside or waits, nothing has changed.
+    /// A resource that nobody uses is to be forgotten, with its name and its number of slots. Who has a part in it is
+    /// asked to give that up; if anybody is inside or waits, nothing has changed.
     Remove {
         /// Whom to answer with [`Answer::Removed`].
         call: u64,
@@ -210,7 +210,7 @@ pub enum Effect {
     Write {
         /// To be named in the answer; one more than that of the write before.
         number: u64,
-        /// What to write, and how.
+        /// Bytes to add to the file, or to put in its place.
         write: Write,
     },
     /// This process belongs to this cluster from now on: to be written down for the next one. Answered by
@@ -237,7 +237,7 @@ pub enum Effect {
     Answer {
         /// As it was in the input.
         call: u64,
-        /// What is answered.
+        /// Of the kind that the input names, or why there is none.
         answer: Result<Answer, Error>,
     },
     /// A ticket is inside, until then unless that is renewed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use peerlock_base::{PeerId, roughly};
 use serde::{Deserialize, Serialize};
 
+use crate::lease::SHORTEST_TTL;
 use crate::name::MOST_SLOTS;
 use crate::{Name, json};
 
@@ -31,7 +32,9 @@ pub enum Error {
     },
     /// Nothing was asked for: the lease is too short, or its grace is not shorter than it.
     #[error(
-        "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least 100 ms, and less grace than half of it"
+        "a lease of {ttl:?} with a grace of {grace:?} cannot be kept: give at least {} ms, and less grace than half of \
+         it",
+        SHORTEST_TTL.as_millis()
     )]
     BadLease {
         /// How long the lease should be.
@@ -42,13 +45,17 @@ pub enum Error {
         grace: Duration,
     },
     /// The resource has another number of slots. It is unchanged.
-    #[error("{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {} {asked}`", if *.has == 1 { "" } else { "s" }, quoted(name))]
+    #[error(
+        "{name} has {has} slot{}, not {asked}: ask for {has}, or change it with `peerlock resize {} {asked}`",
+        if *.has == 1 { "" } else { "s" },
+        quoted(name)
+    )]
     SlotsMismatch {
         /// The resource that was asked for.
         name: Name,
         /// How many slots it has.
         has: u32,
-        /// How many were asked for.
+        /// How many the caller has said that it has.
         asked: u32,
     },
     /// The cluster knows no such resource.
@@ -70,7 +77,11 @@ pub enum Error {
         forced: bool,
     },
     /// The wait is over, and others were first. `place` is how many are still ahead, if that is known.
-    #[error("{name} was not acquired{}", match .place { Some(0) => ": next in line".to_owned(), Some(n) => format!(": {n} are ahead in line"), None => String::new() })]
+    #[error("{name} was not acquired{}", match .place {
+        Some(0) => ": next in line".to_owned(),
+        Some(n) => format!(": {n} are ahead in line"),
+        None => String::new(),
+    })]
     NotAcquired {
         /// The resource that was asked for.
         name: Name,
@@ -81,9 +92,9 @@ pub enum Error {
     /// Nothing moves: this process has no session, because too few of the hosts that vote on sessions can be reached,
     /// or none that knows of them.
     #[error(
-        "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by itself \
-         as soon as they can be reached: start their agents, or mend the network from here to them. Only if they \
-         are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
+        "no majority of the voters has answered this peer for {}, and nothing is granted without: {}. It goes on by \
+         itself as soon as they can be reached: start their agents, or mend the network from here to them. Only if \
+         they are lost for good: `peerlock recover`", roughly(*.since), absent(.missing))]
     NoMajority {
         /// Whom we have asked and not heard of.
         missing: Vec<Missing>,
@@ -99,7 +110,7 @@ pub enum Error {
         name: Name,
         /// Who has not answered yet.
         missing: Vec<Missing>,
-        /// For how long.
+        /// How long the count has been waiting for them.
         #[serde(rename = "since_ms", with = "json")]
         since: Duration,
     },
@@ -114,7 +125,10 @@ pub enum Error {
     },
     /// The grant was taken away: its holder was asked to stop, and has the rest of its lease for that; or by force, and
     /// others may be inside already.
-    #[error("the slot of {name} was {}", if *.forced { "taken away by force: others may hold it already" } else { "revoked: somebody has asked for it" })]
+    #[error("the slot of {name} was {}", match .forced {
+        true => "taken away by force: others may hold it already",
+        false => "revoked: somebody has asked for it",
+    })]
     Revoked {
         /// The resource that was held.
         name: Name,
@@ -124,12 +138,12 @@ pub enum Error {
     },
     /// The peer there belongs to another cluster. Nothing has changed here.
     #[error(
-        "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded apart \
-         stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data folder, \
-         and start it with --join"
+        "the peer at {address} belongs to cluster {theirs}, and this one to {ours}: two clusters that were founded \
+         apart stay apart. Stop the one that is to join the other, remove `cluster` and `register` from its data \
+         folder, and start it with --join"
     )]
     OtherCluster {
-        /// Who that is.
+        /// The number of the peer that was met.
         #[serde(with = "json")]
         peer: PeerId,
         /// Where it was reached.
@@ -141,11 +155,11 @@ pub enum Error {
     },
     /// The peer there speaks a language that this one does not. Nothing has changed here.
     #[error(
-        "the peer at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the older \
-         of the two. Programs that follow each other understand each other, so go there one release at a time"
+        "the peer at {address} speaks version {theirs} of peerlock's messages, and this program {ours}: upgrade the \
+         older of the two. Programs that follow each other understand each other, so go there one release at a time"
     )]
     OtherVersion {
-        /// Who that is.
+        /// The number of the peer that was met.
         #[serde(with = "json")]
         peer: PeerId,
         /// Where it was reached.
@@ -166,8 +180,8 @@ pub enum Error {
     },
     /// No other peer was there to join.
     #[error(
-        "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only the \
-         first of a cluster starts without joining",
+        "no peer could be reached at {}: check that a peer runs there, and that its port is open to this machine. Only \
+         the first of a cluster starts without joining",
         .tried.iter().map(|(address, why)| format!("{address} ({why})")).collect::<Vec<_>>().join(", ")
     )]
     NoPeer {
@@ -238,8 +252,8 @@ fn quoted(name: &Name) -> String {
 fn why_used(name: &Name, host: &str, forced: bool) -> String {
     let name = quoted(name);
     if forced {
-        return "somebody was forced out of it, and may not have heard of that. It can be removed when the agent there has been \
-                started again, or has used it again"
+        return "somebody was forced out of it, and may not have heard of that. It can be removed when the agent there \
+                has been started again, or has used it again"
             .to_owned();
     }
     let at = if host.is_empty() { String::new() } else { format!(" at {host}") };

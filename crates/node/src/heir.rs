@@ -5,8 +5,8 @@
 //!   │ Keep(grant) ────────────────►  session 4; grant n: until 30 s  │                              │
 //!   │ Granted ────►│                                                 │                              │
 //!   ✗ killed       │ goes on until 30 s                              │                              │
-//!                  │                 ───────── Estate ──────────────►│ Open(replaces 4, takes r) ──►│ ends 4, r has a new
-//!                  │ Resume(n) ─────────────────────────────────────►│ (waits)                      │ generation, asks 5
+//!                  │                 ───────── Estate ──────────────►│ Open(replaces 4, takes r) ──►│ ends 4; r has a
+//!                  │ Resume(n) ─────────────────────────────────────►│ (waits)                      │ new generation
 //!                  │                                                 │ session 5 stands ◄───────────┤
 //!                  │                                                 │ answers for n, with a token in use
 //!                  │ ◄──────────────────────────────── Granted(n) ───┤
@@ -23,8 +23,8 @@
 //!   If that session had ended before, by its time, the ends of its grants have passed.
 //! - Ours stands for as long as the ends of these grants at least, because it is not shorter ([`Heir::session`]) and
 //!   was renewed later. If it never stands, the register ends it not before they have passed.
-//! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does one
-//!   of another cluster. Then the session before ends by its time.
+//! - Ends are on a clock that begins anew with the machine: an estate of another boot does not count at all, nor does
+//!   one of another cluster. Then the session before ends by its time.
 //!
 //! Detached grants need no heir: the register knows them. But it may know one that nobody has, since its client was not
 //! told yet, or was told that it is given back. Such a one is *owed*: it is written down before the register is asked
@@ -164,7 +164,7 @@ pub enum Keep {
     Session {
         /// The cluster that it is of.
         cluster: ClusterId,
-        /// Which one.
+        /// The one that the next process takes over, or replaces.
         session: SessionId,
         /// How long it stands after a renewal.
         ttl: Ttl,
@@ -420,7 +420,8 @@ impl Heir {
         }
     }
 
-    /// Whether nobody has a grant that the register knows; if so, whether it was left to us and is to be taken back now.
+    /// Whether nobody has a grant that the register knows; if so, whether it was left to us and is to be taken back
+    /// now.
     pub fn owes(&mut self, name: &Name, fencing: u64) -> Option<bool> {
         let grant = (name.clone(), fencing);
         self.owed.contains(&grant).then(|| self.unseen.remove(&grant))

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub trait Written: Sized {
     /// A type that serde knows, such as a number or a string.
     type Form: Serialize + DeserializeOwned;
-    /// As it is written.
+    /// What goes into JSON.
     fn written(&self) -> Self::Form;
     /// As it was written; the error says what should stand there.
     fn read(form: Self::Form) -> Result<Self, &'static str>;

@@ -1,8 +1,13 @@
 //! How long a grant stands without being renewed.
 
+use std::time::Duration;
+
 use peerlock_base::{Span, Time};
 
 use crate::sabotage::{Sabotage, makes};
+
+/// No lease is shorter.
+pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 
 /// The lease of one grant: it ends by itself unless it is renewed, and with its session if that ends earlier.
 ///

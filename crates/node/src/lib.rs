@@ -12,7 +12,7 @@
 //! ```text
 //!   Standing     which cluster, the session, what was asked of the register          standing.rs
 //!   parts        a `Custody` for each resource, under the session that stands        node/part.rs
-//!   Clients      tickets, the claims under which custody knows them, leases          clients.rs, lease.rs
+//!   Clients      tickets, the aliases by which custody knows them, leases            clients.rs, lease.rs
 //!   Heir         what an earlier process of this host has left, and what we leave    heir.rs, node/heir.rs
 //!   Survey       what was asked about lines                                          survey.rs
 //!   Membership   where others are                                                    membership.rs
@@ -77,6 +77,7 @@ pub use config::Config;
 pub use door::{Answer, Effect, Input, NetEvent};
 pub use error::{Class, Error, Missing};
 pub use heir::{Estate, Keep, Kept, Since};
+pub use lease::SHORTEST_TTL;
 pub use name::{MOST_SLOTS, Name, check_slots};
 pub use node::{Node, Purpose, describe, purpose};
 pub use notice::Notice;

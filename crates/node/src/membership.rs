@@ -30,7 +30,7 @@ enum Why {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Dialled {
     why: Why,
-    /// Who was found there.
+    /// The host that answered there last.
     found: Option<PeerId>,
 }
 

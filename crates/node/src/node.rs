@@ -169,8 +169,8 @@ pub struct Node {
     removals: BTreeMap<u64, Removal>,
     /// Detached grants that nobody has: to be taken back under the next session.
     orphans: Vec<(Name, u64)>,
-    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet that
-    /// it knows: by resource and number, what the protocol knows the slot by, which goes on then.
+    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet
+    /// that it knows: by resource and number, what the protocol knows the slot by, which goes on then.
     ending: BTreeMap<(Key, u64), Ticket>,
     /// What the register has told of this host's.
     detached: DetachedHere,
@@ -405,12 +405,12 @@ impl Node {
                 "{waiting} wait for {name}, and nobody asks how long"
             );
         }
-        let asks = self.clients.unclaimed().is_empty() || bound.is_none();
+        let asks = self.clients.without_alias().is_empty() || bound.is_none();
         assert!(asks, "somebody waits, and the protocol was not asked");
         assert!(self.orphans.is_empty() || bound.is_none(), "a grant that nobody has is still in the register");
-        for ((resource, fencing), claim) in &self.ending {
+        for ((resource, fencing), alias) in &self.ending {
             let part = self.parts.get(resource).expect("nothing ends in the register of what we do not take part in");
-            let is_here = part.custody.held().any(|(_, user)| user == Some(*claim));
+            let is_here = part.custody.held().any(|(_, user)| user == Some(*alias));
             assert!(is_here, "grant {fencing} of {} is ending, and its slot is not here", part.name);
             let ask = |session| Ask::Attach(session, part.name.clone(), *fencing);
             let is_asked = self.standing.session().is_some_and(|session| self.standing.is_asking(&ask(session)));

@@ -17,14 +17,14 @@ pub enum Notice {
     Lost {
         /// The host whose process has ended.
         host: PeerId,
-        /// How many messages.
+        /// Messages that it may never have got.
         messages: usize,
     },
     /// Something that we wanted to say is longer than a message may be. It was not sent.
     TooLong {
         /// Who was to hear it.
         host: PeerId,
-        /// How long it is.
+        /// How long it would be: about a mebibyte is the most.
         bytes: usize,
     },
     /// Too many hosts were heard of and not met; a message for this one was dropped.
@@ -33,7 +33,7 @@ pub enum Notice {
     Broken {
         /// The host that does not confirm.
         host: PeerId,
-        /// How many messages.
+        /// Messages that were dropped.
         messages: usize,
     },
     /// The session of this process is over: it uses nothing any more, and opens another one.
@@ -135,13 +135,14 @@ impl Notice {
                 Error::OtherVersion { peer: *host, address: address.clone(), ours, theirs }.to_string()
             }
             Self::Recovered { host, ours, theirs } => format!(
-                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this peer \
-                 is still of {ours}. It belongs to the new one when it is started again",
+                "this cluster was recovered after the loss of its majority, and is {theirs} since, as {} says; this \
+                 peer is still of {ours}. It belongs to the new one when it is started again",
                 called(*host)
             ),
             Self::RecoveredBeside { host, ours, theirs } => format!(
-                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: both let \
-                 clients in. Stop all agents of one of them. Old ones that are started one by one go over to the recovered one",
+                "{} belongs to {theirs}, as which this cluster ({ours}) was recovered although it has its majority: \
+                 both let clients in. Stop all agents of one of them. Old ones that are started one by one go over to \
+                 the recovered one",
                 called(*host)
             ),
             Self::Refused(why) => format!("the cluster does not let this process in: {why}"),

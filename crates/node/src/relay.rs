@@ -5,13 +5,13 @@
 //!
 //! ```text
 //!   A               L (leads)            C
-//!   │ A→C: open      │                    │     A has something to say to C, and has not been linked with it for a second
+//!   │ A→C: open      │                    │     A wants to tell C something, and was not linked with it for a second
 //!   ├───────────────►│ A→C: open          │
 //!   │                ├───────────────────►│     to A and C this is a connection like any other: their link (`link.rs`)
 //!   │                │       C→A: accept  │     begins with a hello, and says again what the last one has lost
 //!   │    C→A: accept │◄───────────────────┤
 //!   │◄───────────────┤                    │
-//!   │ A→C: data      │                    │     packets may get lost on either half: then it breaks, and they connect anew
+//!   │ A→C: data      │                    │     packets may get lost on either half: it breaks, and they connect anew
 //!   ├───────────────►├───────────────────►│
 //! ```
 //!
@@ -22,8 +22,8 @@
 //!
 //! A connection may break without a word, and a transport notices that late. So one on which nothing was heard for a
 //! second, though something was said that is not confirmed, is *in doubt*: the other is looked for by way of the leader
-//! while it still counts. Whoever wants a connection that way has none of the other kind, or doubts it; who hears so, and
-//! has heard nothing on its own end for two seconds either, takes that for broken at once and goes on by way of the
+//! while it still counts. Whoever wants a connection that way has none of the other kind, or doubts it; who hears so,
+//! and has heard nothing on its own end for two seconds either, takes that for broken at once and goes on by way of the
 //! leader. So does who has asked, when it is answered there. Somebody who is only slow is heard on the old one, which
 //! stays.
 
@@ -33,8 +33,9 @@ use peerlock_base::{PeerId, Span, Time};
 
 use crate::connections::{BEAT, Connections};
 
-/// Who has not been linked for this long, or has not confirmed for as long what it was told, is looked for by way of the
-/// leader. Our choice: longer than it takes to connect again where a connection has broken and nothing else is wrong.
+/// Who has not been linked for this long, or has not confirmed for as long what it was told, is looked for by way of
+/// the leader. Our choice: longer than it takes to connect again where a connection has broken and nothing else is
+/// wrong.
 pub const PATIENCE: Span = Span::from_secs(1);
 /// Who has not been found for so long is most likely off, and is looked for …
 const LONG: Span = Span::from_secs(60);

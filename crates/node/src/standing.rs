@@ -57,7 +57,7 @@ pub enum Ask {
     Remove(u64),
     /// A person wants a host forced out: to look which of its sessions take part …
     ExpelWhom(u64, Name, PeerId),
-    /// … and to do it.
+    /// … and to end those sessions.
     Expel(u64),
     /// A person wants a grant back whose host does not answer: to look whether it is detached.
     RevokeFrom(u64),
@@ -86,7 +86,7 @@ pub enum Turn {
     Opened(SessionId),
     /// This one stands from now on.
     Stands(SessionId),
-    /// It is over.
+    /// There is no session any more: nothing may be used.
     Over {
         /// How long before that the register had last said yes.
         since: Span,

@@ -43,7 +43,6 @@ pub struct Query {
     pub call: u64,
     /// The resource that it is about.
     pub name: Name,
-    /// When it was asked.
     pub asked: Time,
     tries: u8,
     seen: Option<ResourceView>,
@@ -293,20 +292,14 @@ impl Query {
             }
             (None, Some(_)) => return None,
         };
-        let view = |client: &Client| ClientView {
-            label: client.label.clone(),
-            age: Duration::from_millis(client.millis),
-            fencing: client.grant.map(|(_, fencing)| fencing),
-            ends: client.ends.map(Duration::from_millis),
-            pid: client.pid,
-        };
-        let find = |peer: PeerId, is: &dyn Fn(&Client) -> bool| clients.get(&peer)?.iter().find(|it| is(it)).map(view);
+        let find =
+            |peer: PeerId, is: &dyn Fn(&Client) -> bool| Some(clients.get(&peer)?.iter().find(|it| is(it))?.view());
         let mut holders: Vec<SlotView> = Vec::new();
         for seat in &line.seats {
             // One that is over may not have heard of it: the youngest has the slot.
             let there = clients.get(&seat.at).into_iter().flatten();
             let inside = there.filter(|client| client.grant.is_some_and(|(slot, _)| slot == seat.slot));
-            let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(view);
+            let client = inside.max_by_key(|client| client.grant.map(|(_, fencing)| fencing)).map(Client::view);
             let fencing = client.as_ref().and_then(|client| client.fencing);
             let detached = seen.detached.iter().any(|grant| Some(grant.fencing) == fencing);
             let (peer, host, free) = (seat.at, host_of(seat.at), client.is_none() && seat.free);
@@ -315,14 +308,9 @@ impl Query {
         for grant in &seen.detached {
             if holders.iter().all(|holder| holder.slot != grant.slot) {
                 let told = find(grant.host, &|client| client.grant.is_some_and(|(_, it)| it == grant.fencing));
-                let client = told.unwrap_or_else(|| ClientView {
-                    // What its client calls it is for nobody else.
-                    label: String::new(),
-                    age: Duration::ZERO,
-                    fencing: Some(grant.fencing),
-                    ends: None,
-                    pid: None,
-                });
+                // What its client calls it is for nobody else.
+                let unknown = || ClientView { fencing: Some(grant.fencing), ..ClientView::default() };
+                let client = told.unwrap_or_else(unknown);
                 let (peer, host) = (grant.host, host_of(grant.host));
                 let (slot, free, detached, client) = (grant.slot, false, true, Some(client));
                 holders.push(SlotView { slot, peer, host, free, detached, client });
@@ -396,7 +384,7 @@ mod tests {
 
     fn client(ticket: u64, grant: Option<(u32, u64)>) -> Client {
         let (label, ticket) = ("x".into(), Some(Ticket::new(ticket)));
-        Client { ticket, label, pid: Some(7), millis: 5, grant, ends: None, detached: false }
+        Client { ticket, label, pid: Some(7), millis: 5, grant, ..Client::default() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId};
+use peerlock_base::PeerId;
 use peerlock_register::Label;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
@@ -103,7 +103,7 @@ pub struct SlotView {
     pub client: Option<ClientView>,
 }
 
-/// One who waits.
+/// A place in line, as `show` has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
@@ -120,7 +120,7 @@ pub struct WaiterView {
 }
 
 /// A client as its peer knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct ClientView {
@@ -239,7 +239,7 @@ pub struct ResourceHealth {
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[non_exhaustive]
 pub struct Stall {
-    /// For how long.
+    /// How long nothing has moved.
     #[serde(rename = "since_ms", with = "json")]
     #[cfg_attr(feature = "schema", schema(value_type = u64))]
     pub since: Duration,
@@ -253,13 +253,14 @@ pub struct Stall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(ToSchema))]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Voter {
     /// It does not.
     #[default]
     No,
     /// It gets everything and has no vote yet.
     Learns,
-    /// It votes.
+    /// It has one of the votes by which the register decides.
     Votes,
     /// It votes, and leads.
     Leads,
@@ -295,14 +296,8 @@ pub struct ClusterView {
 pub struct Inspection {
     /// The number of the inspected peer.
     pub peer: PeerId,
-    /// Where it lies on the ring.
-    pub place: Key,
-    /// The next on the ring clockwise of those that are connected, if it is not alone.
-    pub successor: Option<PeerId>,
-    /// The next on the ring the other way.
-    pub predecessor: Option<PeerId>,
-    /// The other peers that it has met, and where they lie.
-    pub others: Vec<(PeerId, Key)>,
+    /// The other peers that it has met.
+    pub others: Vec<PeerId>,
     /// Its part in every resource that it knows of, by name.
     pub parts: Vec<Part>,
 }
@@ -415,7 +410,7 @@ pub enum Event {
         slot: u32,
         /// Under which fencing number.
         fencing: u64,
-        /// How long it has waited.
+        /// From its request to this.
         #[serde(rename = "waited_ms", with = "json")]
         #[cfg_attr(feature = "schema", schema(value_type = u64))]
         waited: Duration,

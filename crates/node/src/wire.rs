@@ -9,12 +9,16 @@
 //! programs understand each other's, and who knows less does not look at the rest. On a connection the newest version
 //! is spoken that both understand; where there is none, both say so and hang up.
 
-use peerlock_base::{Key, MOST_SLOTS, PeerId, Ticket};
+use std::time::Duration;
+
+use peerlock_base::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
 use peerlock_mutex::custody::{self, MOST_WAITING};
 use peerlock_mutex::token::Claim;
 use peerlock_register::{ClusterId, Versions};
 use serde::{Deserialize, Serialize};
 
+use crate::ClientView;
+use crate::clients::{Entry, Stage};
 use crate::connections::Packet;
 use crate::link::Frame;
 
@@ -56,7 +60,7 @@ pub enum Body {
     Answer {
         /// As it was in the question.
         number: u64,
-        /// What is answered.
+        /// Of the kind that the question names.
         answer: Answer,
     },
     /// A packet of a connection between two hosts that do not reach each other, by way of a third. May get lost.
@@ -65,7 +69,7 @@ pub enum Body {
         from: PeerId,
         /// Who is to hear it.
         to: PeerId,
-        /// The packet.
+        /// What the two would say to each other on a connection of their own.
         packet: Packet,
     },
     /// The sender does not need this connection, and nothing was said on it for a while: it may end. May get lost.
@@ -97,7 +101,7 @@ pub enum Question {
     },
 }
 
-/// What is answered.
+/// Answers to [`Question`]s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// To `Question::Line`, by the coordinator.
@@ -123,7 +127,7 @@ pub enum Answer {
 pub struct Line {
     /// The resource's generation.
     pub generation: u64,
-    /// How many slots it has.
+    /// How many may be inside, as that generation has it.
     pub slots: u32,
     /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
     pub waiting: Vec<Claim>,
@@ -147,7 +151,7 @@ pub struct TokenPlace {
 }
 
 /// A client as its own peer knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     /// By which of the peer's tickets the protocol knows it, if it does.
     pub ticket: Option<Ticket>,
@@ -161,8 +165,39 @@ pub struct Client {
     pub grant: Option<(u32, u64)>,
     /// How long its lease stands, in milliseconds, if it is inside.
     pub ends: Option<u64>,
-    /// It does not end with its peer.
-    pub detached: bool,
+}
+
+impl Client {
+    /// One of ours, as we tell of it.
+    pub fn of(entry: &Entry, now: Time) -> Self {
+        let (long, grant, ends) = match entry.stage {
+            Stage::Held { grant, since, lease } => {
+                let ends = Some(lease.deadline()).filter(|_| !entry.returned);
+                (since.until(now), Some((grant.slot, grant.fencing)), ends)
+            }
+            Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
+        };
+        let millis = |span: Span| span.as_nanos() / 1_000_000;
+        Self {
+            ticket: entry.alias(),
+            label: entry.wanted.label.clone(),
+            pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
+            millis: millis(long),
+            grant,
+            ends: ends.map(|ends| millis(ends.max(now).since(now))),
+        }
+    }
+
+    /// As it is shown, wherever it is.
+    pub fn view(&self) -> ClientView {
+        ClientView {
+            label: self.label.clone(),
+            age: Duration::from_millis(self.millis),
+            fencing: self.grant.map(|(_, fencing)| fencing),
+            ends: self.ends.map(Duration::from_millis),
+            pid: self.pid,
+        }
+    }
 }
 
 /// Why bytes are not a frame.

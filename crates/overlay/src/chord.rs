@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 use peerlock_base::{Key, PeerId};
 
 use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
-use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
+use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
 /// What peers say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +74,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Way {
-    /// How many hops.
+    /// Hops so far; a message that has made 255 went round in circles.
     pub hops: u8,
     /// Whoever gets it lies at the key or behind it, and was taken for the owner.
     pub is_past: bool,
@@ -119,7 +119,7 @@ impl Overlay for Chord {
         Self { ring: Ring::new(me, config), fingers: Vec::new(), next: None, sought: None, eager: true }
     }
 
-    fn converged(nodes: &[Node], place: usize, config: Config, _proximity: Proximity<'_>) -> Self {
+    fn converged(nodes: &[Node], place: usize, config: Config) -> Self {
         let ring = Ring::converged(nodes, place, config);
         let me = ring.me().key;
         let mut fingers = Vec::new();
@@ -155,19 +155,6 @@ impl Overlay for Chord {
             return None;
         }
         self.nearer(key).map(|node| node.peer).or(self.ring.via())
-    }
-
-    /// The owner and its successors, as Chord replicates along the successor list.
-    fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId> {
-        let (mut nodes, whole) = self.ring.stretch();
-        let Some(first) = nodes.first().map(|node| node.key) else { return Vec::new() };
-        match nodes.iter().position(|node| first.distance(key) <= first.distance(node.key)) {
-            Some(owner) if whole => nodes.rotate_left(owner),
-            Some(owner) => drop(nodes.drain(..owner)),
-            None if whole => {} // Behind the last, so it is the first one's.
-            None => nodes.clear(),
-        }
-        nodes.iter().take(n).map(|node| node.peer).collect()
     }
 
     fn neighbours(&self) -> impl Iterator<Item = Node> {

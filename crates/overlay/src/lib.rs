@@ -8,7 +8,7 @@
 //! The common API's *route* is the caller's: ask [`Overlay::next_hop`] at each hop, *forward* while it names a peer,
 //! *deliver* where it names none.
 //!
-//! Nothing here reads a clock or a random source: time, chance and latencies come with each call in a [`Cx`].
+//! Nothing here reads a clock or a random source: time and chance come with each call in a [`Cx`].
 #![no_std]
 
 extern crate alloc;
@@ -22,5 +22,5 @@ mod side;
 mod table;
 
 pub use node::{KeyRange, Node};
-pub use overlay::{Config, Cx, Effect, Input, Overlay, Proximity, Timer, UNKNOWN, step};
+pub use overlay::{Config, Cx, Effect, Input, Overlay, Timer, step};
 pub use ring::{Lists, Message as RingMessage};

@@ -8,7 +8,7 @@ use peerlock_base::{Key, PeerId};
 pub struct Node {
     /// Where it lies. First, so that nodes sort along the ring.
     pub key: Key,
-    /// Who it is.
+    /// The peer that lies there.
     pub peer: PeerId,
 }
 

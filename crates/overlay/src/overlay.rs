@@ -25,7 +25,7 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     ///
     /// # Panics
     /// If the nodes next to `place` are not in the order of their keys.
-    fn converged(nodes: &[Node], place: usize, config: Config, proximity: Proximity<'_>) -> Self;
+    fn converged(nodes: &[Node], place: usize, config: Config) -> Self;
 
     /// This peer and its key.
     fn me(&self) -> Node;
@@ -38,12 +38,6 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// `None` if we own `key`, or if we know of nobody else. A peer that is still joining or has left owns nothing, and
     /// names one of its neighbours. After [`Overlay::on_unreachable`] ask again: it names another peer.
     fn next_hop(&self, key: Key) -> Option<PeerId>;
-
-    /// The peers where copies of what is stored under `key` belong, its owner first, `n` at most.
-    ///
-    /// Only as many as we are sure of: all of them at the owner as long as `n` is not larger than the neighbours kept
-    /// on one side, none at all far away from `key`.
-    fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId>;
 
     /// The peers next to us: first those clockwise, then those the other way, the nearest first. A small ring has the
     /// same peers on both sides.
@@ -71,12 +65,6 @@ pub trait Overlay: Clone + Debug + Eq + Hash {
     /// The user or the network could not reach `peer`. If it is alive after all, it will be heard from again.
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, Self::Message>);
 }
-
-/// The latency to a peer, where it is known. Only Pastry makes use of it.
-pub type Proximity<'a> = &'a dyn Fn(PeerId) -> Option<Span>;
-
-/// No latency is known.
-pub const UNKNOWN: Proximity<'static> = &|_| None;
 
 /// How an overlay is kept in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -157,25 +145,18 @@ pub enum Effect<M> {
     },
 }
 
-/// What a handler may know and do: the time, chance, latencies, and a list of effects to add to.
+/// What a handler may know and do: the time, chance, and a list of effects to add to.
 pub struct Cx<'a, M> {
     me: PeerId,
     now: Time,
     rng: &'a mut Rng,
-    proximity: Proximity<'a>,
     effects: &'a mut Vec<Effect<M>>,
 }
 
 impl<'a, M: Debug> Cx<'a, M> {
     /// A context for one step of peer `me` at `now`; effects are appended to `effects`.
-    pub fn new(
-        me: PeerId,
-        now: Time,
-        rng: &'a mut Rng,
-        proximity: Proximity<'a>,
-        effects: &'a mut Vec<Effect<M>>,
-    ) -> Self {
-        Self { me, now, rng, proximity, effects }
+    pub fn new(me: PeerId, now: Time, rng: &'a mut Rng, effects: &'a mut Vec<Effect<M>>) -> Self {
+        Self { me, now, rng, effects }
     }
 
     /// The time of this step.
@@ -186,11 +167,6 @@ impl<'a, M: Debug> Cx<'a, M> {
     /// Random numbers of this run.
     pub fn rng(&mut self) -> &mut Rng {
         self.rng
-    }
-
-    /// The latencies as far as they are known.
-    pub fn proximity(&self) -> Proximity<'a> {
-        self.proximity
     }
 
     /// Sends `message` to another peer.

@@ -4,7 +4,7 @@
 //! A key belongs to the peer whose own key is numerically nearest. Every peer knows the *leaf set*, its neighbours on
 //! both sides of the ring (see the `ring` module), and a *routing table* of peers that have the first digits of its key
 //! in common with it. Each jump is to a peer that has one digit more in common with the key, so that a lookup takes
-//! about log16 N hops; of several such peers the one with the lowest latency is kept.
+//! about log16 N hops; of several such peers one is kept.
 //!
 //! ```text
 //!   x            a              b              z (nearest to x's key)
@@ -23,7 +23,8 @@
 //! gets a place in the table before it was heard from itself: else the dead would live on in what peers tell each
 //! other.
 //!
-//! *Departure:* no neighbourhood set. Who is near is known from the latencies that come with each call.
+//! *Departure:* no neighbourhood set and no *locality*. Nobody here knows latencies: of several peers that suit a place
+//! in the table, the first that was heard of has it.
 
 use alloc::vec::Vec;
 
@@ -31,7 +32,7 @@ use peerlock_base::{Key, PeerId};
 
 use crate::ring::{Heard, Lists, Message as RingMessage, Ring};
 use crate::table::Table;
-use crate::{Config, Cx, KeyRange, Node, Overlay, Proximity, Timer};
+use crate::{Config, Cx, KeyRange, Node, Overlay, Timer};
 
 /// More nodes than all rows of a table have: no honest message is that long.
 const ROWS_LIMIT: usize = Key::DIGITS * 16;
@@ -99,8 +100,8 @@ impl Overlay for Pastry {
         Self { ring: Ring::new(me, config), table: Table::new(me.key), round: 0 }
     }
 
-    fn converged(nodes: &[Node], place: usize, config: Config, proximity: Proximity<'_>) -> Self {
-        let table = Table::converged(nodes, place, proximity);
+    fn converged(nodes: &[Node], place: usize, config: Config) -> Self {
+        let table = Table::converged(nodes, place);
         Self { ring: Ring::converged(nodes, place, config), table, round: 0 }
     }
 
@@ -128,19 +129,6 @@ impl Overlay for Pastry {
         self.table.get(key).or_else(|| self.rare_case(key)).map(|node| node.peer)
     }
 
-    /// The peers numerically nearest to the key.
-    fn replica_set(&self, key: Key, n: usize) -> Vec<PeerId> {
-        let (mut nodes, whole) = self.ring.stretch();
-        // Whoever is farther from the key than an end of the stretch may have a nearer one beyond that end.
-        let sure = match (nodes.first(), nodes.last()) {
-            (Some(first), Some(last)) if !whole && self.ring.spans(key) => first.key.gap(key).min(last.key.gap(key)),
-            _ if whole => u128::MAX,
-            _ => return Vec::new(),
-        };
-        nodes.sort_by_key(|node| nearness(*node, key));
-        nodes.iter().take_while(|node| node.key.gap(key) <= sure).take(n).map(|node| node.peer).collect()
-    }
-
     fn neighbours(&self) -> impl Iterator<Item = Node> {
         self.ring.neighbours()
     }
@@ -164,7 +152,7 @@ impl Overlay for Pastry {
             pastry.ring.hear(from, cx);
             match message {
                 Message::Ring(message) => match pastry.ring.on_message(from, message, cx) {
-                    Some(Heard::Node(node)) => pastry.table.insert(node, cx.proximity()),
+                    Some(Heard::Node(node)) => pastry.table.insert(node),
                     Some(Heard::Leave) => pastry.drop_entry(from, cx),
                     None => {}
                 },
@@ -276,7 +264,7 @@ impl Pastry {
     fn consider(&mut self, nodes: impl Iterator<Item = Node>, cx: &mut Cx<'_, Message>) {
         for node in nodes.take(ROWS_LIMIT) {
             let suits = self.ring.may_be(node) && !self.ring.awaits(node.peer) && !self.ring.is_outside();
-            if suits && self.table.wants(node, cx.proximity()) {
+            if suits && self.table.wants(node) {
                 self.ring.ping(node.peer, cx);
             }
         }

@@ -195,20 +195,6 @@ impl Ring {
         }
     }
 
-    /// The stretch of the ring in which we know everybody, ourselves included if we are in, and whether it is all of
-    /// it.
-    pub(crate) fn stretch(&self) -> (Vec<Node>, bool) {
-        let mut nodes: Vec<Node> = self.left.nodes().iter().rev().copied().collect();
-        nodes.extend(self.is_joined().then_some(self.me));
-        if self.is_whole() {
-            // In a small ring both sides tell of the same peers: whoever stands on the left needs no second place.
-            nodes.extend(self.right.nodes().iter().filter(|node| !self.left.nodes().contains(node)));
-        } else {
-            nodes.extend(self.right.nodes());
-        }
-        (nodes, self.is_whole())
-    }
-
     /// Whether the two sides meet at the back of the ring, so that we know everybody.
     pub(crate) fn is_whole(&self) -> bool {
         match (self.left.farthest(), self.right.farthest()) {

@@ -2,11 +2,7 @@ use alloc::vec::Vec;
 
 use peerlock_base::{Key, PeerId};
 
-use crate::{Node, Proximity};
-
-/// How many candidates for a place are compared by latency when the table is made from knowledge of all peers. Our
-/// choice: the nearest of 16 is nearer than 94 % of all, and the work for 100,000 peers stays within seconds.
-const SAMPLE: usize = 16;
+use crate::Node;
 
 /// Pastry's routing table: row r holds peers that have the first r digits of our key and another one after that,
 /// one for each digit, as far as there are any.
@@ -25,7 +21,7 @@ impl Table {
     }
 
     /// The table of `nodes[place]`, from all nodes in the order of their keys.
-    pub(crate) fn converged(nodes: &[Node], place: usize, proximity: Proximity<'_>) -> Self {
+    pub(crate) fn converged(nodes: &[Node], place: usize) -> Self {
         let centre = nodes[place].key;
         let mut table = Self::new(centre);
         // All who have the same first `row` digits as we. They lie side by side.
@@ -37,7 +33,7 @@ impl Table {
             let start = |digit: u8| alike.partition_point(|node| node.key.digit(row) < digit);
             for digit in (0..16).filter(|digit| *digit != centre.digit(row)) {
                 let candidates = &alike[start(digit)..start(digit + 1)];
-                table.nodes.extend(table.choose(candidates, row, proximity));
+                table.nodes.extend(table.choose(candidates, row));
             }
             alike = &alike[start(centre.digit(row))..start(centre.digit(row) + 1)];
         }
@@ -45,14 +41,10 @@ impl Table {
         table
     }
 
-    /// The nearest of a sample, where latencies are known. Each peer begins its sample elsewhere, so that without them
-    /// the load is spread, too.
-    fn choose(&self, candidates: &[Node], row: usize, proximity: Proximity<'_>) -> Option<Node> {
-        let step = candidates.len().div_ceil(SAMPLE);
-        let start = (self.centre.get() >> row) as usize;
-        let sample =
-            (0..SAMPLE.min(candidates.len())).map(|i| candidates[start.wrapping_add(i * step) % candidates.len()]);
-        sample.min_by_key(|node| latency(*node, proximity))
+    /// One of several that suit, another one for each peer, so that the load is spread.
+    fn choose(&self, candidates: &[Node], row: usize) -> Option<Node> {
+        let at = (self.centre.get() >> row) as usize;
+        candidates.get(at.checked_rem(candidates.len())?).copied()
     }
 
     /// Where a node belongs: row · 16 + column.
@@ -82,19 +74,15 @@ impl Table {
         &self.nodes[start..end]
     }
 
-    /// Whether `node` would be better than nobody, or than the one in its place (locality: the one that is nearer).
-    pub(crate) fn wants(&self, node: Node, proximity: Proximity<'_>) -> bool {
-        self.get(node.key).is_none_or(|known| latency(node, proximity) < latency(known, proximity))
+    /// Whether the place of `node` is free.
+    pub(crate) fn wants(&self, node: Node) -> bool {
+        self.get(node.key).is_none()
     }
 
-    pub(crate) fn insert(&mut self, node: Node, proximity: Proximity<'_>) {
-        if !self.wants(node, proximity) {
-            return;
-        }
+    pub(crate) fn insert(&mut self, node: Node) {
         let slot = self.slot(node.key);
-        match self.nodes.binary_search_by_key(&slot, |known| self.slot(known.key)) {
-            Ok(place) => self.nodes[place] = node,
-            Err(place) => self.nodes.insert(place, node),
+        if let Err(place) = self.nodes.binary_search_by_key(&slot, |known| self.slot(known.key)) {
+            self.nodes.insert(place, node);
         }
     }
 
@@ -106,18 +94,9 @@ impl Table {
     }
 }
 
-/// Sorts by latency, those unknown last.
-fn latency(node: Node, proximity: Proximity<'_>) -> impl Ord {
-    let latency = proximity(node.peer);
-    (latency.is_none(), latency)
-}
-
 #[cfg(test)]
 mod tests {
-    use peerlock_base::Span;
-
     use super::*;
-    use crate::UNKNOWN;
 
     /// A node whose key begins with these digits and goes on with zeros.
     fn node(digits: &str) -> Node {
@@ -129,7 +108,7 @@ mod tests {
     fn a_node_has_its_place_by_the_digits_in_common() {
         let mut table = Table::new(node("10233102").key);
         for digits in ["02212102", "22301203", "11301233", "12230203", "10031203", "1023a"] {
-            table.insert(node(digits), UNKNOWN);
+            table.insert(node(digits));
         }
         for (row, expected) in [(0, &["02212102", "22301203"][..]), (1, &["11301233", "12230203"]), (2, &["10031203"])]
         {
@@ -145,18 +124,12 @@ mod tests {
     }
 
     #[test]
-    fn the_nearer_of_two_gets_the_place() {
-        let (far, near) = (node("20"), node("21"));
-        let proximity = |peer| (peer == far.peer).then_some(Span::from_millis(80)).or(Some(Span::from_millis(5)));
+    fn the_first_of_two_has_the_place() {
+        let (first, second) = (node("20"), node("21"));
         let mut table = Table::new(node("1").key);
-        for (newcomer, latencies, expected) in [
-            (far, UNKNOWN, far),
-            (near, UNKNOWN, far),
-            (near, &proximity as Proximity<'_>, near),
-            (far, &proximity, near),
-        ] {
-            table.insert(newcomer, latencies);
-            assert_eq!(table.get(far.key), Some(expected), "{newcomer:?}");
+        for newcomer in [first, second] {
+            table.insert(newcomer);
+            assert_eq!((table.get(second.key), table.wants(second)), (Some(first), false), "{newcomer:?}");
         }
     }
 
@@ -165,22 +138,11 @@ mod tests {
         let mut nodes: Vec<Node> = (0..300).map(|number| Node::of(PeerId::new(number))).collect();
         nodes.sort();
         for place in [0, 17, 299] {
-            let table = Table::converged(&nodes, place, UNKNOWN);
+            let table = Table::converged(&nodes, place);
             let mut inserted = Table::new(nodes[place].key);
-            nodes.iter().filter(|node| **node != nodes[place]).for_each(|node| inserted.insert(*node, UNKNOWN));
+            nodes.iter().filter(|node| **node != nodes[place]).for_each(|node| inserted.insert(*node));
             let slots = |table: &Table| table.nodes.iter().map(|node| table.slot(node.key)).collect::<Vec<_>>();
             assert_eq!(slots(&table), slots(&inserted));
         }
-    }
-
-    #[test]
-    fn converged_prefers_those_that_are_near() {
-        let mut nodes: Vec<Node> = (0..2000).map(|number| Node::of(PeerId::new(number))).collect();
-        nodes.sort();
-        let proximity = |peer: PeerId| Some(Span::from_millis(peer.get()));
-        let near = Table::converged(&nodes, 5, &proximity);
-        let row = near.row(0);
-        let mean = row.iter().map(|node| node.peer.get()).sum::<u64>() / row.len() as u64;
-        assert!(mean < 250, "the nearest of 16 out of 2000 is about 118 away, not {mean}");
     }
 }

@@ -6,7 +6,7 @@ use peerlock_overlay::KeyRange;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Wire<O, M> {
-    /// From overlay to overlay.
+    /// For the upkeep of the overlay; no protocol sees it.
     Overlay(O),
     /// From one instance of a resource's protocol to another.
     Direct {
@@ -40,7 +40,7 @@ pub enum Wire<O, M> {
 /// The names of the timers; at most one of each name is pending at a peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Timer<T> {
-    /// The overlay's.
+    /// Upkeep of the overlay.
     Overlay(peerlock_overlay::Timer),
     /// Of the protocol of one resource.
     Resource(Key, T),

@@ -4,7 +4,7 @@ use core::mem::take;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_mutex::{self as mutex, Hop, Protocol};
-use peerlock_overlay::{self as overlay, KeyRange, Overlay, Proximity};
+use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 
 use crate::hops::{Hops, Passed};
 use crate::message::{Effect, Event, Input, Timer, Wire};
@@ -69,8 +69,6 @@ pub struct Cx<'a, O: Overlay, P: Protocol> {
     pub now: Time,
     /// Random numbers of this run.
     pub rng: &'a mut Rng,
-    /// Latencies to other peers.
-    pub proximity: Proximity<'a>,
     /// Where effects go.
     pub room: &'a mut Room<O, P>,
 }
@@ -271,7 +269,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
     fn overlay_step(&mut self, input: overlay::Input<O::Message>, cx: &mut Cx<'_, O, P>) {
         let mut effects = take(&mut cx.room.overlay);
-        let mut overlay_cx = overlay::Cx::new(self.me(), cx.now, cx.rng, cx.proximity, &mut effects);
+        let mut overlay_cx = overlay::Cx::new(self.me(), cx.now, cx.rng, &mut effects);
         overlay::step(&mut self.overlay, input, &mut overlay_cx);
         for effect in effects.drain(..) {
             let effect = match effect {

@@ -57,7 +57,7 @@ impl Agent {
         !matches!(self.0.about().await, Err(Error::NoAgent { .. } | Error::Broken { .. }))
     }
 
-    /// A client of it.
+    /// A handle with the verbs: all its clients share one agent.
     pub fn client(&self) -> Client {
         Client::Agent(self.clone())
     }

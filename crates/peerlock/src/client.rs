@@ -251,8 +251,8 @@ impl Client {
     /// again, with higher fencing numbers.
     ///
     /// # Errors
-    /// [`Error::InUse`] if somebody holds a slot of it or waits, and nothing has changed; [`Error::NoSuchResource`]; and
-    /// see [`Error`].
+    /// [`Error::InUse`] if somebody holds a slot of it or waits, and nothing has changed; [`Error::NoSuchResource`];
+    /// and see [`Error`].
     pub async fn remove(&self, name: &str) -> Result<(), Error> {
         match self {
             Self::Peer(peer) => peer.service.remove(name).await,

@@ -163,8 +163,8 @@ async fn keep(
     };
     match reply {
         Ok(reply) => _ = reply.send(hold.release().await),
-        // It was dropped, so nobody asks how it went. While the agent is gone there is no connection whose end would say
-        // the same, and the next agent would keep the slot until the end of its lease.
+        // It was dropped, so nobody asks how it went. While the agent is gone there is no connection whose end would
+        // say the same, and the next agent would keep the slot until the end of its lease.
         Err(_) if hold.socket().is_none() => _ = hold.release().await,
         Err(_) => {}
     }

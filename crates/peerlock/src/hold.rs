@@ -16,8 +16,8 @@ const OFTEN: Duration = Duration::from_secs(10);
 
 /// How soon to ask again whether the agent is there, when the connection to it is gone.
 const RETRY: Duration = Duration::from_millis(100);
-/// How often it is tried to give a slot back when the agent is gone: for 5 s, since what keeps an agent running may wait
-/// a second before it starts it again.
+/// How often it is tried to give a slot back when the agent is gone: for 5 s, since what keeps an agent running may
+/// wait a second before it starts it again.
 const RELEASES: u32 = 50;
 
 /// A slot that is held for as long as this is there and its lease is renewed. Dropping it gives it back.
@@ -39,6 +39,7 @@ enum Holder {
 
 /// How a holder that has lost its slot must stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stop {
     /// Within the grace: the slot is kept for this long.
     InGrace,

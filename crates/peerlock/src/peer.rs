@@ -50,11 +50,7 @@ pub struct PeerBuilder {
     join: Vec<String>,
     secret: Option<Secret>,
     identity: Option<Identity>,
-    folder: Option<(Store, Known)>,
-    grants: Option<(GrantFile, Option<Estate>)>,
-    expect: Option<usize>,
-    session: Option<Duration>,
-    votes_from_memory: bool,
+    service: service::Builder,
 }
 
 /// Why there is no peer or agent to ask. Nothing runs, and nothing is listened on.
@@ -99,11 +95,7 @@ impl Peer {
             join: Vec::new(),
             secret: None,
             identity: None,
-            folder: None,
-            grants: None,
-            expect: None,
-            session: None,
-            votes_from_memory: false,
+            service: Service::builder().config(Config { awake: AWAKE, ..Config::default() }),
         }
     }
 
@@ -113,12 +105,12 @@ impl Peer {
         Self { service, address: nowhere, advertised: nowhere, keyring: None }
     }
 
-    /// A client of it.
+    /// A handle with the verbs: all its clients share one peer.
     pub fn client(&self) -> Client {
         Client::Peer(self.clone())
     }
 
-    /// Who it is.
+    /// The number by which the others know it.
     pub fn me(&self) -> PeerId {
         self.service.me()
     }
@@ -197,35 +189,35 @@ impl PeerBuilder {
     /// What an agent keeps in its data folder: it may vote, and comes back to the same cluster.
     #[doc(hidden)]
     pub fn folder(mut self, store: Store, known: Known) -> Self {
-        self.folder = Some((store, known));
+        self.service = self.service.folder(store, known);
         self
     }
 
     /// Where an agent writes down what it grants, and what the one before it has left there.
     #[doc(hidden)]
     pub fn grants(mut self, file: GrantFile, estate: Option<Estate>) -> Self {
-        self.grants = Some((file, estate));
+        self.service = self.service.grants(file, estate);
         self
     }
 
     /// May vote, with a file in memory: for clusters whose members all live in one process.
     #[doc(hidden)]
     pub fn votes_from_memory(mut self) -> Self {
-        self.votes_from_memory = true;
+        self.service = self.service.votes_from_memory();
         self
     }
 
     /// Begins a new cluster when so many hosts, this one included, have met that know none.
     #[doc(hidden)]
     pub fn expect(mut self, hosts: usize) -> Self {
-        self.expect = Some(hosts);
+        self.service = self.service.expect(hosts);
         self
     }
 
     /// How long its session stands after a renewal. When it could not be renewed for so long, everything that is held
     /// through this peer is lost, and goes on to others. 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
-        self.session = Some(session);
+        self.service = self.service.session(session);
         self
     }
 
@@ -244,20 +236,7 @@ impl PeerBuilder {
         let (address, advertised) = (net.address(), net.advertised());
         let keyring = Some(net.keyring());
         join.retain(|other| !is_own(other, address) && !is_own(other, advertised));
-        let config = Config { awake: AWAKE, ..Config::default() };
-        let builder =
-            join.into_iter().fold(Service::builder(), |builder, address| builder.join(address)).config(config);
-        let builder = self.session.into_iter().fold(builder, service::Builder::session);
-        let builder = self.expect.into_iter().fold(builder, service::Builder::expect);
-        let builder = match self.folder {
-            Some((store, known)) => builder.folder(store, known),
-            None if self.votes_from_memory => builder.votes_from_memory(),
-            None => builder,
-        };
-        let builder = match self.grants {
-            Some((file, estate)) => builder.grants(file, estate),
-            None => builder,
-        };
+        let builder = join.into_iter().fold(self.service, |builder, address| builder.join(address));
         let service = builder.start(RealNetwork::new(net)).await?;
         Ok(Peer { service, address, advertised, keyring })
     }

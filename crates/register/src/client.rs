@@ -37,7 +37,7 @@ pub enum Wish {
         /// The one before it, which is over here.
         replaces: Option<SessionId>,
     },
-    /// To renew it.
+    /// To have it stand for its time from when this was asked.
     Renew {
         /// The session to renew.
         session: SessionId,

@@ -246,7 +246,7 @@ impl Command {
 /// A generation that was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// Of this resource.
+    /// The name of the resource that has it.
     pub resource: Label,
     /// The number of the generation, one more than the one before.
     pub generation: u64,

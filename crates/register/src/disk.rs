@@ -91,8 +91,8 @@ impl Disk for FileDisk {
 /// A file could not be written. What was to be confirmed by it never is.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the register's file could not be written ({0}): nothing can be promised that cannot be kept, so this process ends. \
-     Make room (or raise `ulimit -f`, if a file may not be larger), or replace the disk, and start it again"
+    "the register's file could not be written ({0}): nothing can be promised that cannot be kept, so this process \
+     ends. Make room (or raise `ulimit -f`, if a file may not be larger), or replace the disk, and start it again"
 )]
 pub struct Failure(#[source] io::Error);
 

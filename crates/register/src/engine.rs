@@ -38,8 +38,8 @@ use crate::state::{Conf, Undecodable};
 use crate::{Versions, VoterId};
 
 /// No voter whose seat we do not know is this many elections ahead of us: at one a second they would have taken twelve
-/// days. Terms have an end (`form.rs`), and who is brought near to it could never be elected again. Of those whose seats
-/// we know any term counts: one that was told such a thing all the same would not be heard any more.
+/// days. Terms have an end (`form.rs`), and who is brought near to it could never be elected again. Of those whose
+/// seats we know any term counts: one that was told such a thing all the same would not be heard any more.
 const MOST_TERMS: u64 = 1 << 20;
 /// At most this many messages wait for a disk.
 const MOST_KEPT: usize = 1024;

@@ -67,9 +67,9 @@ impl Record {
 /// Whose file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Of this cluster.
+    /// The cluster: a file of another one is refused.
     pub cluster: ClusterId,
-    /// Of this voter.
+    /// The voter, whose number is given out once.
     pub voter: VoterId,
     /// Which file of the voter's.
     pub file: u64,
@@ -78,9 +78,9 @@ pub struct Header {
 /// What a file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// Whose it is.
+    /// What it begins with.
     pub header: Header,
-    /// All its records as one.
+    /// All that follows, put together: later records win.
     pub record: Record,
     /// How many bytes of a torn record were left out at its end.
     pub torn: usize,
@@ -94,15 +94,16 @@ pub enum Damage {
     NoRegister(&'static str),
     /// Written by a program with another format.
     #[error(
-        "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer program. \
-         Start that one again; or move the file away, and this host comes back as a new voter, as long as a majority of \
-         the others is there"
+        "this register's file is of format {0}, and this program knows format {FORMAT}: it was written by a newer \
+         program. Start that one again; or move the file away, and this host comes back as a new voter, as long as a \
+         majority of the others is there"
     )]
     Format(u16),
     /// A record that had been confirmed is not as it was written.
     #[error(
-        "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so this \
-         voter does not start. Move the file away, and it comes back as a new voter, as long as a majority of the others is there"
+        "record {number} at byte {at} of the register's file is damaged ({what}): what was confirmed may be lost, so \
+         this voter does not start. Move the file away, and it comes back as a new voter, as long as a majority of the \
+         others is there"
     )]
     Record {
         /// Which; the first is 1.
@@ -114,8 +115,8 @@ pub enum Damage {
     },
     /// All sums are right, and what is in it is of a version that this program does not understand.
     #[error(
-        "the register in this file is of version {version}, and this program understands {ours}: start the program again \
-         that has written it"
+        "the register in this file is of version {version}, and this program understands {ours}: start the program \
+         again that has written it"
     )]
     Version {
         /// The register's.

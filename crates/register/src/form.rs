@@ -20,7 +20,7 @@ const MOST_CONTEXT: usize = 64;
 /// At most this many entries go in one message: as many of the smallest as the engine puts into one.
 const MOST_ENTRIES: usize = 1 << 16;
 
-/// What an entry is.
+/// Whether an entry of the log is a command or changes who votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// Commands, or nothing: what a leader begins its term with.

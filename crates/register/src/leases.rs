@@ -6,7 +6,7 @@
 //! is. What is added here is a giver that is replaced.
 //!
 //! ```text
-//!   peer      ──●─────────────────────────●······  uses tokens until t₀ + ttl, by its own clock; then its stop is latched
+//!   peer      ──●─────────────────────────●······  uses tokens until t₀ + ttl by its own clock; its stop is latched
 //!               │t₀ renew 7        yes 7 ▲
 //!   leader    ──▼──┬────────────┬────────●───────────────────────●── End: not before yes + ttl · (1 + 3ρ) + slack
 //!                  │ round      │ applied up to it
@@ -26,9 +26,10 @@
 //!      L' had got the renewal*, so after t₀. Some voter V of that majority also voted for L, later than that, since it
 //!      confirmed a term that it had then not left. With its vote V told for how long it had taken part in no round, so
 //!      L knows a time h that is not before V's last one, and so not before t₀: the latest that its voters told, itself
-//!      among them. From h on L counts as long as from a yes of its own. (That is why a round under way does not do, and
-//!      why the peer may count from the sending only: the answer may be late by any time. Who has led has taken part in
-//!      its own rounds; who has restarted, in none since it began; a vote that tells nothing tells of this moment.)
+//!      among them. From h on L counts as long as from a yes of its own. (That is why a round under way does not do,
+//!      and why the peer may count from the sending only: the answer may be late by any time. Who has led has taken
+//!      part in its own rounds; who has restarted, in none since it began; a vote that tells nothing tells of this
+//!      moment.)
 //!    - A yes of a later term T'' > T is not given: its leader answers from a state that is applied up to an entry of
 //!      its own term. The `End` is committed, so it is before that in the log, with effect.
 //! 2. *It never goes on.* The stop is a latch: a yes that comes later changes nothing, even if its t₀ + ttl is still to

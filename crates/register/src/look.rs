@@ -18,7 +18,7 @@ pub const MOST_HOSTS: usize = 1024;
 /// A page ends after the resource with which it comes to about this many bytes.
 const LONG_PAGE: usize = 256 << 10;
 
-/// What to look at.
+/// What can be asked of the register without changing it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Look {
     /// Voters, and the first members with their sessions. Answered by [`Seen::Cluster`].
@@ -43,10 +43,10 @@ pub enum Look {
     Hosts(Vec<PeerId>),
 }
 
-/// What was seen.
+/// Answers to [`Look`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seen {
-    /// Who there is.
+    /// The members and voters that were asked for.
     Cluster(View),
     /// A page of resources.
     Resources(Page),
@@ -86,14 +86,14 @@ pub struct Page {
     pub more: bool,
 }
 
-/// One resource.
+/// A resource as the register knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceView {
     /// What it is called.
     pub name: Label,
     /// How many may hold it at once.
     pub slots: u32,
-    /// The generation it is in.
+    /// The last generation that was opened; they are counted from 1.
     pub generation: u64,
     /// Whether that generation's count is over.
     pub closed: bool,

@@ -44,7 +44,7 @@ pub enum Doing {
     Write {
         /// To be named in the answer.
         number: u64,
-        /// What to write, and how.
+        /// Bytes to add to the file, or to put in its place.
         write: Write,
     },
     /// What was asked with this number is decided.

@@ -54,7 +54,7 @@ pub enum Effect {
     Write {
         /// One more than that of the write before.
         number: u64,
-        /// What to write, and how.
+        /// Bytes to add to the file, or to put in its place.
         write: Write,
     },
 }
@@ -165,7 +165,7 @@ impl Register {
         Ok(register)
     }
 
-    /// Which voter this is.
+    /// The number of this voter, the same for as long as its file is there.
     pub fn voter(&self) -> VoterId {
         self.voter
     }
@@ -190,7 +190,7 @@ impl Register {
         self.engine.is_leader()
     }
 
-    /// The term it is in.
+    /// Raft's term: it rises with every election that this voter hears of.
     pub fn term(&self) -> u64 {
         self.engine.term()
     }
@@ -200,8 +200,8 @@ impl Register {
         self.engine.leader().and_then(|voter| self.state.seats().get(&voter)).map(|seat| seat.host)
     }
 
-    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within an
-    /// election's time; a learner may not notice.
+    /// Whether it votes, as far as it knows, and somebody leads it. One that has lost its seat hears of nobody within
+    /// an election's time; a learner may not notice.
     pub fn is_led(&self) -> bool {
         let conf = self.state.conf();
         let votes = [&conf.voters, &conf.outgoing].iter().any(|group| group.contains(&self.voter));

@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Which cluster this is.
+    /// The id that it was founded with.
     pub fn cluster(&self) -> ClusterId {
         self.cluster
     }

@@ -29,7 +29,7 @@ const MOST_NAMED_VOTERS: usize = 64;
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Letter {
-    /// From voter to voter.
+    /// What the consensus engine of one voter says to that of another.
     Voter(Box<Message>),
     /// From the leader to a process that is to become a voter: it may begin this voter's file if that is its session.
     Enlist {
@@ -57,7 +57,7 @@ pub enum Letter {
     Answer {
         /// As it was in the question.
         number: u64,
-        /// What is answered.
+        /// Of the kind that the question names.
         answer: Answer,
     },
     /// From the leader to a session, until it has done what follows: see [`Fact`].
@@ -119,14 +119,14 @@ pub enum Question {
     },
     /// What is there? Answered by any voter that has applied enough.
     Look {
-        /// What to look at.
+        /// The part of the register that is wanted.
         look: Look,
         /// The last entry that the asker knows of: what it was told must be in what it sees.
         since: u64,
     },
 }
 
-/// What is answered.
+/// Answers to questions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// It was applied, and nothing of this will be lost.

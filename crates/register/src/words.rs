@@ -163,7 +163,7 @@ impl Ttl {
         }
     }
 
-    /// As long as this.
+    /// In the time of [`peerlock_base`].
     pub const fn span(self) -> Span {
         Span::from_millis(self.0)
     }

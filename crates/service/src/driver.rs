@@ -112,9 +112,6 @@ pub enum Command {
     Inspect {
         reply: oneshot::Sender<Inspection>,
     },
-    Dial {
-        address: String,
-    },
     HasClients {
         reply: oneshot::Sender<bool>,
     },
@@ -164,7 +161,7 @@ enum Call {
     Resources(Reply<Vec<ResourceView>>),
 }
 
-/// The clients of one ticket.
+/// Whoever has asked with one request id: several may wait for the same grant.
 struct TicketClients {
     name: Name,
     waiters: Vec<Waiter>,
@@ -534,7 +531,6 @@ impl<T: Transport> Driver<T> {
             }
             Command::Health { reply } => _ = reply.send(self.node.health(self.now())),
             Command::Inspect { reply } => _ = reply.send(self.node.inspect(self.now())),
-            Command::Dial { address } => self.transport.dial(&address),
             Command::HasClients { reply } => _ = reply.send(self.node.has_clients()),
             Command::Drain { reply } => {
                 self.draining.push(reply);

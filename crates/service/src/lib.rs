@@ -25,7 +25,7 @@ pub use peerlock_net::{Identity, Secret};
 pub use peerlock_node::{
     Class, ClientView, ClusterId, ClusterView, Config, Counters, Error, Estate, Event, Happening, Health, Inspection,
     Listing, MOST_SLOTS, Missing, Name, Part, PartClient, PeerView, Progress, ResourceDetails, ResourceHealth,
-    ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
+    ResourceView, SHORTEST_TTL, SlotView, Stall, TicketView, TokenView, Voter, WaiterView, json,
 };
-pub use request::{Request, SHORTEST_TTL};
+pub use request::Request;
 pub use service::{Acquire, Builder, Service};

@@ -7,14 +7,12 @@ use serde::{Deserialize, Serialize};
 #[cfg(feature = "schema")]
 use utoipa::ToSchema;
 
-use peerlock_node::{Wait, Wanted, check_slots, json};
+use peerlock_node::{SHORTEST_TTL, Wait, Wanted, check_slots, json};
 
 use crate::{Class, Error, GrantId, Name};
 
 /// The lease of who does not say how long.
 const TTL: Duration = Duration::from_secs(30);
-/// No lease is shorter.
-pub const SHORTEST_TTL: Duration = Duration::from_millis(100);
 /// The longest label and request id: others get to see the first.
 const MOST_TEXT: usize = 1024;
 

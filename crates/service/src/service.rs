@@ -59,7 +59,7 @@ struct Shared {
     commands: mpsc::UnboundedSender<Command>,
     events: broadcast::Sender<Happening>,
     clock: Clock,
-    /// How many have waited.
+    /// Counts requests, so that each has a number of its own.
     waiters: AtomicU64,
 }
 
@@ -480,11 +480,6 @@ impl Service {
     /// What happens at this peer from now on. A slow reader misses the oldest, and is told how many.
     pub fn events(&self) -> broadcast::Receiver<Happening> {
         self.shared.events.subscribe()
-    }
-
-    /// Connects to another peer, for example one that was discovered.
-    pub fn dial(&self, address: impl Into<String>) {
-        _ = self.shared.commands.send(Command::Dial { address: address.into() });
     }
 
     /// Before [leaving](Self::leave), for whoever has clients that need time to stop: nobody comes in here any more,

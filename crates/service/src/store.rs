@@ -79,8 +79,8 @@ pub enum Unusable {
     },
     /// The file `cluster` does not begin with the id of a cluster.
     #[error(
-        "{path} is damaged: its first line is not the id of a cluster. If another member runs, copy the first line of its \
-         file; it is the same on all hosts of a cluster"
+        "{path} is damaged: its first line is not the id of a cluster. If another member runs, copy the first line of \
+         its file; it is the same on all hosts of a cluster"
     )]
     Cluster {
         /// The file.
@@ -96,8 +96,8 @@ pub enum Unusable {
     },
     /// The two files are not of the same cluster: one of them was put there by hand.
     #[error(
-        "{path} belongs to the cluster {register}, and `cluster` beside it says {cluster}: it was copied, or is an old one. \
-         Move it away, and this host comes back as a new voter of {cluster}"
+        "{path} belongs to the cluster {register}, and `cluster` beside it says {cluster}: it was copied, or is an old \
+         one. Move it away, and this host comes back as a new voter of {cluster}"
     )]
     Clusters {
         /// The voter's file.
@@ -228,8 +228,8 @@ fn keep(
         match write(path, id, &members) {
             Ok(()) if follows == Some(id) => {
                 eprintln!(
-                    "peerlock: the cluster was recovered after the loss of its majority, and is {id} since: this process ends, and \
-                     belongs to that when it is started again"
+                    "peerlock: the cluster was recovered after the loss of its majority, and is {id} since: this \
+                     process ends, and belongs to that when it is started again"
                 );
                 std::process::exit(75) // EX_TEMPFAIL
             }
@@ -237,9 +237,9 @@ fn keep(
             Ok(()) => {}
             Err(error) if is_new => {
                 eprintln!(
-                    "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin another \
-                     one, so this process ends. Make room (or raise `ulimit -f`, if a file may not be larger), or \
-                     replace the disk, and start it again",
+                    "peerlock: {} could not be written ({error}): a member that forgets its cluster would begin \
+                     another one, so this process ends. Make room (or raise `ulimit -f`, if a file may not be larger), \
+                     or replace the disk, and start it again",
                     path.display()
                 );
                 std::process::exit(74) // EX_IOERR
@@ -292,7 +292,8 @@ fn cluster_of(path: &Path, bytes: &[u8], cluster: Option<ClusterId>) -> Result<C
         return Err(Unusable::Clusters { path, register, cluster });
     }
     if torn > 0 {
-        tracing::warn!(path = %path.display(), bytes = torn, "a record that was being written when the machine stopped is cut off");
+        tracing::warn!(path = %path.display(), bytes = torn, "a record that was being written when the machine stopped \
+            is cut off");
     }
     Ok(register)
 }

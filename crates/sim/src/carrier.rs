@@ -1,13 +1,10 @@
 //! When a message arrives.
 
-use std::fmt;
-use std::str::FromStr;
-
 use peerlock_base::{PeerId, Rng, Span, Time};
 use rustc_hash::FxHashMap;
-use thiserror::Error;
 
 use crate::latency::Latency;
+use crate::names;
 
 /// Whether messages on one link, from one peer to another, keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,31 +15,7 @@ pub enum Links {
     Unordered,
 }
 
-impl fmt::Display for Links {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ordered => "ordered",
-            Self::Unordered => "unordered",
-        })
-    }
-}
-
-/// Links are ordered or unordered.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown links {0:?}: use ordered or unordered")]
-pub struct UnknownLinks(String);
-
-impl FromStr for Links {
-    type Err = UnknownLinks;
-
-    fn from_str(name: &str) -> Result<Self, UnknownLinks> {
-        match name {
-            "ordered" => Ok(Self::Ordered),
-            "unordered" => Ok(Self::Unordered),
-            _ => Err(UnknownLinks(name.into())),
-        }
-    }
-}
+names!("links", Links { Ordered = "ordered", Unordered = "unordered" });
 
 /// Carries messages: how long each takes, and whether it may overtake another.
 #[derive(Debug)]

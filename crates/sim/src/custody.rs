@@ -28,7 +28,7 @@ const PATIENCE: u64 = 20;
 pub struct Custody {
     /// How many peers. The first one founds the cluster, and all others join.
     pub peers: usize,
-    /// How many of them vote.
+    /// How many of them keep the register: 1, 3 or 5.
     pub voters: u32,
     /// How many may be inside at a time.
     pub slots: u32,
@@ -44,7 +44,7 @@ pub struct Custody {
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,

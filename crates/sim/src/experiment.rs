@@ -21,7 +21,7 @@ use crate::world::{Setup, World};
 /// One setting, to be tried several times.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// How many peers.
+    /// All peers, those that never ask included.
     pub peers: usize,
     /// How many of them, the first ones, never ask: they are there for the others, as replicas.
     pub servers: usize,
@@ -40,7 +40,7 @@ pub struct Experiment {
     pub count_violations: bool,
     /// How many of each peer's first entries the steady state leaves out.
     pub warm_up: u32,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,

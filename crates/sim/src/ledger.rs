@@ -13,7 +13,7 @@ pub struct Client {
     pub ticket: Ticket,
     /// What it wants or has, by number.
     pub resource: usize,
-    /// When it asked.
+    /// When it asked: its wait counts from here.
     pub asked: Time,
     /// It will crash as soon as it is inside.
     pub(crate) is_doomed: bool,
@@ -74,7 +74,7 @@ impl Ledger {
         self.open.iter().flatten()
     }
 
-    /// How many wait.
+    /// Clients that wait, for all resources together.
     pub fn waiting(&self) -> usize {
         self.waiting
     }

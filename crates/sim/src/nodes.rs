@@ -44,7 +44,7 @@ pub struct Nodes {
     pub clearly: Option<Span>,
     /// What goes wrong. Lost messages break connections, and those that come twice are told apart there.
     pub faults: Faults,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,

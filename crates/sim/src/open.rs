@@ -32,7 +32,7 @@ pub struct Open {
     pub lease: Span,
     /// Two inside at a time, and fencing numbers that do not increase, are counted instead of stopping the run.
     pub count_violations: bool,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,

@@ -46,7 +46,7 @@ impl Share {
         self.home(peer) == self.me
     }
 
-    /// How many processes there are.
+    /// Processes in all: those that peers share, and one for each who lives alone.
     pub fn processes(&self) -> usize {
         self.together + self.apart.len()
     }
@@ -101,7 +101,7 @@ pub enum Record<M, N> {
         peer: PeerId,
         /// The client.
         ticket: Ticket,
-        /// For which resource.
+        /// The resource, by its number in the run.
         resource: usize,
     },
     /// A client is inside.
@@ -135,9 +135,9 @@ pub enum Record<M, N> {
     Crashed(PeerId),
     /// A message is sent.
     Sent {
-        /// By whom.
+        /// The peer that says it.
         from: PeerId,
-        /// To whom.
+        /// The peer that is to hear it.
         to: PeerId,
         /// What is said.
         message: M,

@@ -14,7 +14,7 @@ use crate::watch::{Cost, Flow, Received, Round};
 /// `crashed`, `restarted`, `resets` and `strange`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// How many trials.
+    /// Trials that all of this was put together from.
     pub trials: u32,
     /// How often somebody went inside.
     pub entries: u64,
@@ -123,7 +123,7 @@ impl Report {
 /// How resources fared, to the very end. One resource of one trial counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Harm {
-    /// How many there were.
+    /// Resources that this is about, over all trials.
     pub resources: u64,
     /// How many clients went inside.
     pub grants: u64,

@@ -19,27 +19,25 @@
 //! # Ok::<(), Box<peerlock_sim::Failure>>(())
 //! ```
 
-use std::fmt;
 use std::marker::PhantomData;
-use std::str::FromStr;
 
 use peerlock_base::{Key, PeerId, Span, mix};
 use peerlock_mutex::{Observe, Quorum, Replicas};
+use peerlock_overlay::Node;
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{Node, UNKNOWN};
 use peerlock_peer::Config;
-use thiserror::Error;
 
 use crate::actor::{Catalogue, OnOverlay, Routing, Settled};
 use crate::carrier::Links;
 use crate::faults::Faults;
 use crate::latency::{Model, Network};
+use crate::names;
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{Burden, Exclusion, Fencing, Memory, PerRound, Watch};
-use crate::workload::{InRounds, Load, Plan};
+use crate::workload::{InRounds, Load};
 use crate::world::{Setup, World};
 
 /// Who finds the owner of a key, and how.
@@ -51,56 +49,8 @@ pub enum OverlayKind {
     Pastry,
 }
 
-/// There is no such overlay, or no such load.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown {what} {name:?}: use {known}")]
-pub struct UnknownName {
-    what: &'static str,
-    name: String,
-    known: &'static str,
-}
-
-impl fmt::Display for OverlayKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Chord => "chord",
-            Self::Pastry => "pastry",
-        })
-    }
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Whole => "whole",
-            Self::PerPeer => "per-peer",
-        })
-    }
-}
-
-impl FromStr for OverlayKind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name {
-            "chord" => Ok(Self::Chord),
-            "pastry" => Ok(Self::Pastry),
-            _ => Err(UnknownName { what: "overlay", name: name.into(), known: "chord or pastry" }),
-        }
-    }
-}
-
-impl FromStr for Load {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        match name {
-            "whole" => Ok(Self::Whole),
-            "per-peer" => Ok(Self::PerPeer),
-            _ => Err(UnknownName { what: "load", name: name.into(), known: "whole or per-peer" }),
-        }
-    }
-}
+names!("overlay", OverlayKind { Chord = "chord", Pastry = "pastry" });
+names!("load", Load { Whole = "whole", PerPeer = "per-peer" });
 
 /// One setting, to be tried several times. By default Table 1 of the E2E paper.
 #[derive(Clone, Debug)]
@@ -109,16 +59,16 @@ pub struct Rounds {
     pub peers: usize,
     /// What they route by.
     pub overlay: OverlayKind,
-    /// How many resources.
+    /// Resources that peers ask for, each with replicas of its own.
     pub resources: usize,
     /// How many logical replicas each has, and how many votes win.
     pub quorum: Quorum,
     /// How long before the first round every resource is asked for once, so that whoever has to be elected is; not at
     /// all if zero. What is sent meanwhile is not counted.
     pub settle: Span,
-    /// How many rounds.
+    /// Rounds that are counted.
     pub rounds: usize,
-    /// How long a round is.
+    /// From the beginning of one round to that of the next.
     pub round: Span,
     /// How many requests there are in a round …
     pub requests: usize,
@@ -142,7 +92,7 @@ pub struct Rounds {
     /// Broken rules are counted instead of stopping the run: two inside, fencing numbers that do not increase, requests
     /// that are never served, and, where nothing goes wrong, messages that make no sense.
     pub count_violations: bool,
-    /// How many trials.
+    /// How often it is run, each time with the random numbers of its own seed.
     pub trials: u32,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -211,24 +161,15 @@ impl Rounds {
         Of { rounds: self, catalogue, overlay: PhantomData }
     }
 
-    /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops.
-    fn is_rough(&self) -> bool {
+    /// Whether anything can go wrong, so that peers must look after the overlay and confirm hops, and messages may find
+    /// no way.
+    pub(crate) fn is_rough(&self) -> bool {
         self.churn > 0 || self.faults != Faults::default()
     }
 
-    fn plan(&self) -> Plan {
-        Plan {
-            resources: self.resources,
-            settle: self.settle,
-            rounds: self.rounds,
-            round: self.round,
-            requests: self.requests,
-            load: self.load,
-            churn: self.churn,
-            drain: self.drain,
-            is_rough: self.is_rough(),
-            is_lenient: self.is_rough() || self.count_violations,
-        }
+    /// Whether messages that find no way break no rule.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.is_rough() || self.count_violations
     }
 }
 
@@ -251,7 +192,7 @@ fn settled<O: Settled>(peers: usize, seed: u64) -> impl Iterator<Item = O> {
     nodes.sort_unstable();
     let mut places: Vec<usize> = (0..nodes.len()).collect();
     places.sort_unstable_by_key(|&place| nodes[place].peer);
-    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG, UNKNOWN))
+    places.into_iter().map(move |place| O::converged(&nodes, place, O::CONFIG))
 }
 
 /// Votes of a majority are for one.
@@ -264,7 +205,7 @@ where
     F: Fn(PeerId, &Replicas) -> P + Sync,
 {
     type Actor = OnOverlay<'a, O, P, F>;
-    type Workload = InRounds;
+    type Workload = InRounds<'a>;
     type Rules = (Exclusion, Fencing);
     type Counts = (Memory, PerRound, Burden);
 
@@ -276,11 +217,10 @@ where
         &self,
         seed: u64,
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
-    ) -> World<'_, Self::Actor, InRounds, W> {
+    ) -> World<'_, Self::Actor, InRounds<'a>, W> {
         let (rounds, catalogue) = (self.rounds, &self.catalogue);
         let &Rounds { resources, lease, count_violations, .. } = rounds;
-        let plan = rounds.plan();
-        let config = if plan.is_rough { Config::CONFIRMED } else { Config::RELIABLE };
+        let config = if rounds.is_rough() { Config::CONFIRMED } else { Config::RELIABLE };
         let peers: Vec<_> =
             settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
         let latency = rounds.network.latency(rounds.peers, seed);
@@ -294,11 +234,11 @@ where
             links: rounds.links,
             faults: rounds.faults,
             seed,
-            is_lenient: plan.is_lenient,
+            is_lenient: rounds.is_lenient(),
             disk: Span::ZERO,
             make: Box::new(move |peer, ()| OnOverlay::new(O::new(node(peer, seed), O::CONFIG), catalogue, config)),
         };
-        let mut world = World::new(setup, InRounds::new(plan, seed), watch(rules, counts));
+        let mut world = World::new(setup, InRounds::new(rounds, seed), watch(rules, counts));
         for peer in peers {
             world.add(peer);
         }

@@ -5,7 +5,7 @@ use peerlock_base::Span;
 /// What a set of waiting times looks like, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// How many there are.
+    /// Waits that all of this was computed from.
     pub count: u64,
     /// The arithmetic mean.
     pub mean: f64,

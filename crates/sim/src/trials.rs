@@ -38,7 +38,7 @@ pub trait Setting: Sync {
     type Workload: Workload<Self::Actor>;
     /// What must hold.
     type Rules: Watch<Self::Actor>;
-    /// What is counted.
+    /// What is counted, without stopping anything.
     type Counts: Watch<Self::Actor>;
 
     /// A world with all its peers, in which nothing has happened yet. What it is watched by is made of rules and
@@ -54,7 +54,7 @@ pub trait Setting: Sync {
         false
     }
 
-    /// How many resources there are.
+    /// Resources that are asked for: each has a line of its own in the sheet.
     fn resources(&self) -> usize {
         1
     }

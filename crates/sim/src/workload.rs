@@ -11,7 +11,7 @@ use peerlock_base::{PeerId, Time};
 pub use closed::{Closed, ClosedLoop};
 pub use hold::{Hold, HoldError};
 pub use poisson::{OpenWorkload, Poisson};
-pub use rounds::{InRounds, Load, Plan};
+pub use rounds::{InRounds, Load};
 pub use visits::{InVisits, Visits};
 
 use crate::actor::Actor;

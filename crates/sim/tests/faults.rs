@@ -198,8 +198,8 @@ fn a_broken_rule_stops_a_closed_loop_with_faults() {
 
 /// Whatever happens at a frozen peer happens when it thaws: nobody is let in or out there meanwhile, and nothing is
 /// lost.
-/// A replica that restarts has forgotten, and is not what it was in the beginning: it knows that it must not vote before
-/// nobody can be inside with a vote that it does not remember.
+/// A replica that restarts has forgotten, and is not what it was in the beginning: it knows that it must not vote
+/// before nobody can be inside with a vote that it does not remember.
 #[test]
 fn who_restarts_knows_that_it_has_forgotten() {
     let crashes = Faults { crashes: Some(seconds(5, 1)), ..Faults::default() };

@@ -60,7 +60,7 @@ impl Countdown {
         self.granted = self.granted.max(self.end);
     }
 
-    /// When it ends.
+    /// When the command must have ended; renewals move it.
     pub fn end(&self) -> Moment {
         self.end
     }

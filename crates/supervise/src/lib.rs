@@ -18,13 +18,14 @@
 //!         let (renewed, lease) = tokio::sync::watch::channel(Moment::now() + Duration::from_secs(30));
 //!         let job = Job {
 //!             command: vec!["rsync".into(), "-a".into(), "/home".into(), "backup:".into()],
-//!             env: vec![("PEERLOCK_TOKEN".into(), "7".into())],
+//!             env: vec![("PEERLOCK_FENCING".into(), "7".into())],
 //!             on_lost: OnLost::Term,
 //!             grace: Duration::from_secs(5),
 //!             slack: Duration::from_secs(1),
 //!             connection: None,
 //!         };
-//!         let outcome = supervise(&job, lease, |notice| eprint!("{}", format!("peerlock: {notice}\n"))).await.unwrap();
+//!         let tell = |notice| eprint!("{}", format!("peerlock: {notice}\n"));
+//!         let outcome = supervise(&job, lease, tell).await.unwrap();
 //!         drop(renewed); // Whoever renews the grant has sent later ends to it meanwhile.
 //!         ExitCode::from(outcome.code())
 //!     })

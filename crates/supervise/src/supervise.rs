@@ -54,7 +54,7 @@ pub enum Outcome {
     /// With a code of its own. 127 if there was no such program, 126 if it could not be run; a line on stderr has
     /// said so, as in a shell.
     Exited(u8),
-    /// By a signal.
+    /// By a signal that it did not catch: the number.
     Signalled(u8),
     /// By us, because the lease ran out.
     Lost,

@@ -15,7 +15,8 @@ pub fn html(report: &Report, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. One message costs {} µs there, {} µs after a rest.</p>",
+            "<p class=\"soft\">peerlock {version}, real processes on one machine with {cores} cores. One message costs \
+             {} µs there, {} µs after a rest.</p>",
             tidy(report.floor.p50_us),
             tidy(report.floor_after_rest.p50_us),
         ),
@@ -141,8 +142,8 @@ fn targets(body: &mut String, targets: &[Target]) {
     put(
         body,
         format_args!(
-            "<div class=\"scroll\"><table><thead><tr><th>verdict</th><th class=\"n\">measured</th><th class=\"n\">wanted\
-             </th><th>what</th></tr></thead><tbody>"
+            "<div class=\"scroll\"><table><thead><tr><th>verdict</th><th class=\"n\">measured</th>\
+             <th class=\"n\">wanted</th><th>what</th></tr></thead><tbody>"
         ),
     );
     for Target { what, measured, bound, met, at_least } in targets {
@@ -151,8 +152,8 @@ fn targets(body: &mut String, targets: &[Target]) {
         put(
             body,
             format_args!(
-                "<tr><td class=\"{class}\">{class}</td><td class=\"n\">{measured}</td><td class=\"n\">{way} {bound}</td>\
-                 <td>{}</td></tr>",
+                "<tr><td class=\"{class}\">{class}</td><td class=\"n\">{measured}</td><td class=\"n\">{way} \
+                 {bound}</td><td>{}</td></tr>",
                 escape(what)
             ),
         );
@@ -185,7 +186,8 @@ fn numbers(body: &mut String, cases: &[Case]) {
     put(
         body,
         format_args!(
-            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>who</th><th>case</th>{heads}</tr></thead><tbody>"
+            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th>who</th>\
+             <th>case</th>{heads}</tr></thead><tbody>"
         ),
     );
     for case in cases {
@@ -201,11 +203,11 @@ fn readings(body: &mut String, report: &Report, command: &str) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>Clients ask, enter and leave all the time, and note when, by one clock for all \
-             processes. A <em>message</em> is half a round trip of 128 bytes by TCP between two processes, measured \
-             before every turn, through the relay where there is one. An entry is <em>out of order</em> if somebody who \
-             got in after it had asked more than two messages earlier. Numbers of a machine that does something else \
-             are worth little: look at ratios, within one run.</p>"
+            "<h2>How to read it</h2>\n<p>Clients ask, enter and leave all the time, and note when, by one clock for \
+             all processes. A <em>message</em> is half a round trip of 128 bytes by TCP between two processes, \
+             measured before every turn, through the relay where there is one. An entry is <em>out of order</em> if \
+             somebody who got in after it had asked more than two messages earlier. Numbers of a machine that does \
+             something else are worth little: look at ratios, within one run.</p>"
         ),
     );
     let mut others: Vec<&Case> = Vec::new();

@@ -33,7 +33,7 @@ pub struct Actor {
     pub folder: PathBuf,
     /// Where it listens; any free port at first.
     pub address: SocketAddr,
-    /// Whom it joins.
+    /// Where a peer listens that it joins; the first one founds the cluster.
     pub join: Option<SocketAddr>,
     pub secret: Secret,
     /// How long its sessions stand.

@@ -161,8 +161,8 @@ fn cluster(Running { cluster, .. }: &Running) -> Vec<Finding> {
     let gone: Vec<&&PeerView> = members.iter().filter(|peer| !peer.up).collect();
     if !gone.is_empty() {
         let what = format!("not connected to {}", listed(gone, |peer| away(peer)));
-        let todo = "Look whether their agents run and their ports are open. What they held goes on to others when their \
-                    sessions are over.";
+        let todo = "Look whether their agents run and their ports are open. What they held goes on to others when \
+                    their sessions are over.";
         findings.push(advice(Level::Warn, "cluster", what, todo));
     }
     findings
@@ -186,8 +186,8 @@ fn voters(Running { cluster, about, .. }: &Running) -> Finding {
     let who = format!("{} of {} connected: {names}", up.len(), voters.len());
     if up.len() < majority {
         let what = format!("{who}; not connected to {}: no majority", listed(gone, away));
-        let todo = "Nothing is granted before a majority is back: start their agents, or mend the network. Only if they are \
-                    lost for good: `peerlock recover`.";
+        let todo = "Nothing is granted before a majority is back: start their agents, or mend the network. Only if \
+                    they are lost for good: `peerlock recover`.";
         return advice(Level::Bad, "voters", what, todo);
     }
     if !gone.is_empty() {
@@ -278,7 +278,8 @@ fn clock(Running { about, .. }: &Running) -> Finding {
         }
         slept => {
             let what = format!("the machine has slept for {} since the agent began", roughly(slept));
-            let todo = "A session is over in a sleep that is longer than it, and jobs are stopped (76): keep the machine awake.";
+            let todo = "A session is over in a sleep that is longer than it, and jobs are stopped (76): keep the \
+                        machine awake.";
             advice(Level::Warn, "clock", what, todo)
         }
     }
@@ -301,8 +302,8 @@ fn secret(Running { about, cluster, .. }: &Running) -> Option<Finding> {
         }
         false => {
             let what = format!("{what}; only the old one was proved by {}", listed(behind, called));
-            let todo = "Copy the file there and run `peerlock secret reload`; when all have it, `peerlock secret finish` on \
-                        every machine.";
+            let todo = "Copy the file there and run `peerlock secret reload`; when all have it, `peerlock secret \
+                        finish` on every machine.";
             advice(Level::Warn, "secret", what, todo)
         }
     })
@@ -342,7 +343,8 @@ fn left_behind(folder: &Folder) -> Vec<Finding> {
             Level::Bad,
             "voters",
             format!("{path}/register is damaged: {damage}"),
-            "If a majority of the other voters is there, move the file away and start the agent: it comes back as another voter.",
+            "If a majority of the other voters is there, move the file away and start the agent: it comes back as \
+             another voter.",
         ),
     };
     vec![known, votes]

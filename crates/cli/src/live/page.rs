@@ -48,8 +48,8 @@ pub fn comparison(rows: &[Row], processes: usize, command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {}: the same settings in virtual time and by real peers, in {processes} processes \
-             over TCP.</p>",
+            "<p class=\"soft\">peerlock {}: the same settings in virtual time and by real peers, in {processes} \
+             processes over TCP.</p>",
             env!("CARGO_PKG_VERSION")
         ),
     );
@@ -67,12 +67,12 @@ fn readings(body: &mut String) {
     put(
         body,
         format_args!(
-            "<h2>How to read it</h2>\n<p>The full circle is what real peers did, the empty one what the simulator says; \
-             where only one is seen they agree. Orange is what differs by more than 10 %. Latencies are the setting's in \
-             both worlds, and what sockets and processor take comes on top in one of them: the faster a setting is \
-             played, the more it weighs. A closed loop among peers or with replicas is simulated ten times and played \
-             once; rounds on an overlay are the same rounds in both worlds, but processes draw each for themselves who \
-             leaves when.</p>"
+            "<h2>How to read it</h2>\n<p>The full circle is what real peers did, the empty one what the simulator \
+             says; where only one is seen they agree. Orange is what differs by more than 10 %. Latencies are the \
+             setting's in both worlds, and what sockets and processor take comes on top in one of them: the faster a \
+             setting is played, the more it weighs. A closed loop among peers or with replicas is simulated ten times \
+             and played once; rounds on an overlay are the same rounds in both worlds, but processes draw each for \
+             themselves who leaves when.</p>"
         ),
     );
 }
@@ -105,9 +105,9 @@ fn table(body: &mut String, rows: &[Row]) {
     put(
         body,
         format_args!(
-            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th></th><th class=\"n\" colspan=\"3\">real</th>{heads}\
-             </tr><tr><th>protocol</th><th class=\"n\">entries</th><th class=\"n\">violations</th>\
-             <th class=\"n\">never served</th>{below}</tr></thead><tbody>"
+            "<h2>All numbers</h2>\n<div class=\"scroll\"><table><thead><tr><th></th>\
+             <th class=\"n\" colspan=\"3\">real</th>{heads}</tr><tr><th>protocol</th><th class=\"n\">entries</th>\
+             <th class=\"n\">violations</th><th class=\"n\">never served</th>{below}</tr></thead><tbody>"
         ),
     );
     for Row { name, both, .. } in rows {
@@ -134,8 +134,9 @@ fn by_type(body: &mut String, rows: &[Row]) {
         put(
             body,
             format_args!(
-                "<details><summary>{}</summary>\n<p class=\"soft\"><code>{}</code></p>\n<div class=\"scroll\"><table><thead><tr>\
-                 <th></th><th class=\"n\">simulated</th><th class=\"n\">real</th><th class=\"n\">difference</th></tr></thead><tbody>",
+                "<details><summary>{}</summary>\n<p class=\"soft\"><code>{}</code></p>\n<div class=\"scroll\"><table>\
+                 <thead><tr><th></th><th class=\"n\">simulated</th><th class=\"n\">real</th>\
+                 <th class=\"n\">difference</th></tr></thead><tbody>",
                 escape(name),
                 escape(command)
             ),
@@ -156,8 +157,8 @@ pub fn kills(rows: &[KillRow], command: &str) -> String {
     put(
         &mut body,
         format_args!(
-            "<p class=\"soft\">peerlock {}: real peers, each in a process of its own, one of which is killed. Entries before \
-             and after that, and how long it was until somebody was let in, by the setting's time.</p>\n\
+            "<p class=\"soft\">peerlock {}: real peers, each in a process of its own, one of which is killed. Entries \
+             before and after that, and how long it was until somebody was let in, by the setting's time.</p>\n\
              <div class=\"scroll\"><table><thead><tr><th>protocol</th><th>killed</th><th class=\"n\">before</th>\
              <th class=\"n\">after</th><th class=\"n\">violations</th><th class=\"n\">never served</th>\
              <th class=\"n\">goes on in</th></tr></thead><tbody>",

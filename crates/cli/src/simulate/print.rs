@@ -1,14 +1,17 @@
 //! What came out, as a table or as JSON: one report, whatever was run.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
 use peerlock_catalogue::{Load, Protocol, Setting};
-use peerlock_sim::{self as sim, Received, Report, WaitSummary};
+use peerlock_sim::{self as sim, Numbers, Received, Report, WaitSummary};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 /// The object that `--json` prints. Its fields are a promise; what a run does not measure is null or not there.
+/// Whatever was counted is in `numbers`, by the name that its watcher gives it.
 #[derive(Serialize)]
 pub struct Json<'a> {
     setting: &'a Setting,
@@ -30,6 +33,7 @@ pub struct Json<'a> {
     fencing_violations: u64,
     stuck: u64,
     stopped: u64,
+    numbers: &'a Numbers,
     events: u64,
     events_per_second: f64,
     #[serde(flatten)]
@@ -37,7 +41,7 @@ pub struct Json<'a> {
 }
 
 impl<'a> Json<'a> {
-    pub fn new(setting: &'a Setting, report: &Report, took: Duration) -> Self {
+    pub fn new(setting: &'a Setting, report: &'a Report, took: Duration) -> Self {
         let (peers, slots) = match &setting.load {
             Load::Closed(closed) => (Some(closed.peers), closed.slots),
             Load::Open(_) => (None, 1),
@@ -82,6 +86,7 @@ impl<'a> Json<'a> {
             fencing_violations: harm.fencing_back,
             stuck: harm.stuck,
             stopped: harm.stopped,
+            numbers,
             events: report.events,
             events_per_second: report.events as f64 / took.as_secs_f64(),
             more,
@@ -136,29 +141,63 @@ fn received(received: &Received) -> Option<Value> {
     Some(json!({ "mean": mean, "p50": p50, "p90": p90, "p99": p99, "max": max }))
 }
 
+/// The widest line of a table.
+const WIDTH: usize = 120;
+
+/// Numbers for which the table has words of its own: those that it has asked for.
+struct Worded<'a> {
+    numbers: &'a Numbers,
+    asked_for: RefCell<BTreeSet<&'static str>>,
+}
+
+impl Worded<'_> {
+    fn get(&self, name: &'static str) -> Option<f64> {
+        self.asked_for.borrow_mut().insert(name);
+        self.numbers.get(name)
+    }
+
+    fn count(&self, name: &'static str) -> u64 {
+        self.get(name).map_or(0, |_| self.numbers.count(name))
+    }
+
+    /// The others that are not zero, by their names.
+    fn others(&self) -> Vec<String> {
+        let others = self.numbers.names().filter(|name| !self.asked_for.borrow().contains(name));
+        let number = |name| (name, self.numbers.get(name).unwrap_or(0.0));
+        let said = others.map(number).filter(|(_, number)| *number != 0.0);
+        said.map(|(name, number)| match number.fract() == 0.0 {
+            true => format!("{name}: {number}"),
+            false => format!("{name}: {number:.3}"),
+        })
+        .collect()
+    }
+}
+
 /// The table for people. What did not happen is not in it.
 pub fn table(out: &mut impl Write, setting: &Setting, report: &Report, took: Duration) -> std::io::Result<()> {
+    let numbers = &Worded { numbers: &report.numbers, asked_for: RefCell::default() };
     heading(out, setting)?;
-    if let Some(throughput) = report.throughput() {
+    if let Some(throughput) = report.throughput().filter(|_| numbers.count("nanoseconds measured") > 0) {
         writeln!(out, "throughput: {throughput:.3} entries per second")?;
     }
     if let Load::Rounds(_) = setting.load {
-        rounds(out, report)?;
+        rounds(out, report, numbers)?;
     }
-    clients(out, setting, report)?;
+    clients(out, setting, report, numbers)?;
     waits(out, setting, report)?;
     let (per_entry, entries) = (report.messages_per_entry(), report.entries_with_messages());
     let kind = |&(kind, count): &(&str, u64)| format!("{kind} {:.3}", count as f64 / entries.max(1) as f64);
     let by_type: Vec<String> = report.messages.iter().map(kind).collect();
     writeln!(out, "\nmessages per entry: {per_entry:.3} ({})", by_type.join(", "))?;
-    if let Some(idle) = report.numbers.get("idle while waiting") {
+    if let Some(idle) = numbers.get("idle while waiting") {
         writeln!(out, "slot time lost while somebody waited: {:.3} %", 100.0 * idle)?;
     }
-    if let Some(inversions) = report.numbers.get("order inversions") {
+    if let Some(inversions) = numbers.get("order inversions") {
         let share = 100.0 * inversions / report.entries.max(1) as f64;
         writeln!(out, "entries past somebody who had asked earlier: {share:.3} %")?;
     }
-    trouble(out, report)?;
+    trouble(out, report, numbers)?;
+    others(out, numbers)?;
     let (harm, events) = (report.harm(), report.events);
     let stuck = if harm.stuck > 0 { format!(", never served: {}", harm.stuck) } else { String::new() };
     let speed = events as f64 / took.as_secs_f64() / 1e6;
@@ -209,9 +248,9 @@ fn heading(out: &mut impl Write, setting: &Setting) -> std::io::Result<()> {
 }
 
 /// What only rounds have.
-fn rounds(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+fn rounds(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
     let per_trial = |count: u64| count as f64 / f64::from(report.trials.max(1));
-    let count = |name| per_trial(report.numbers.count(name));
+    let count = |name| per_trial(numbers.count(name));
     writeln!(
         out,
         "per trial: {:.1} asked, {:.1} did not since their peer waited already, {:.1} entered, {:.1} waited at the end",
@@ -241,9 +280,9 @@ fn rounds(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
 }
 
 /// Those who did not just ask, wait, stay inside and leave.
-fn clients(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::Result<()> {
+fn clients(out: &mut impl Write, setting: &Setting, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
     let [asked, refused, lost, withdrawn, yields] =
-        ["asked", "refused", "lost", "withdrawn", "yields of a client"].map(|name| report.numbers.count(name));
+        ["asked", "refused", "lost", "withdrawn", "yields of a client"].map(|name| numbers.count(name));
     let is_open = matches!(setting.load, Load::Open(_));
     if is_open || refused + lost + withdrawn > 0 {
         writeln!(
@@ -290,8 +329,8 @@ fn waits(out: &mut impl Write, setting: &Setting, report: &Report) -> std::io::R
 }
 
 /// What went wrong on the way, if anything did.
-fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
-    let (numbers, harm) = (&report.numbers, report.harm());
+fn trouble(out: &mut impl Write, report: &Report, numbers: &Worded<'_>) -> std::io::Result<()> {
+    let harm = report.harm();
     let peers = [
         ("failed", "failed"),
         ("crashed", "crashed"),
@@ -299,7 +338,7 @@ fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         ("came", "came"),
         ("resets", "lost their memory"),
     ];
-    let happened = |&(name, _): &(&str, &str)| numbers.count(name) > 0;
+    let happened = |&(name, _): &(&'static str, &str)| numbers.count(name) > 0;
     let peers: Vec<String> = peers
         .iter()
         .filter(|peer| happened(peer))
@@ -316,6 +355,14 @@ fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     if undelivered + strange > 0 {
         writeln!(out, "messages: {undelivered} found no owner, {strange} made no sense where they came")?;
     }
+    let (recovered, took) = (numbers.count("recovered"), numbers.count("nanoseconds to recover"));
+    if recovered > 0 {
+        let mean = took as f64 / 1e9 / recovered as f64;
+        writeln!(
+            out,
+            "trials with all slots in use again after the first crash: {recovered}, in {mean:.3} s on average"
+        )?;
+    }
     if harm.fencing_back > 0 {
         writeln!(out, "fencing numbers that did not increase: {}", harm.fencing_back)?;
     }
@@ -323,4 +370,18 @@ fn trouble(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         writeln!(out, "trials that were stopped: {}; {stop}", harm.stopped)?;
     }
     Ok(())
+}
+
+/// Whatever else was counted, in as few lines as it takes.
+fn others(out: &mut impl Write, numbers: &Worded<'_>) -> std::io::Result<()> {
+    let mut line = String::new();
+    for number in numbers.others() {
+        if !line.is_empty() && line.len() + number.len() + 2 > WIDTH {
+            writeln!(out, "{line}")?;
+            line.clear();
+        }
+        line += if line.is_empty() { "" } else { "; " };
+        line += &number;
+    }
+    if line.is_empty() { Ok(()) } else { writeln!(out, "{line}") }
 }

@@ -157,10 +157,9 @@ fn the_slot_of_a_peer_that_is_killed_comes_back() {
     wait_for(&browser, "three are inside", "all('#tokens tr:not(.lost) .client:not(.nobody)').length === 3");
     // What is to be seen for some seconds only is noted by the page itself.
     browser.run(
-        "window.most = 0; new MutationObserver(() => {\
-             const [lost, all] = ['.token.lost', '.token'].map((what) => document.querySelectorAll(`.tokens ${what}`).length);\
-             window.most = Math.max(window.most, lost, all > 3 ? 99 : 0);\
-         }).observe(document.querySelector('.tokens'), { subtree: true, childList: true, attributes: true })",
+        "window.most = 0; new MutationObserver(() => {const [lost, all] = ['.token.lost', '.token'].map((what) => \
+         document.querySelectorAll(`.tokens ${what}`).length);window.most = Math.max(window.most, lost, all > 3 ? 99 : \
+         0);}).observe(document.querySelector('.tokens'), { subtree: true, childList: true, attributes: true })",
     );
     value(&browser, "document.getElementById('strike').click()");
     for (what, expression) in [
@@ -291,10 +290,10 @@ fn the_page_of_an_agent() {
     }
     // Nor has it what they are made of.
     browser.run(
-        "window.asked = []; const token = new URLSearchParams(location.hash.slice(1)).get('token');\
-         const headers = { authorization: `Bearer ${token}` };\
-         for (const path of ['/demo', '/assets/controls.js', '/openapi.json']) {\
-         fetch(path, { headers }).then(async (answer) => asked.push(`${answer.status} ${(await answer.text()).includes('/demo\"')}`)) }",
+        "window.asked = []; const token = new URLSearchParams(location.hash.slice(1)).get('token');const headers = { \
+         authorization: `Bearer ${token}` };for (const path of ['/demo', '/assets/controls.js', '/openapi.json']) \
+         {fetch(path, { headers }).then(async (answer) => asked.push(`${answer.status} ${(await \
+         answer.text()).includes('/demo\"')}`)) }",
     );
     wait_for(&browser, "not even a route", "asked.sort().join() === '200 false,404 false,404 false'");
     assert!(browser.complaints().iter().all(|line| line.contains("404")), "only what was asked for on purpose");

@@ -38,7 +38,8 @@ async fn idle_agents() {
     all.sort_by(|a, b| a.1.total_cmp(&b.1));
     let mean = |of: fn(&(f64, f64, f64)) -> f64| all.iter().map(of).sum::<f64>() / number as f64;
     println!(
-        "{number} idle agents: each {:.2} % of a core, {:.1} frames sent a second, {:.1} MB; the busiest {:.2} % and {:.1}",
+        "{number} idle agents: each {:.2} % of a core, {:.1} frames sent a second, {:.1} MB; the busiest {:.2} % and \
+         {:.1}",
         mean(|it| it.0),
         mean(|it| it.1),
         mean(|it| it.2),

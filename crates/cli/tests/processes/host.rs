@@ -91,7 +91,8 @@ async fn another_users_command_is_a_client_of_the_machines_agent_or_hears_that_i
         cd "$1"; mkdir -m 700 home; chown 65534:65534 home
         ./peerlock agent --listen 127.0.0.1:0 --data-dir data $2 2> agent.log & agent=$!
         while ! test -S /run/peerlock/agent.sock; do sleep 0.05; done
-        ./peerlock run --agent /run/peerlock/agent.sock r -- sh -c 'echo > in; while ! test -e go; do sleep 0.05; done' & holder=$!
+        waits='echo > in; while ! test -e go; do sleep 0.05; done'
+        ./peerlock run --agent /run/peerlock/agent.sock r -- sh -c "$waits" & holder=$!
         while ! test -e in; do sleep 0.05; done
         setpriv --reuid 65534 --regid 65534 --clear-groups env -i HOME="$1/home" PATH="$PATH" \
             ./peerlock run --try r -- sh -c 'echo > home/beside' 2> said; echo $? > code

@@ -48,9 +48,9 @@ async fn finish(world: &World, mut clients: Vec<Process>, what: &str) {
     let of = |bound: usize| passed.iter().filter(|passed| **passed > bound).count();
     let seconds = |nanos: u64| Duration::from_nanos(nanos).as_secs_f64();
     println!(
-        "{what}: {} entries of {} clients, {} lost; {} heard their place, passed by more than 3, 10, 100 who asked later: \
-         {}, {}, {} (at most {}); nobody came in for {:.2} s, into one slot for {:.2} s; longest wait {:.2} s; sent away: \
-         {reasons:?}",
+        "{what}: {} entries of {} clients, {} lost; {} heard their place, passed by more than 3, 10, 100 who asked \
+         later: {}, {}, {} (at most {}); nobody came in for {:.2} s, into one slot for {:.2} s; longest wait {:.2} s; \
+         sent away: {reasons:?}",
         summary.all(),
         clients.len(),
         summary.lost.len(),

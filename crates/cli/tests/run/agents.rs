@@ -13,7 +13,8 @@ fn runs_of_two_agents_take_turns_and_one_that_goes_takes_nothing_away() {
     let secret = one.path("data/secret").display().to_string();
     let (_second, _) = two.agent(&format!("--secret-file {secret} --join {address}"));
     let script = format!(
-        "trap 'echo killed > {0}; exit 0' TERM; echo > {1}; while ! test -e {2}; do sleep 0.01; done; echo ended > {0}; exit 7",
+        "trap 'echo killed > {0}; exit 0' TERM; echo > {1}; while ! test -e {2}; do sleep 0.01; done; echo ended > \
+         {0}; exit 7",
         one.path("ended").display(),
         one.path("ready").display(),
         one.path("go").display()

@@ -110,7 +110,7 @@ fn does_not_start(folder: &Folder, options: &str, expected: i32) -> String {
 
 /// The fencing number that a command gets.
 fn token(folder: &Folder, name: &str) -> u64 {
-    let said = folder.run(&format!("-w 30s {name}"), "echo $PEERLOCK_TOKEN").ends_with(0);
+    let said = folder.run(&format!("-w 30s {name}"), "echo $PEERLOCK_FENCING").ends_with(0);
     said.trim().parse().unwrap()
 }
 

@@ -42,7 +42,8 @@ fn it_starts_no_agent_and_says_what_is_known_without_one() {
         (code, about(&lines, "agent")),
         (
             1,
-            "bad agent no agent runs, and none has run here Start it with `peerlock agent`; `peerlock run` does so by itself."
+            "bad agent no agent runs, and none has run here Start it with `peerlock agent`; `peerlock run` does so by \
+             itself."
         )
     );
     assert!(!folder.path("data").exists() && !folder.socket().exists(), "nothing was made");

@@ -48,9 +48,9 @@ fn large_worlds() {
 
 #[test]
 fn a_case_can_be_typed_as_it_is_printed() {
-    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 untidy=1 \
-                parties=2 stops=3 sessions=1 takeovers=2 forces=1 forgets=1 removes=1 detached=2 renewals=1 repeats=1 \
-                resize=1 then=2 any=1";
+    let text = "peers=3 slots=2 requests=4 clients=2 withdrawals=1 timeouts=1 numbers=8 reach=2 ahead=1 ordered=1 \
+                untidy=1 parties=2 stops=3 sessions=1 takeovers=2 forces=1 forgets=1 removes=1 detached=2 renewals=1 \
+                repeats=1 resize=1 then=2 any=1";
     assert_eq!(case(text).to_string(), text);
     assert!("peers=many".parse::<Case>().is_err());
     assert!("pears=3".parse::<Case>().is_err());

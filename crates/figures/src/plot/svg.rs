@@ -19,7 +19,9 @@ impl Svg {
         let mut svg = Self(String::new());
         let title = escape(title);
         svg.push(format_args!(
-            r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{title}" font-family="Helvetica, Arial, 'Liberation Sans', sans-serif">"#
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
+             height=\"{height}\" role=\"img\" aria-label=\"{title}\" \
+             font-family=\"Helvetica, Arial, 'Liberation Sans', sans-serif\">"
         ));
         svg.push(format_args!("<title>{title}</title>"));
         svg.push(format_args!(r##"<rect width="{width}" height="{height}" fill="#ffffff"/>"##));
@@ -37,7 +39,8 @@ impl Svg {
         let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
         let points = list(points);
         self.push(format_args!(
-            r#"<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>"#
+            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\" \
+             stroke-linejoin=\"round\"{dashes}/>"
         ));
     }
 
@@ -45,7 +48,8 @@ impl Svg {
     pub fn outline(&mut self, corners: &[(f64, f64)], colour: &str, is_full: bool) {
         let (corners, inside) = (list(corners), if is_full { colour } else { "none" });
         self.push(format_args!(
-            r#"<polygon points="{corners}" fill="{inside}" stroke="{colour}" stroke-width="1.8" stroke-linejoin="round"/>"#
+            "<polygon points=\"{corners}\" fill=\"{inside}\" stroke=\"{colour}\" stroke-width=\"1.8\" \
+             stroke-linejoin=\"round\"/>"
         ));
     }
 
@@ -79,7 +83,8 @@ impl Svg {
     pub fn upright(&mut self, (x, y): (f64, f64), text: &str, size: f64) {
         let text = escape(text);
         self.push(format_args!(
-            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" font-size="{size}" text-anchor="middle">{text}</text>"#
+            "<text transform=\"translate({x:.1} {y:.1}) rotate(-90)\" font-size=\"{size}\" text-anchor=\"middle\">\
+             {text}</text>"
         ));
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::draw::height;
 use super::promises;
 use super::{Provenance, amount, range, with_error};
-use crate::figure::{Claim, Resolved};
+use crate::figure::{Resolved, Statement};
 use crate::plan::{Plan, Results, Verdict};
 use crate::plot::{escape, tidy};
 
@@ -71,8 +71,8 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
     push(body, &format!("<section id=\"numbers\"><h2>All published numbers</h2><p>{sentence}</p><div class=\"wide\">"));
     push(
         body,
-        "<table class=\"numbers\"><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th><th class=\"n\">measured</th>\
-         <th>verdict</th></tr></thead><tbody>",
+        "<table class=\"numbers\"><thead><tr><th>figure</th><th>number</th><th class=\"n\">published</th>\
+         <th class=\"n\">measured</th><th>verdict</th></tr></thead><tbody>",
     );
     for (figure, number) in numbers {
         let (measured, verdict) = results.judge(number);
@@ -80,8 +80,8 @@ fn summary(body: &mut String, plan: &Plan, results: &Results) {
         push(
             body,
             &format!(
-                "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td class=\"what\">{}, {}</td><td class=\"says\">{}</td>\
-                 <td class=\"got\">{}</td><td>{}</td></tr>",
+                "<tr><td><a class=\"id\" href=\"#{id}\">{id}</a></td><td class=\"what\">{}, {}</td>\
+                 <td class=\"says\">{}</td><td class=\"got\">{}</td><td>{}</td></tr>",
                 escape(&number.published.curve),
                 escape(&number.published.what),
                 escape(&number.published.says),
@@ -143,7 +143,7 @@ fn numbers(body: &mut String, resolved: &Resolved, results: &Results) {
         if number.bend.is_some() {
             reading.push_str(" Its slope in the second part of the stretch, divided by that in the first.");
         }
-        let claim = if number.published.claim == Claim::Reproduced { "Claimed" } else { "Found instead" };
+        let claim = if number.published.claim == Statement::Reproduced { "Claimed" } else { "Found instead" };
         write!(reading, " {claim}: {}.", range(number.accept, number.unit())).expect(INFALLIBLE);
         if let Some(why) = &number.published.why {
             write!(reading, " {why}").expect(INFALLIBLE);
@@ -210,25 +210,26 @@ fn readings(body: &mut String, plan: &Plan) {
     push(
         body,
         "<p><strong>Verdicts.</strong> <em>Reproduced</em>: the measured number lies in the range that the experiment \
-         file claims, with all of its interval. <em>Reproduced, not certain</em>: the number does, its interval reaches \
-         beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in which our number \
-         is instead. <em>Out of range</em>: it is neither where the paper has it nor where we say, and the command ends \
-         with an error. A number that is called published but stands in no paper (because the paper has a formula or a \
-         picture) says so.</p>\n\
-         <p><strong>Intervals.</strong> Trials are independent. Bars in a plot, and what follows a ±, are 95 % confidence \
-         intervals over trials: Student's for means, Wilson's for shares of trials, and for a ratio both relative errors \
-         together. A percentile has the interval of what each trial has by itself. What only grows with the number of \
-         trials, such as the longest wait of all, has none; nor has a single trial.</p>\n\
-         <p><strong>Measuring.</strong> Every number is measured in virtual time by the simulator, which checks at every \
-         event that at most as many are inside as there are slots, that fencing numbers rise, that no token is lost, and \
-         at the end that everybody was served; a run that breaks a rule makes no report, unless its experiment is there \
-         to count violations. A client that leaves at once, as in Sigma's figures 3, 7 and 8, counts as inside until the \
-         first word of it arrives anywhere: before that nobody may be let in, since nobody can know. Where clients \
-         come without number, the steady state is the time that is measured, and nobody waits for the last to be served. \
-         The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue builds up, and all \
-         that comes after the first peer has finished, while it runs dry. The <em>spread</em> is the longest wait less \
-         the mean wait. Rings in a plot are published numbers. The <em>ideal</em> is no protocol: one line for all slots, \
-         kept by somebody who knows everything at once, and one message from who leaves to who is next.</p>\n</section>",
+         file claims, with all of its interval. <em>Reproduced, not certain</em>: the number does, its interval \
+         reaches beyond. <em>Differs</em>: we do not reproduce it; the reason stands beside it, and the range in which \
+         our number is instead. <em>Out of range</em>: it is neither where the paper has it nor where we say, and the \
+         command ends with an error. A number that is called published but stands in no paper (because the paper has a \
+         formula or a picture) says so.</p>\n\
+         <p><strong>Intervals.</strong> Trials are independent. Bars in a plot, and what follows a ±, are 95 % \
+         confidence intervals over trials: Student's for means, Wilson's for shares of trials, and for a ratio both \
+         relative errors together. A percentile has the interval of what each trial has by itself. What only grows \
+         with the number of trials, such as the longest wait of all, has none; nor has a single trial.</p>\n\
+         <p><strong>Measuring.</strong> Every number is measured in virtual time by the simulator, which checks at \
+         every event that at most as many are inside as there are slots, that fencing numbers rise, that no token is \
+         lost, and at the end that everybody was served; a run that breaks a rule makes no report, unless its \
+         experiment is there to count violations. A client that leaves at once, as in Sigma's figures 3, 7 and 8, \
+         counts as inside until the first word of it arrives anywhere: before that nobody may be let in, since nobody \
+         can know. In an open workload the steady state is the time that is measured, and nobody waits for the last to \
+         be served. The <em>steady state</em> leaves out each peer's first entries (the warm-up), while the queue \
+         builds up, and all that comes after the first peer has finished, while it runs dry. The <em>spread</em> is \
+         the longest wait less the mean wait. Rings in a plot are published numbers. The <em>ideal</em> is no \
+         protocol: one line for all slots, kept by somebody who knows everything at once, and one message from who \
+         leaves to who is next.</p>\n</section>",
     );
 }
 

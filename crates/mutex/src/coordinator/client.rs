@@ -244,7 +244,10 @@ impl Clients {
 
     /// A grant for a request that is finished: it goes back to the coordinator, unless it has gone on already.
     fn bounce(&mut self, unwanted: Holder, common: &mut Common, cx: &mut Cx<'_, Coordinator>) {
-        let has_gone = |message: &Message| matches!(*message, Message::Release { client, number, .. } if client == unwanted.client && number >= Some(unwanted.number));
+        let has_gone = |message: &Message| match *message {
+            Message::Release { client, number, .. } => client == unwanted.client && number >= Some(unwanted.number),
+            _ => false,
+        };
         if common.config.requests_apart && !self.outbox.pending().any(|(_, message)| has_gone(message)) {
             self.tell_replicas(unwanted.client, Some(unwanted.number), (None, None), common, cx);
         }
@@ -272,8 +275,11 @@ impl Clients {
     /// The coordinator knows: nobody else need be told again.
     pub fn on_got(&mut self, receipt: u64, cx: &mut Cx<'_, Coordinator>) {
         let Some(Message::Release { client, number, .. }) = self.outbox.on_receipt(receipt) else { return };
-        let is_it = |message: &Message| matches!(*message, Message::Release { client: c, number: n, .. } if (c, n) == (client, number));
-        self.outbox.forget(|_, message| is_it(message));
+        let released = |message: &Message| match *message {
+            Message::Release { client, number, .. } => Some((client, number)),
+            _ => None,
+        };
+        self.outbox.forget(|_, message| released(message) == Some((client, number)));
         if self.outbox.pending().next().is_none() {
             cx.cancel_timer(Timer::Resend);
         }

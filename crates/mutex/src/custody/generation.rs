@@ -62,8 +62,8 @@ impl Custody {
         if !self.is_me(session) || generation < self.generation || generation <= self.answered {
             return;
         }
-        // R10. What we had is thrown away, and who waits here asks when the register has answered: until then we may not
-        // take part again in a generation that we have given up.
+        // R10. What we had is thrown away, and who waits here asks when the register has answered: until then we may
+        // not take part again in a generation that we have given up.
         if self.gives_up(generation) {
             self.answered = generation;
             let (tokens, waiting) = <_>::default();

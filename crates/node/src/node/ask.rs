@@ -9,7 +9,7 @@ use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
 use super::session::label;
 use super::{Alarm, Effect, Node};
-use crate::clients::{Entry, Stage, TicketId, Wait};
+use crate::clients::{Entry, TicketId, Wait};
 use crate::standing::Ask;
 use crate::survey::{Next, expected};
 use crate::wire::{Answer, Body, Client, Line, MOST_TOLD, Question, TokenPlace, that_fit};
@@ -144,25 +144,7 @@ impl Node {
 
     /// The clients here: those inside, then those who wait.
     pub(super) fn clients_of(&self, resource: Key, now: Time) -> impl Iterator<Item = Client> {
-        self.clients.of(resource).map(move |entry| {
-            let (long, grant, ends) = match entry.stage {
-                Stage::Held { grant, since, lease } => {
-                    let ends = Some(lease.deadline()).filter(|_| !entry.returned);
-                    (since.until(now), Some((grant.slot, grant.fencing)), ends)
-                }
-                Stage::Waiting { .. } | Stage::Entering { .. } => (now.since(entry.asked), None, None),
-            };
-            let millis = |span: Span| span.as_nanos() / 1_000_000;
-            Client {
-                ticket: entry.claim(),
-                label: entry.wanted.label.clone(),
-                pid: entry.wanted.pid.filter(|_| !entry.is_detached()),
-                millis: millis(long),
-                grant,
-                ends: ends.map(|ends| millis(ends.max(now).since(now))),
-                detached: entry.is_detached(),
-            }
-        })
+        self.clients.of(resource).map(move |entry| Client::of(entry, now))
     }
 
     pub(super) fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer) {
@@ -202,7 +184,7 @@ impl Node {
         let behind = line.behind.iter().map(|&(ticket, place)| (Claim { peer: me, ticket }, place));
         let places: BTreeMap<Claim, u32> = line.waiting.iter().copied().zip(0..).chain(behind).collect();
         let waiting = self.clients.waiting(resource);
-        let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.claim()? })));
+        let claims = waiting.filter_map(|(id, entry)| Some((id, Claim { peer: me, ticket: entry.alias()? })));
         for (ticket, claim) in claims.collect::<Vec<_>>() {
             // Who is not in line has a token on the way, or its request is.
             if let Some(&ahead) = places.get(&claim) {

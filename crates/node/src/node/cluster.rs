@@ -256,7 +256,7 @@ impl Node {
         self.clients.attached().collect::<Vec<_>>().into_iter().for_each(|ticket| self.end(ticket, Error::Stopped));
         for ticket in self.clients.ids() {
             self.timers.cancel(&Alarm::Ticket(ticket));
-            self.clients.unclaim(ticket);
+            self.clients.take_alias(ticket);
             self.clients.remove(ticket);
         }
         for alarm in [Alarm::Join, Alarm::Trouble, Alarm::Look] {

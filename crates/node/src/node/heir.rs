@@ -25,7 +25,7 @@ impl Node {
                 self.timers.set(Alarm::Ticket(ticket), look);
                 self.heir.await_client(ticket, kept.note.clone());
                 self.effects.push(Effect::Inherited { ticket, note: kept.note });
-                inside.extend(self.clients.claim(ticket).map(|claim| (claim, kept.grant)));
+                inside.extend(self.clients.give_alias(ticket).map(|alias| (alias, kept.grant)));
             }
             self.open_part_with(&name, &inside);
         }

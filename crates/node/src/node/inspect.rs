@@ -1,22 +1,16 @@
 //! What this peer knows by itself, for whoever watches. Nothing here asks anybody or changes anything.
 
-use std::time::Duration;
-
-use peerlock_base::{Key, Time};
+use peerlock_base::Time;
 use peerlock_mutex::token::Claim;
 
 use super::Node;
 use crate::wire::Client;
-use crate::{ClientView, Inspection, Part, PartClient, TicketView, TokenView};
+use crate::{Inspection, Part, PartClient, TicketView, TokenView};
 
 impl Node {
-    /// This peer from the inside. Peers lie on a ring by the keys of their numbers.
+    /// This peer from the inside.
     pub fn inspect(&self, now: Time) -> Inspection {
-        let contacts = &self.membership.contacts;
-        let place = Key::of_peer(self.host());
-        let beside: Vec<_> = contacts.open().map(|(host, _)| (Key::of_peer(host), host)).collect();
-        let next = |distance: &dyn Fn(Key) -> u128| beside.iter().min_by_key(|(key, _)| distance(*key)).map(|at| at.1);
-        let others = contacts.all().map(|(host, _)| (host, Key::of_peer(host)));
+        let others = self.membership.contacts.all().map(|(host, _)| host);
         let parts = self.resources().into_iter().map(|view| {
             let resource = view.name.key();
             let part = self.parts.get(&resource).map(|part| &part.custody);
@@ -40,14 +34,7 @@ impl Node {
                 clients: self.clients_of(resource, now).map(part_client).collect(),
             }
         });
-        Inspection {
-            peer: self.host(),
-            place,
-            successor: next(&|key| place.distance(key)),
-            predecessor: next(&|key| key.distance(place)),
-            others: others.collect(),
-            parts: parts.collect(),
-        }
+        Inspection { peer: self.host(), others: others.collect(), parts: parts.collect() }
     }
 }
 
@@ -70,13 +57,10 @@ fn ticket_view(Claim { peer, ticket }: Claim) -> TicketView {
     TicketView { peer, ticket: ticket.get() }
 }
 
-fn part_client(Client { ticket, label, pid, millis, grant, ends, .. }: Client) -> PartClient {
-    let client = ClientView {
-        label,
-        age: Duration::from_millis(millis),
-        fencing: grant.map(|(_, fencing)| fencing),
-        ends: ends.map(Duration::from_millis),
-        pid,
-    };
-    PartClient { ticket: ticket.map_or(0, |ticket| ticket.get()), slot: grant.map(|(slot, _)| slot), client }
+fn part_client(client: Client) -> PartClient {
+    PartClient {
+        ticket: client.ticket.map_or(0, |ticket| ticket.get()),
+        slot: client.grant.map(|(slot, _)| slot),
+        client: client.view(),
+    }
 }

@@ -2,8 +2,8 @@
 //!
 //! *Needed* are, to everybody with a session: those who vote, whoever has said or is to be told something within a
 //! minute, and in a resource that is in use the coordinator, who has the tokens, and whoever comes next. Without a
-//! session everybody is, since anybody may help. Who leads the register needs everybody who has a session. Who is needed
-//! is dialled, where the register says that it listens; a link that nobody needs ends:
+//! session everybody is, since anybody may help. Who leads the register needs everybody who has a session. Who is
+//! needed is dialled, where the register says that it listens; a link that nobody needs ends:
 //!
 //! ```text
 //!   A                         B

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Only the register decides; all before that only leads to where it can say yes. So nothing has to be remembered
-//! anywhere: whoever asks may die in the midst, and a host that has given up its part for nothing joins again when it is
-//! asked for. That it is used is asked everywhere before anything is given up, so that who tries to remove what is in use
-//! disturbs nobody.
+//! anywhere: whoever asks may die in the midst, and a host that has given up its part for nothing joins again when it
+//! is asked for. That it is used is asked everywhere before anything is given up, so that who tries to remove what is
+//! in use disturbs nobody.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ use crate::{Class, Error, Name};
 
 /// How soon we look again who takes part.
 const AGAIN: Span = Span::from_millis(100);
-/// After this long we give up. A new leader is elected within that, but the session of a host that is away does not end.
+/// After this long we give up. A new leader is elected within that, but the session of a host that is away does not
+/// end.
 const PATIENCE: Span = Span::from_secs(5);
 
 /// A name that somebody here wants removed.

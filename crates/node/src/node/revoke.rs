@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The same question again and again: each may get lost, and the holder's host keeps nothing of who has asked. A
-//! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so when
-//! the register knows. If its host does not answer it is taken out of the register from here.
+//! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so
+//! when the register knows. If its host does not answer it is taken out of the register from here.
 
 use peerlock_base::{Key, PeerId, Span, Time};
 use peerlock_register::{Command, Look, Page};
@@ -119,9 +119,9 @@ impl Node {
         let error = self.trouble().unwrap_or_else(|| {
             let who = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
             let message = format!(
-                "{who} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. If \
-                 it stays away the slot is free when its session has ended, and a detached one at the end of its lease. \
-                 Only `peerlock release --force` does not wait",
+                "{who} has the slot of {name} and has not been heard of for {:?}: nobody there could be asked to stop. \
+                 If it stays away the slot is free when its session has ended, and a detached one at the end of its \
+                 lease. Only `peerlock release --force` does not wait",
                 host.since
             );
             Error::Refused { class: Class::Unavailable, message }

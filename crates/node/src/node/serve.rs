@@ -63,16 +63,16 @@ impl Node {
         let Some(entry) = self.clients.get(ticket).filter(|_| self.standing.session().is_some()) else { return };
         let (resource, name) = (entry.resource, entry.wanted.name.clone());
         self.open_part(&name);
-        if let Some(claim) = self.clients.claim(ticket) {
-            self.part_step(resource, mutex::Input::Request(claim));
+        if let Some(alias) = self.clients.give_alias(ticket) {
+            self.part_step(resource, mutex::Input::Request(alias));
         }
     }
 
     /// Takes a ticket back from the protocol: it leaves, or withdraws.
     fn unrequest(&mut self, ticket: TicketId) {
         let Some(resource) = self.clients.get(ticket).map(|entry| entry.resource) else { return };
-        if let Some(claim) = self.clients.unclaim(ticket).filter(|_| !makes(Sabotage::Release)) {
-            self.part_step(resource, mutex::Input::Release(claim));
+        if let Some(alias) = self.clients.take_alias(ticket).filter(|_| !makes(Sabotage::Release)) {
+            self.part_step(resource, mutex::Input::Release(alias));
         }
     }
 
@@ -85,14 +85,14 @@ impl Node {
 
     /// Asks for everything that could not be asked for before.
     pub(super) fn ask_for_pending(&mut self) {
-        self.clients.unclaimed().into_iter().for_each(|ticket| self.request(ticket));
+        self.clients.without_alias().into_iter().for_each(|ticket| self.request(ticket));
     }
 
     /// The protocol lets somebody in.
-    pub(super) fn on_granted(&mut self, resource: Key, claim: Ticket, grant: Grant) {
+    pub(super) fn on_granted(&mut self, resource: Key, alias: Ticket, grant: Grant) {
         // Nobody wants it any more.
-        let Some(ticket) = self.clients.claimant(claim) else {
-            return self.part_step(resource, mutex::Input::Release(claim));
+        let Some(ticket) = self.clients.by_alias(alias) else {
+            return self.part_step(resource, mutex::Input::Release(alias));
         };
         self.clients.enter(ticket, grant);
         match self.clients.get(ticket).is_some_and(|entry| entry.is_detached()) {
@@ -140,11 +140,11 @@ impl Node {
         self.effects.push(Effect::Event(Event::Granted { name, label, ticket: ticket.0, slot, fencing, waited }));
     }
 
-    /// What a claim had was taken away by force.
-    pub(super) fn on_revoked(&mut self, claim: Ticket) {
-        self.ending.retain(|_, ending| *ending != claim);
-        let Some(ticket) = self.clients.claimant(claim) else { return };
-        self.clients.unclaim(ticket);
+    /// What was held by this alias was taken away by force.
+    pub(super) fn on_revoked(&mut self, alias: Ticket) {
+        self.ending.retain(|_, ending| *ending != alias);
+        let Some(ticket) = self.clients.by_alias(alias) else { return };
+        self.clients.take_alias(ticket);
         let Some(entry) = self.clients.get(ticket) else { return };
         let (name, held) = (entry.wanted.name.clone(), entry.is_held());
         if !held {
@@ -285,11 +285,11 @@ impl Node {
             self.effects.push(Effect::Event(Event::Released { name, ticket: ticket.0, held }));
         }
         let detached = held.filter(|(_, lease, _)| lease.bound.is_none()).map(|(.., grant)| grant);
-        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its host
-        // has by then: so that must be in vain before the slot goes on.
+        // Its client may be anywhere, and not hear of this before it next renews its grant, at whichever process its
+        // host has by then: so that must be in vain before the slot goes on.
         if let Some(grant) = detached.filter(|_| !by_client) {
-            let claim = self.clients.unclaim(ticket);
-            self.ending.extend(claim.map(|claim| ((resource, grant.fencing), claim)));
+            let alias = self.clients.take_alias(ticket);
+            self.ending.extend(alias.map(|alias| ((resource, grant.fencing), alias)));
         }
         self.unrequest(ticket);
         self.clients.remove(ticket);

@@ -119,7 +119,7 @@ impl Node {
         let error = Error::SessionLost { since: since.into(), why: why.to_owned() };
         let mut lost = 0;
         for ticket in self.clients.ids() {
-            self.clients.unclaim(ticket);
+            self.clients.take_alias(ticket);
             self.clients.wait_again(ticket);
             let Some(entry) = self.clients.get(ticket) else { continue };
             let name = entry.wanted.name.clone();
@@ -327,7 +327,7 @@ impl Node {
                 }
                 let waiting: Vec<TicketId> = self.clients.waiting(resource).map(|(ticket, _)| ticket).collect();
                 for ticket in waiting {
-                    self.clients.unclaim(ticket);
+                    self.clients.take_alias(ticket);
                     let message = Refusal::Full.to_string();
                     self.end(ticket, Error::Refused { class: Class::Busy, message });
                 }
@@ -358,7 +358,7 @@ impl Node {
             Stage::Entering { grant } | Stage::Held { grant, .. } => grant.fencing == fencing,
             Stage::Waiting { .. } => false,
         });
-        let stage = entry.map(|entry| (entry.is_held(), entry.claim().is_some()));
+        let stage = entry.map(|entry| (entry.is_held(), entry.alias().is_some()));
         let name = entry.map(|entry| entry.wanted.name.clone());
         let is_returned = entry.is_some_and(|entry| entry.returned);
         let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
@@ -451,8 +451,8 @@ impl Node {
     /// The register knows that a detached grant is over: nobody can renew it any more, and what is here of it goes on.
     fn on_attached(&mut self, name: &Name, fencing: u64) {
         self.heir.settle(name, fencing);
-        if let Some(claim) = self.ending.remove(&(name.key(), fencing)) {
-            self.part_step(name.key(), mutex::Input::Release(claim));
+        if let Some(alias) = self.ending.remove(&(name.key(), fencing)) {
+            self.part_step(name.key(), mutex::Input::Release(alias));
         }
     }
 

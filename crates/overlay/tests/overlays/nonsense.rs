@@ -3,7 +3,7 @@
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{Cx, Effect, Input, Lists, Node, RingMessage, Timer, UNKNOWN, chord, pastry, step};
+use peerlock_overlay::{Cx, Effect, Input, Lists, Node, RingMessage, Timer, chord, pastry, step};
 
 use crate::world::{Subject, nodes};
 
@@ -102,7 +102,7 @@ fn nonsense_does_no_harm<O: Nonsense>() {
             _ => {
                 let nodes = nodes(8);
                 let place = nodes.binary_search(&me).expect("one of the eight");
-                O::converged(&nodes, place, O::CONFIG, UNKNOWN)
+                O::converged(&nodes, place, O::CONFIG)
             }
         };
         let mut now = Time::ZERO;
@@ -110,7 +110,7 @@ fn nonsense_does_no_harm<O: Nonsense>() {
             now = now + rng.between(Span::ZERO, Span::from_secs(1));
             let input = any_input::<O>(me.peer, &mut rng);
             let mut effects = Vec::new();
-            step(&mut peer, input, &mut Cx::new(me.peer, now, &mut rng, UNKNOWN, &mut effects));
+            step(&mut peer, input, &mut Cx::new(me.peer, now, &mut rng, &mut effects));
             strange += effects.iter().filter(|effect| matches!(effect, Effect::Strange { .. })).count();
             joined += usize::from(peer.range().is_some());
             let key = any_key(&mut rng);
@@ -118,7 +118,6 @@ fn nonsense_does_no_harm<O: Nonsense>() {
             assert!(hop != Some(me.peer), "seed {seed}: a message to ourselves");
             assert!(!owned || hop.is_none(), "seed {seed}: what we own goes nowhere");
             assert!(peer.neighbours().all(|node| node.peer != me.peer && node.key != me.key), "seed {seed}: {peer:?}");
-            peer.replica_set(key, 3);
         }
     }
     assert!(strange > 1000 && joined > 1000, "strange {strange} times, joined for {joined} steps: no test at all");

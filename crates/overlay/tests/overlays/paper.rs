@@ -3,7 +3,7 @@
 use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_overlay::chord::{self, Chord, Way};
 use peerlock_overlay::pastry::{self, Pastry};
-use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, UNKNOWN, step};
+use peerlock_overlay::{Config, Cx, Effect, Input, KeyRange, Lists, Node, Overlay, RingMessage, Timer, step};
 
 use crate::world::nodes;
 
@@ -21,13 +21,13 @@ fn lists(left: &[u64], right: &[u64]) -> Lists {
 /// The peer `me` of the settled ring of `all`.
 fn peer<O: Overlay>(all: &[u64], me: u64) -> O {
     let nodes: Vec<Node> = all.iter().map(|number| node(*number)).collect();
-    O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG, UNKNOWN)
+    O::converged(&nodes, all.iter().position(|number| *number == me).unwrap_or(0), CONFIG)
 }
 
 fn tell<O: Overlay>(peer: &mut O, input: Input<O::Message>) -> Vec<Effect<O::Message>> {
     let mut effects = Vec::new();
     let mut rng = Rng::new(1);
-    step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, UNKNOWN, &mut effects));
+    step(peer, input, &mut Cx::new(peer.me().peer, Time::ZERO, &mut rng, &mut effects));
     effects
 }
 
@@ -205,10 +205,8 @@ fn chord_goes_back_to_what_it_is_past() {
     let effects = tell(&mut s, message(20, seek(true)));
     assert_eq!(sends(&effects, 30), [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: true } }]);
     let told = sends(&effects, 20);
-    assert!(
-        matches!(&told[..], [.., chord::Message::Ring(RingMessage::Exchange { lists, .. })] if lists.left[1] == node(30)),
-        "{told:?}"
-    );
+    let Some(chord::Message::Ring(RingMessage::Exchange { lists, .. })) = told.last() else { panic!("{told:?}") };
+    assert_eq!(lists.left[1], node(30), "{told:?}");
     let around = sends(&tell(&mut s, message(60, seek(false))), 20);
     assert_eq!(around, [chord::Message::Seek { key, origin, way: Way { hops: 4, is_past: false } }], "the usual way");
 }
@@ -306,7 +304,7 @@ fn pastry_routing() {
     let mut rng = Rng::new(2);
     for _ in 0..1000 {
         let place = rng.below(2000) as usize;
-        let peer = Pastry::converged(&all, place, Config::PASTRY, UNKNOWN);
+        let peer = Pastry::converged(&all, place, Config::PASTRY);
         let key = Key::new(u128::from(rng.bits()) << 64);
         let Some(hop) = peer.next_hop(key) else { continue };
         let hop = Node::of(hop);
@@ -326,7 +324,7 @@ fn pastry_join_collects_rows() {
     let mut join = pastry::Message::Join { node: newcomer, rows: Vec::new(), row: 0, hops: 0 };
     let mut hops = Vec::new();
     let rows = loop {
-        let mut peer = Pastry::converged(&all, at, Config::PASTRY, UNKNOWN);
+        let mut peer = Pastry::converged(&all, at, Config::PASTRY);
         hops.push(peer.me());
         let effects = tell(&mut peer, message(4000, join));
         if let [pastry::Message::Welcome { rows, .. }] = &sends(&effects, 5000)[..] {
@@ -354,7 +352,7 @@ fn pastry_join_collects_rows() {
 #[test]
 fn pastry_repairs_a_row() {
     let all = nodes(2000);
-    let mut peer = Pastry::converged(&all, 3, Config::PASTRY, UNKNOWN);
+    let mut peer = Pastry::converged(&all, 3, Config::PASTRY);
     let me = peer.me().key;
     let row = |node: &Node| node.key.shared_digits(me);
     let lost = *peer.table().iter().find(|node| row(node) == 1).expect("row 1 is not empty");

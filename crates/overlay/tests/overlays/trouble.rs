@@ -3,7 +3,7 @@
 use peerlock_base::{Key, PeerId, Rng, Span};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{Input, Overlay, UNKNOWN};
+use peerlock_overlay::{Input, Overlay};
 
 use crate::for_both;
 use crate::world::{Most, Subject, Tally, World, churn, seed};
@@ -28,7 +28,7 @@ fn assert_settled<O: Subject>(world: &World<O>, expected: usize) {
     let members = world.members();
     assert_eq!(members.len(), expected, "everybody is in the ring");
     for (place, node) in members.iter().enumerate() {
-        let (peer, ideal) = (world.overlay(node.peer), O::converged(&members, place, O::CONFIG, UNKNOWN));
+        let (peer, ideal) = (world.overlay(node.peer), O::converged(&members, place, O::CONFIG));
         assert_eq!(peer.range(), ideal.range(), "{node:?} owns what it should");
         assert!(peer.neighbours().eq(ideal.neighbours()), "{node:?} has the right neighbours");
     }
@@ -73,7 +73,7 @@ fn fingers_come_to_be_exact() {
     world.run(Span::from_secs(600));
     let members = world.members();
     for (place, node) in members.iter().enumerate() {
-        let ideal = Chord::converged(&members, place, Chord::CONFIG, UNKNOWN);
+        let ideal = Chord::converged(&members, place, Chord::CONFIG);
         assert_eq!(world.overlay(node.peer).fingers(), ideal.fingers(), "{node:?}");
     }
 }
@@ -86,7 +86,7 @@ fn a_newcomer_has_its_fingers_within_seconds() {
     world.run(Span::from_secs(4));
     let members = world.members();
     let place = members.iter().position(|node| node.peer == PeerId::new(100)).expect("it is in");
-    let ideal = Chord::converged(&members, place, Chord::CONFIG, UNKNOWN);
+    let ideal = Chord::converged(&members, place, Chord::CONFIG);
     assert_eq!(world.overlay(PeerId::new(100)).fingers(), ideal.fingers());
 }
 
@@ -98,36 +98,10 @@ fn tables_fill_up() {
     (1..200).for_each(|peer| world.join(peer, Some(0)));
     world.run(Span::from_secs(600));
     let members = world.members();
-    let ideal = |place| Pastry::converged(&members, place, Pastry::CONFIG, UNKNOWN).table().len();
+    let ideal = |place| Pastry::converged(&members, place, Pastry::CONFIG).table().len();
     let places: usize = (0..members.len()).map(ideal).sum();
     let taken: usize = members.iter().map(|node| world.overlay(node.peer).table().len()).sum();
     assert_eq!(taken, places);
-}
-
-/// Pastry, *locality*: of the peers that suit a place, one that is near gets it.
-#[test]
-fn tables_prefer_those_that_are_near() {
-    // On a line of 200 ms, at a place that has nothing to do with the key.
-    let latency = |from: PeerId, to: PeerId| Some(Span::from_millis(from.get().abs_diff(to.get())));
-    let mean = |proximity: fn(PeerId, PeerId) -> Option<Span>| {
-        let mut world = World::<Pastry>::new(seed(3));
-        world.proximity = proximity;
-        world.join(0, None);
-        (1..200).for_each(|peer| world.join(peer, Some(0)));
-        world.run(Span::from_secs(600));
-        let jumps = world.members().into_iter().flat_map(|node| {
-            world
-                .overlay(node.peer)
-                .table()
-                .iter()
-                .map(|to| node.peer.get().abs_diff(to.peer.get()))
-                .collect::<Vec<_>>()
-        });
-        let jumps: Vec<u64> = jumps.collect();
-        jumps.iter().sum::<u64>() / jumps.len() as u64
-    };
-    let (near, any) = (mean(latency), mean(|_, _| None));
-    assert!(near * 2 < any, "{near} ms with latencies known, {any} ms without");
 }
 
 fn joins_get_through_when_messages_are_lost<O: Subject>() {

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use peerlock_base::{Key, PeerId, Rng, Span, Time};
 use peerlock_overlay::chord::{self, Chord};
 use peerlock_overlay::pastry::{self, Pastry};
-use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, UNKNOWN, step};
+use peerlock_overlay::{Config, Cx, Effect, Input, Node, Overlay, Timer, step};
 
 /// What the tests have to know about an overlay to tell right from wrong.
 pub trait Subject: Overlay {
@@ -71,7 +71,7 @@ pub fn seed(default: u64) -> u64 {
 
 /// All of `nodes` as they are when everything has settled.
 pub fn ring_of<O: Overlay>(nodes: &[Node], config: Config) -> Vec<O> {
-    (0..nodes.len()).map(|place| O::converged(nodes, place, config, UNKNOWN)).collect()
+    (0..nodes.len()).map(|place| O::converged(nodes, place, config)).collect()
 }
 
 /// Who is where, for [`Subject::owner`].
@@ -203,8 +203,6 @@ pub struct World<O: Subject> {
     net: Rng,
     pub latency: (Span, Span),
     pub loss: f64,
-    /// What the peers know of latencies, from one to another.
-    pub proximity: fn(PeerId, PeerId) -> Option<Span>,
     /// Whether a hop that does not confirm a lookup is left out and the lookup sent elsewhere.
     pub detours: bool,
     /// The peers that are alive and in the ring.
@@ -231,7 +229,6 @@ impl<O: Subject> World<O> {
             net: Rng::stream(seed, 1),
             latency: (Span::from_millis(20), Span::from_millis(120)),
             loss: 0.0,
-            proximity: |_, _| None,
             detours: true,
             ring: BTreeMap::new(),
             tally: Tally::default(),
@@ -249,7 +246,7 @@ impl<O: Subject> World<O> {
         let mut world = Self::new(seed);
         let nodes = nodes(count);
         for (place, node) in nodes.iter().enumerate() {
-            world.put(O::converged(&nodes, place, O::CONFIG, UNKNOWN));
+            world.put(O::converged(&nodes, place, O::CONFIG));
             world.ring.insert(node.key, node.peer);
             let after = world.net.between(Span::ZERO, O::CONFIG.stabilize);
             world.push(after, Event::Timer { at: node.peer, timer: Timer::Stabilize, number: 0 });
@@ -379,10 +376,10 @@ impl<O: Subject> World<O> {
     /// Hands `input` to a peer, and carries its effects out.
     pub fn input(&mut self, at: PeerId, input: Input<O::Message>) {
         let mut effects = std::mem::take(&mut self.effects);
-        let (now, rng, proximity) = (self.now, &mut self.rng, self.proximity);
+        let (now, rng) = (self.now, &mut self.rng);
         let Some(place) = self.places.get_mut(&at).filter(|place| place.alive) else { return };
         let before = place.overlay.range();
-        step(&mut place.overlay, input, &mut Cx::new(at, now, rng, &|to| proximity(at, to), &mut effects));
+        step(&mut place.overlay, input, &mut Cx::new(at, now, rng, &mut effects));
         let told = effects.iter().any(|effect| matches!(effect, Effect::Owns { .. }));
         assert_eq!(told, place.overlay.range() != before, "the user is told exactly when what we own has changed");
         for effect in effects.drain(..) {

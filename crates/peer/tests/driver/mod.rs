@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Hop, Never, Protocol};
-use peerlock_overlay::{self as overlay, Node, Overlay, UNKNOWN};
+use peerlock_overlay::{self as overlay, Node, Overlay};
 use peerlock_peer::{self as peer, Config, Effect, Input, Peer, Room, Timer, Wire};
 
 /// What the peers of the tests say to each other.
@@ -122,7 +122,7 @@ pub fn net<O: Overlay>(count: u64, config: Config) -> Net<O> {
     let mut net = Net::empty(config);
     net.peers.resize_with(nodes.len(), || None);
     for (place, node) in nodes.iter().enumerate() {
-        let overlay = O::converged(&nodes, place, overlay::Config::PASTRY, UNKNOWN);
+        let overlay = O::converged(&nodes, place, overlay::Config::PASTRY);
         net.peers[node.peer.index()] = Some(Peer::new(overlay, open, config));
     }
     net
@@ -154,7 +154,7 @@ impl<O: Overlay> Net<O> {
     pub fn step(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) -> Effects<O> {
         let Some(peer) = &mut self.peers[at.index()] else { return Vec::new() };
         let (rng, room) = (&mut self.rng, &mut self.room);
-        peer.step(input, &mut peer::Cx { now: Time::ZERO, rng, proximity: UNKNOWN, room });
+        peer.step(input, &mut peer::Cx { now: Time::ZERO, rng, room });
         std::mem::take(&mut self.room.effects)
     }
 

@@ -16,7 +16,7 @@ pub(super) struct Index {
     pub(super) talked_of: BTreeSet<Label>,
     /// Those with detached grants, and how many each one has.
     pub(super) granted: BTreeMap<Label, usize>,
-    /// How many that are.
+    /// Detached grants of all of them.
     grants: usize,
     /// The sessions of each host that has any.
     sessions: BTreeMap<PeerId, BTreeSet<SessionId>>,

@@ -156,10 +156,11 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{events} events, {elections} elections, {ended} sessions ended, {answers} answers, up to {most_voters} \
-             voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with flipped bits, {full} of full disks), \
-             {partitions} partitions, {freezes} freezes, {compactions} new files, {raised} upgraded; {told} words \
-             ({expired} ends of grants, {expelled} forced out), {given_back} grants given back later, {stops} stops \
-             ({resigned} of {led} leaders resigned), {chosen} choices of voters, {recovered} recoveries, {removed} names removed; no violation"
+             voters, {healed} of {wounds} lost ones replaced; {crashes} crashes ({torn} with torn writes, {flips} with \
+             flipped bits, {full} of full disks), {partitions} partitions, {freezes} freezes, {compactions} new files, \
+             {raised} upgraded; {told} words ({expired} ends of grants, {expelled} forced out), {given_back} grants \
+             given back later, {stops} stops ({resigned} of {led} leaders resigned), {chosen} choices of voters, \
+             {recovered} recoveries, {removed} names removed; no violation"
         )
     }
 }

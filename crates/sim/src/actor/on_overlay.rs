@@ -2,7 +2,7 @@ use peerlock_base::{Key, PeerId, Span};
 use peerlock_mutex::{Never, Observe, Quorum, Replicas};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
-use peerlock_overlay::{self as overlay, KeyRange, Overlay, UNKNOWN};
+use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 use peerlock_peer::{self as peer, Event, Peer, Room, Timer, Wire};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ where
             Input::Written => unreachable!("a peer on an overlay writes nothing"),
             Input::Command(via) => peer::Input::Join(Some(via)),
         };
-        self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, proximity: UNKNOWN, room });
+        self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, room });
     }
 
     fn effects<E>(room: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {

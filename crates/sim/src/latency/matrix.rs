@@ -90,7 +90,7 @@ pub enum MatrixError {
     TooSmall {
         /// The file with too few hosts.
         file: PathBuf,
-        /// How many hosts it has.
+        /// Its rows.
         hosts: usize,
         /// How many were asked for.
         peers: usize,

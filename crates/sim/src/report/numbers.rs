@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 /// Numbers by name, put together over trials.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Numbers(BTreeMap<&'static str, Number>);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 enum Number {
     Sum(u64),
     Most(u64),
@@ -68,5 +71,10 @@ impl Numbers {
             Number::Sum(count) | Number::Most(count) => count as f64,
             Number::Mean(mean) => mean,
         })
+    }
+
+    /// The names of all of them, in order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
     }
 }

@@ -31,7 +31,6 @@ pub struct ClosedLoop {
     insists: bool,
     /// How many more times each peer will ask.
     to_come: Vec<u32>,
-    /// How many are thinking.
     thinking: usize,
     /// When somebody was last let in.
     progress: Time,

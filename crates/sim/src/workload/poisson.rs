@@ -23,13 +23,6 @@ pub struct Poisson {
     pub measure: Span,
 }
 
-impl Poisson {
-    /// "After 5 minutes warm-up period …" (§5).
-    pub const SETTLE: Span = Span::from_secs(300);
-    /// "… we test 10 minutes."
-    pub const MEASURE: Span = Span::from_secs(600);
-}
-
 /// A [`Poisson`] workload at work, for one resource. Every client is a peer of its own, beside the replicas.
 #[derive(Debug)]
 pub struct OpenWorkload {

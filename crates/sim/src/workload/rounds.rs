@@ -1,6 +1,7 @@
 use peerlock_base::{PeerId, Rng, Span, Time};
 
 use super::{Over, Workload};
+use crate::Rounds;
 use crate::actor::{OverlayNote, Routing};
 use crate::ledger::Client;
 use crate::report::Sheet;
@@ -21,39 +22,14 @@ const LOOK_FOR_VICTIM: u32 = 100;
 pub enum Load {
     /// This many in the whole system, at random peers.
     Whole,
-    /// This many at each peer.
+    /// This many at each peer, so that larger systems have more to do.
     PerPeer,
 }
 
-/// Rounds of peers on an overlay, and churn. What the fields mean is told at [`crate::Rounds`].
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    /// How many resources.
-    pub resources: usize,
-    /// How long before the first round every resource is asked for once; not at all if zero.
-    pub settle: Span,
-    /// How many rounds.
-    pub rounds: usize,
-    /// How long a round is.
-    pub round: Span,
-    /// How many requests there are in a round.
-    pub requests: usize,
-    /// Whether that is in all or at each peer.
-    pub load: Load,
-    /// Half as many peers fail in each round, and half as many come.
-    pub churn: usize,
-    /// How long the run goes on after the last round until nobody waits any more, at most.
-    pub drain: Span,
-    /// Peers look after the overlay, and messages may find no way: something can go wrong.
-    pub is_rough: bool,
-    /// Messages that find no way break no rule.
-    pub is_lenient: bool,
-}
-
-/// A [`Plan`] at work.
+/// [`Rounds`] at work.
 #[derive(Debug)]
-pub struct InRounds {
-    plan: Plan,
+pub struct InRounds<'r> {
+    plan: &'r Rounds,
     /// How many rounds have begun.
     begun: usize,
     /// No round any more.
@@ -78,7 +54,7 @@ struct Place {
     wants: Vec<usize>,
 }
 
-/// What is to come.
+/// Events that this workload schedules for itself.
 #[derive(Clone, Copy, Debug)]
 pub enum ToCome {
     /// A round begins, or the last is over.
@@ -95,9 +71,9 @@ pub enum ToCome {
     JoinAgain(PeerId),
 }
 
-impl InRounds {
+impl<'r> InRounds<'r> {
     /// Of each seed others.
-    pub fn new(plan: Plan, seed: u64) -> Self {
+    pub fn new(plan: &'r Rounds, seed: u64) -> Self {
         Self {
             plan,
             begun: 0,
@@ -144,7 +120,7 @@ fn any(peers: &[PeerId], rng: &mut Rng) -> Option<PeerId> {
     (!peers.is_empty()).then(|| peers[rng.below(peers.len() as u64) as usize])
 }
 
-impl<A: Routing> Workload<A> for InRounds {
+impl<A: Routing> Workload<A> for InRounds<'_> {
     type Event = ToCome;
     const SERVES_ALL: bool = true;
 
@@ -165,7 +141,7 @@ impl<A: Routing> Workload<A> for InRounds {
             let is_known = plan.churn == 0 && world.is_elsewhere(peer);
             let is_joined = is_known || world.actor(peer).is_some_and(|peer| peer.range().is_some());
             world.load.set_joined(peer, is_joined);
-            if plan.is_rough {
+            if plan.is_rough() {
                 let (timer, every) = A::upkeep();
                 let after = world.load.churn.between(Span::ZERO, every);
                 world.set_timer(peer, timer, after);
@@ -229,7 +205,7 @@ impl<A: Routing> Workload<A> for InRounds {
     fn on_note<W: Watch<A>>(world: &mut World<'_, A, Self, W>, peer: PeerId, note: OverlayNote) -> Result<(), Broken> {
         match note {
             OverlayNote::Owns(range) => world.load.set_joined(peer, range.is_some()),
-            OverlayNote::Undelivered(_) if world.load.plan.is_lenient => {}
+            OverlayNote::Undelivered(_) if world.load.plan.is_lenient() => {}
             OverlayNote::Undelivered(key) => {
                 return Err(format!("a message for the owner of {key} found no way from peer {peer}").into());
             }
@@ -238,7 +214,7 @@ impl<A: Routing> Workload<A> for InRounds {
     }
 
     fn is_over<W: Watch<A>>(world: &World<'_, A, Self, W>, at: Time) -> bool {
-        let Plan { settle, rounds, round, drain, .. } = world.load.plan;
+        let &Rounds { settle, rounds, round, drain, .. } = world.load.plan;
         at > Time::ZERO + settle + round * rounds as u64 + drain || Self::is_served(world)
     }
 
@@ -272,16 +248,16 @@ impl<A: Routing> Workload<A> for InRounds {
     }
 }
 
-type Swarm<'a, A, W> = World<'a, A, InRounds, W>;
+type Swarm<'a, 'r, A, W> = World<'a, A, InRounds<'r>, W>;
 
 /// Whether this one of the many things of a round happens here: each does in one of the processes of a run with churn,
 /// and in the next one of them with every round.
-fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, A, W>, number: usize) -> bool {
+fn has_turn<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>, number: usize) -> bool {
     world.load.plan.churn == 0 || world.has_turn(number + world.load.begun)
 }
 
 /// All that a round brings is put in line; or it was the last.
-fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     let (now, plan) = (world.now(), world.load.plan);
     // Those who live elsewhere are told of there.
     let here: Vec<PeerId> = world.load.joined.iter().copied().filter(|&peer| !world.is_elsewhere(peer)).collect();
@@ -325,20 +301,20 @@ fn next_round<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<()
 }
 
 /// From now on everybody leaves as soon as it is inside, and nobody forgets.
-fn drain<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+fn drain<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     world.load.drains = true;
     world.calm_down();
     holders(world).into_iter().try_for_each(|client| world.leave(client.ticket))
 }
 
 /// Everybody who is inside, in an order that does not depend on how they came there.
-fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, A, W>) -> Vec<Client> {
+fn holders<A: Routing, W: Watch<A>>(world: &Swarm<'_, '_, A, W>) -> Vec<Client> {
     let mut holders = world.inside().to_vec();
     holders.sort_unstable_by_key(|client| (client.peer, client.ticket));
     holders
 }
 
-fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId) -> Result<(), Broken> {
+fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
     let resource = world.load.asking.below(world.load.plan.resources as u64) as usize;
     if !world.is_there(peer) {
         return Ok(()); // It was there when the round began.
@@ -349,7 +325,11 @@ fn ask<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId) -> Re
     ask_for(world, peer, resource)
 }
 
-fn ask_for<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId, resource: usize) -> Result<(), Broken> {
+fn ask_for<A: Routing, W: Watch<A>>(
+    world: &mut Swarm<'_, '_, A, W>,
+    peer: PeerId,
+    resource: usize,
+) -> Result<(), Broken> {
     if world.is_there(peer) {
         world.load.peer(peer).wants.push(resource);
     }
@@ -357,7 +337,7 @@ fn ask_for<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId, r
 }
 
 /// §VI.C: "Requesters are not churned in our experiments."
-fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     for _ in 0..LOOK_FOR_VICTIM {
         let victim = any(&world.load.joined, &mut world.load.churn);
         if let Some(peer) = victim.filter(|&peer| world.load.peer(peer).wants.is_empty()) {
@@ -368,7 +348,7 @@ fn fail_any<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), 
     Ok(())
 }
 
-fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Broken> {
+fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>) -> Result<(), Broken> {
     world.load.came += 1;
     let peer = world.add_new();
     world.resets_from_now(peer);
@@ -376,7 +356,7 @@ fn come<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>) -> Result<(), Brok
 }
 
 /// By way of any peer, until it is in.
-fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, A, W>, peer: PeerId) -> Result<(), Broken> {
+fn join<A: Routing, W: Watch<A>>(world: &mut Swarm<'_, '_, A, W>, peer: PeerId) -> Result<(), Broken> {
     if !world.is_there(peer) || world.load.peer(peer).joined.is_some() {
         return Ok(());
     }

@@ -19,7 +19,7 @@ use crate::world::World;
 /// asked is to be served, and at every peer, or at some of many, one more client asks for each resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Visits {
-    /// How many resources there are.
+    /// Resources that visitors choose from.
     pub resources: usize,
     /// The mean time from one client to the next, in the whole cluster; exponential.
     pub gap: Span,

@@ -3,9 +3,9 @@
 //! A majority of the voters' files is left at any time, so at most one voter at a time is lost for good or loses its
 //! disk. All else meets as it comes: crashes of one, two or all hosts, with writes that are torn; freezes, partitions
 //! (whole, one-way, partial, of single pairs), loss, messages that come twice or late, slow and full disks, clocks
-//! within 1 %; and what people do: clean stops, resizes while in use, removals, force, other voters. From the first moment on in
-//! every third run, while hosts start and the cluster is founded. In some runs two hosts never find each other again in
-//! the end.
+//! within 1 %; and what people do: clean stops, resizes while in use, removals, force, other voters. From the first
+//! moment on in every third run, while hosts start and the cluster is founded. In some runs two hosts never find each
+//! other again in the end.
 
 use peerlock_base::{Rng, Span};
 use peerlock_node::{Config, Ttl};
@@ -79,8 +79,8 @@ pub fn plan(seed: u64) -> Nodes {
     }
 }
 
-/// For how long clients come. A minute of them takes as long to play as ten shorter runs: from seed 1000 on it is one run
-/// in fifty instead of one in five, so that many more can be played.
+/// For how long clients come. A minute of them takes as long to play as ten shorter runs: from seed 1000 on it is one
+/// run in fifty instead of one in five, so that many more can be played.
 fn lasts(seed: u64, rng: &mut Rng) -> Span {
     let drawn = one_of(rng, &[5, 8, 12, 12, 60]);
     let is_short = seed >= 1000 && !seed.is_multiple_of(10);

@@ -17,7 +17,8 @@ fn running(change: impl FnOnce(&mut Value, &mut Value, &mut Value)) -> Facts {
             "listens": "0.0.0.0:7400", "addresses": ["10.0.0.1:7400"] },
         "pid": 7, "runs_ms": 60_000, "slept_ms": 0,
         "secret": { "file": "/d/secret", "fingerprints": ["aaaaaaaa"], "behind": [] },
-        "health": { "session": 3, "since_ms": 60_000, "ends_ms": 9_000, "sessions_lost": 0, "leaves": false, "resources": [] },
+        "health": { "session": 3, "since_ms": 60_000, "ends_ms": 9_000, "sessions_lost": 0, "leaves": false,
+            "resources": [] },
     });
     let mut cluster = json!({ "cluster": "c0ffee", "version": 1, "applied": 9,
         "peers": [peer(1, "leads", true), peer(2, "votes", true), peer(3, "votes", true)], "session_ms": 9_000 });
@@ -90,7 +91,8 @@ fn each_trouble_is_found_and_is_the_only_one() {
                 about["secret"] =
                     json!({ "file": "/d/secret", "fingerprints": ["bbbbbbbb", "aaaaaaaa"], "behind": ["3"] });
             },
-            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret; only the old one was proved by db3",
+            "warn secret bbbbbbbb is new, and aaaaaaaa counts besides, in /d/secret; only the old one was proved by \
+             db3",
         ),
         (|about, _, _| about["health"]["sessions_lost"] = json!(2), "warn session lost 2 times"),
         (|about, _, _| about["slept_ms"] = json!(7_200_000), "warn clock the machine has slept for 2 h 0 min"),

@@ -1,5 +1,5 @@
-//! Grants that outlive their processes, as those of `peerlock acquire`: the register knows them, and whoever is there next
-//! goes on with them.
+//! Grants that outlive their processes, as those of `peerlock acquire`: the register knows them, and whoever is there
+//! next goes on with them.
 
 use std::cell::Cell;
 
@@ -89,8 +89,8 @@ fn what_a_detached_grant_is_called_is_shown_to_nobody() {
     }
 }
 
-/// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot was
-/// kept for as long as the grant would have lasted.
+/// Its client was told that it is given back, and the register heard so from a session that was over by then: the slot
+/// was kept for as long as the grant would have lasted.
 #[test]
 fn a_detached_grant_that_is_given_back_while_cut_off_is_free_when_the_register_hears_of_it() {
     let mut world = World::of(3);
@@ -390,8 +390,8 @@ fn over_unheard(world: &mut World, name: &str, slots: Option<u32>) -> TicketId {
     waits
 }
 
-/// The slot went on at once. When the whole machine died in that moment, its next process had the grant from the register,
-/// renewed it for its client, and that one was inside beside the next.
+/// The slot went on at once. When the whole machine died in that moment, its next process had the grant from the
+/// register, renewed it for its client, and that one was inside beside the next.
 #[test]
 fn what_is_over_unheard_by_its_client_is_so_in_the_register_before_its_slot_goes_on() {
     for dies in [false, true] {
@@ -480,7 +480,8 @@ fn a_slot_of_an_earlier_session_is_asked_back_when_the_register_has_heard_that_i
     assert!(world.fencing(2, next).is_some());
 }
 
-/// The second peer coordinates the second generation of this name, and counts it while the third cannot be told anything.
+/// The second peer coordinates the second generation of this name, and counts it while the third cannot be told
+/// anything.
 #[test]
 fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_of_that() {
     let (name, mut world) = ("a", World::of(3));

@@ -69,8 +69,8 @@ fn who_does_not_reach_the_coordinator_is_reached_by_way_of_the_leader() {
     assert!(world.fencing(2, fourth).is_some());
 }
 
-/// The one has noticed that, and the other has not. Once the first knock only ended the connection there, and the next one,
-/// a second later, began another.
+/// The one has noticed that, and the other has not. Once the first knock only ended the connection there, and the next
+/// one, a second later, began another.
 #[test]
 fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -86,7 +86,8 @@ fn the_first_knock_of_who_has_lost_a_connection_begins_another() {
     }
 }
 
-/// Neither has noticed it, and a transport takes seconds to: who hears nothing of what it has said looks for another way.
+/// Neither has noticed it, and a transport takes seconds to: who hears nothing of what it has said looks for another
+/// way.
 #[test]
 fn what_is_not_confirmed_for_a_second_goes_by_way_of_the_leader() {
     for (holder, asker) in [(2, 3), (3, 2)] {
@@ -140,8 +141,8 @@ fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
     }
 }
 
-/// Only who wants another connection says that the one that we have is over: a farewell to one by way of the leader comes
-/// late, when there is another for long.
+/// Only who wants another connection says that the one that we have is over: a farewell to one by way of the leader
+/// comes late, when there is another for long.
 #[test]
 fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
     let (mut world, _) = one_inside(2);
