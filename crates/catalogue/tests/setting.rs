@@ -170,8 +170,8 @@ fn the_largest_numbers_are_no_surprise() {
 /// the run: they left 468 requests in 100 such runs while they came every ten minutes whatever the lease.
 #[test]
 fn with_short_leases_nobody_is_left_behind_by_a_dead_owner() {
-    let line = "--protocol e2e --overlay chord --peers 12 --resources 4 --replicas 5 --rounds 10 --death 60s --trials 20 \
-                --count-violations --seed 1";
+    let line = "--protocol e2e --overlay chord --peers 12 --resources 4 --replicas 5 --rounds 10 --death 60s \
+                --trials 20 --count-violations --seed 1";
     let report = from_line(line).unwrap().run(&|_| {}).unwrap();
     assert!(report.numbers.count("crashed") > 10, "nobody dies: then this shows nothing");
     assert_eq!(report.harm().stuck, 0);

@@ -251,7 +251,8 @@ fn without_a_majority_nobody_is_let_in() {
 }
 
 /// Where all votes are needed, one that has forgotten is too many: nobody is in office then who could tell it anything,
-/// and it must not wait for that. When a term has passed nothing that it has promised stands, and grace covers the rest.
+/// and it must not wait for that. When a term has passed nothing that it has promised stands, and grace covers
+/// the rest.
 #[test]
 fn where_all_votes_are_needed_a_reset_is_not_the_end() {
     for n in [1, 2, 3] {

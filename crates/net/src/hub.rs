@@ -36,7 +36,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // A port whose last connections are only just over is free. (Elsewhere than on Unix this would take it from others.)
+    // A port whose last connections are only just over is free. Elsewhere than on Unix this would take it from others.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;

@@ -23,8 +23,8 @@
 //! - *This connection.* What follows can be read and said only by the two whose handshake it was.
 //!
 //! The dialler goes first, and the answer to what is wrong is always the same, so that somebody who merely scans
-//! addresses learns nothing that depends on the secret. Each value is a message of its own, of a fixed length, and there
-//! is nothing to parse; the caller bounds the time.
+//! addresses learns nothing that depends on the secret. Each value is a message of its own, of a fixed length, and
+//! there is nothing to parse; the caller bounds the time.
 
 use hmac::Mac as _;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -557,7 +557,6 @@ mod tests {
     use peerlock_base::{Rng, Span};
 
     use super::*;
-    use crate::UNKNOWN;
 
     /// Whoever says that it leaves is remembered, so that rumours of it are not believed; but anybody may say so.
     #[test]
@@ -569,7 +568,7 @@ mod tests {
         let mut hear = |ring: &mut Ring, from, message| {
             now = now + Span::from_nanos(1);
             effects.clear();
-            let mut cx: Cx<'_, Message> = Cx::new(me.peer, now, &mut rng, UNKNOWN, &mut effects);
+            let mut cx: Cx<'_, Message> = Cx::new(me.peer, now, &mut rng, &mut effects);
             ring.on_message(PeerId::new(from), message, &mut cx);
         };
         let lists = Lists { left: Vec::new(), right: Vec::new(), settled: true };

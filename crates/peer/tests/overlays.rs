@@ -195,8 +195,8 @@ fn a_resource_that_there_is_not_is_strange<O: Overlay>() {
     assert!(net.protocol(PeerId::new(0), 0).is_none());
 }
 
-/// What is kept of a key is only that it was ours, so that the protocol hears when it is not any more; but strangers may
-/// name any number of them.
+/// What is kept of a key is only that it was ours, so that the protocol hears when it is not any more; but strangers
+/// may name any number of them.
 fn strangers_think_up_keys_in_vain<O: Overlay>() {
     let mut net = net::<O>(1, Config::RELIABLE);
     let (resource, origin) = (resource(0), PeerId::new(7));
