@@ -500,7 +500,7 @@ impl Fate {
         known.or_else(|| self.draw_clock(peer))
     }
 
-    /// A peer's clock depends on nothing but its number. The first are drawn ahead and kept, since every step reads one.
+    /// A peer's clock depends on nothing but its number. The first are drawn and kept, since every step reads one.
     #[cold]
     fn draw_clock(&mut self, peer: PeerId) -> Option<Clock> {
         let (offset, ppm) = self.faults.clocks?;
