@@ -276,6 +276,7 @@ impl Protocol for Bv95 {
     type Timer = Never;
 
     /// With a token at hand the client enters at once; otherwise it picks a tree.
+    #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let mut places = self.trees.iter().flat_map(|tree| &tree.places);
         debug_assert!(places.all(|place| place.ticket < ticket), "tickets are asked for in order");
@@ -292,6 +293,7 @@ impl Protocol for Bv95 {
         self.trees[slot as usize].places.push(Place { ticket, withdrawn: false, behind: VecDeque::new() });
     }
 
+    #[inline]
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let inside = |tree: &Tree| tree.held.as_ref().is_some_and(|held| held.inside == Some(ticket));
         if let Some(slot) = (0..self.slots()).find(|&slot| inside(&self.trees[slot as usize])) {
@@ -303,6 +305,7 @@ impl Protocol for Bv95 {
         }
     }
 
+    #[inline]
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         let (Message::Request { slot, .. } | Message::Token { token: Token { slot, .. }, .. }) = message;
         let Some(tree) = self.trees.get_mut(slot as usize) else {
@@ -331,6 +334,7 @@ impl Backable for Bv95 {
 impl Observe for Bv95 {
     const KINDS: &'static [&'static str] = &["request", "token"];
 
+    #[inline]
     fn kind(message: &Message) -> usize {
         match message {
             Message::Request { .. } => 0,
@@ -342,18 +346,22 @@ impl Observe for Bv95 {
         Some(self.trees.len())
     }
 
+    #[inline]
     fn tokens(&self) -> usize {
         self.trees.iter().filter(|tree| tree.held.is_some()).count()
     }
 
+    #[inline]
     fn tokens_in(message: &Message) -> usize {
         usize::from(matches!(message, Message::Token { .. }))
     }
 
+    #[inline]
     fn trees(&self) -> usize {
         self.trees.len()
     }
 
+    #[inline]
     fn parent_in(&self, tree: usize) -> Option<PeerId> {
         self.trees[tree].parent
     }

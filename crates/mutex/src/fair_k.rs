@@ -303,6 +303,7 @@ impl Protocol for FairK {
     type Timer = Never;
 
     /// §3.2, *Request_CS*.
+    #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.places.last().is_none_or(|place| place.ticket < ticket), "tickets are asked for in order");
         let token = self.idle.pop();
@@ -320,6 +321,7 @@ impl Protocol for FairK {
     }
 
     /// §3.2, *Release_CS*.
+    #[inline]
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         let Some(at) = self.place(ticket) else { return };
         match self.places[at].phase {
@@ -332,6 +334,7 @@ impl Protocol for FairK {
         }
     }
 
+    #[inline]
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Request(r) => self.process_request(r, cx),
@@ -359,6 +362,7 @@ impl Observe for FairK {
     const KINDS: &'static [&'static str] = &["request", "token", "child", "token_locations"];
     const HAS_COORDINATOR: bool = true;
 
+    #[inline]
     fn kind(message: &Message) -> usize {
         match message {
             Message::Request(_) => 0,
@@ -372,22 +376,27 @@ impl Observe for FairK {
         Some(self.slots as usize)
     }
 
+    #[inline]
     fn tokens(&self) -> usize {
         self.idle.len() + self.places.iter().filter(|place| matches!(place.phase, Phase::Inside(_))).count()
     }
 
+    #[inline]
     fn tokens_in(message: &Message) -> usize {
         usize::from(matches!(message, Message::Token { .. }))
     }
 
+    #[inline]
     fn is_coordinator(&self) -> bool {
         self.token_locations.is_some()
     }
 
+    #[inline]
     fn carries_coordinator(message: &Message) -> bool {
         matches!(message, Message::TokenLocations { .. })
     }
 
+    #[inline]
     fn parent(&self) -> Option<PeerId> {
         self.parent
     }

@@ -230,6 +230,7 @@ impl FairKLate {
     }
 
     /// Sends, or notes for ourselves.
+    #[inline]
     fn post(&mut self, to: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if to == self.me {
             self.inbox.push_back(message);
@@ -238,12 +239,14 @@ impl FairKLate {
         }
     }
 
+    #[inline]
     fn tell(&mut self, news: News, cx: &mut Cx<'_, Self>) {
         let Role { epoch, peer } = self.role;
         self.post(peer, Message::Tell { epoch, news }, cx);
     }
 
     /// Does what we have told ourselves.
+    #[inline]
     fn settle(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some(message) = self.inbox.pop_front() {
             self.process(message, cx);
@@ -387,6 +390,7 @@ impl Protocol for FairKLate {
     type Message = Message;
     type Timer = Never;
 
+    #[inline]
     fn request(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         assert!(self.waiting.back().is_none_or(|&last| last < ticket), "tickets are asked for in order");
         // Who of ours waits came first.
@@ -400,6 +404,7 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
+    #[inline]
     fn release(&mut self, ticket: Ticket, cx: &mut Cx<'_, Self>) {
         if let Some(at) = self.tokens.used_by(ticket) {
             self.leave(at, cx);
@@ -410,6 +415,7 @@ impl Protocol for FairKLate {
         self.settle(cx);
     }
 
+    #[inline]
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         if message.highest() >= fencing::MOST_COUNTED {
             return cx.strange(fencing::BEYOND);
@@ -476,6 +482,7 @@ impl Observe for FairKLate {
     const HAS_COORDINATOR: bool = true;
     const NEVER_IDLE: bool = true;
 
+    #[inline]
     fn kind(message: &Message) -> usize {
         match message {
             Message::Tell { news: News::Request(_), .. } => 0,
@@ -493,18 +500,27 @@ impl Observe for FairKLate {
         Some(self.slots as usize)
     }
 
+    /// Requests go to the coordinator, wherever it is.
+    fn trees(&self) -> usize {
+        0
+    }
+
+    #[inline]
     fn tokens(&self) -> usize {
         self.tokens.held.len()
     }
 
+    #[inline]
     fn tokens_in(message: &Message) -> usize {
         usize::from(matches!(message, Message::Token { .. }))
     }
 
+    #[inline]
     fn is_coordinator(&self) -> bool {
         self.line.is_some()
     }
 
+    #[inline]
     fn carries_coordinator(message: &Message) -> bool {
         matches!(message, Message::Line(_))
     }

@@ -168,14 +168,18 @@ impl Holder {
     /// A token has come, which must not be here already; its place. `following` is what it has brought along: a word
     /// that was waiting for it goes further, or is said anew.
     pub(crate) fn take(&mut self, token: Token, stay: u64, mut following: Following) -> usize {
-        let absent = self.absent_of(token.slot);
-        for word in absent.words.extract_if(.., |word| word.stay <= stay) {
-            if word.is_for(stay, following.turn) {
-                following = word.following;
+        if let Ok(at) = self.absent.binary_search_by_key(&token.slot, |absent| absent.slot) {
+            let absent = &mut self.absent[at];
+            for word in absent.words.extract_if(.., |word| word.stay <= stay) {
+                if word.is_for(stay, following.turn) {
+                    following = word.following;
+                }
+            }
+            absent.over = None;
+            if absent.words.is_empty() {
+                self.absent.remove(at);
             }
         }
-        absent.over = None;
-        self.absent.retain(|absent| absent.over.is_some() || !absent.words.is_empty());
         self.held.push(Held { token, stay, user: None, is_ours: true, reported_free: false, reports: 0, following });
         self.held.len() - 1
     }

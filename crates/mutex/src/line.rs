@@ -6,6 +6,8 @@
 //! and seats has an index, and all changes go through [`Line::change_placed`], which keeps those.
 
 mod crowd;
+mod index;
+mod news;
 mod pace;
 mod passed;
 mod seat;
@@ -14,72 +16,17 @@ mod sorted;
 mod view;
 
 use alloc::vec::Vec;
-use core::fmt;
 
 use peerlock_base::{PeerId, Ticket};
 
 use self::crowd::Crowd;
+pub use self::news::News;
 use self::pace::Pace;
 pub(crate) use self::seat::Binding;
-use self::seat::Report;
 pub use self::seat::{Following, Seat};
+use self::seat::{Gone, Report};
 use self::sorted::Sorted;
 use crate::token::Claim;
-
-/// What the coordinator is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum News {
-    /// A client asks; answered by `Next` to a holder.
-    Request(Claim),
-    /// It does not want in any more.
-    Withdraw(Claim),
-    /// Its peer is gone, and a holder that was told of it has forgotten it and all who were to come after it. Answered
-    /// by `Next`, with those.
-    Forgotten(Claim),
-    /// A token's client has left, and the token with it. Answered by `Next` to where it went.
-    Left {
-        /// The token, by its slot.
-        slot: u32,
-        /// Which of its stays is over.
-        stay: u64,
-        /// Whom it was sent to.
-        to: Claim,
-        /// The turn of what it took along of who follows.
-        turn: u64,
-    },
-    /// A token's client has left, and nobody was known to come after. Answered by `Next` as soon as somebody asks.
-    Free {
-        /// The token, by its slot.
-        slot: u32,
-        /// Which of its stays.
-        stay: u64,
-        /// Counts `Free` and `Busy` of one stay, which must not be taken in the wrong order.
-        report: u32,
-    },
-    /// A token that was reported free is in use again: who was told as next has to wait, or gets another.
-    Busy {
-        /// The token, by its slot.
-        slot: u32,
-        /// Which of its stays.
-        stay: u64,
-        /// As with `Free`.
-        report: u32,
-    },
-}
-
-impl fmt::Display for News {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Request(claim) => write!(f, "request({claim})"),
-            Self::Withdraw(claim) => write!(f, "withdraw({claim})"),
-            Self::Forgotten(claim) => write!(f, "forgotten({claim})"),
-            Self::Left { slot, to, .. } => write!(f, "left(token {slot} → {to})"),
-            Self::Free { slot, .. } => write!(f, "free(token {slot})"),
-            Self::Busy { slot, .. } => write!(f, "busy(token {slot})"),
-        }
-    }
-}
 
 /// The line and the tokens. With every waiter goes a mark of type `A` that the line itself does not look at.
 #[derive(Clone, Debug)]
@@ -107,8 +54,6 @@ pub struct Line<A: Copy = ()> {
     shared: Sorted<Standing>,
     /// How many are barred.
     barred: usize,
-    /// What was told of a token before it is changed. Empty between changes: only its memory is used again.
-    before: Vec<Claim>,
 }
 
 /// A token by how long it has been at its peer, the longest first: by when it came there, and its slot.
@@ -126,6 +71,16 @@ struct Looked {
     rank: Option<u32>,
     standing: Standing,
     promised: Option<Claim>,
+    /// How many are told to come after.
+    tells: usize,
+}
+
+impl Placed {
+    fn looked(&self) -> Looked {
+        let Self { since, seat } = self;
+        let (rank, standing, promised) = (seat.rank(), (*since, seat.slot), seat.promised());
+        Looked { rank, standing, promised, tells: seat.tells() }
+    }
 }
 
 /// One token in this many may go to somebody who has been served already. Our choice: it then lies idle for one more
@@ -149,8 +104,7 @@ impl<A: Copy> Line<A> {
     /// stays turn out to be short, or `always`.
     pub(crate) fn new(reach: u32, always: bool) -> Self {
         let (pace, waiting, ranks, shared) = (Pace::new(always), Crowd::new(), Sorted::new(), Sorted::new());
-        let (seats, before) = <_>::default();
-        Self { reach, caution: 3 * RARE, pace, waiting, seats, moves: 0, ranks, shared, barred: 0, before }
+        Self { reach, caution: 3 * RARE, pace, waiting, seats: Vec::new(), moves: 0, ranks, shared, barred: 0 }
     }
 
     /// There is one more token.
@@ -181,9 +135,9 @@ impl<A: Copy> Line<A> {
         let Ok(at) = self.seat(slot) else { return };
         if self.seats[at].seat.stay == stay {
             self.barred -= usize::from(self.seats[at].seat.barred);
-            self.change(at, |seat| {
-                seat.take_back();
+            self.change_placed(at, |Placed { seat, .. }| {
                 (seat.barred, seat.free) = (true, false);
+                ((), seat.take_back())
             });
             self.seats.remove(at);
         }
@@ -234,38 +188,68 @@ impl<A: Copy> Line<A> {
 
     fn moved(&mut self, slot: u32, stay: u64, to: Claim, turn: u64) -> Result<u32, &'static str> {
         let at = self.seat(slot)?;
-        let is_late = stay < self.seats[at].seat.stay;
+        let Seat { stay: known, early, .. } = self.seats[at].seat;
+        if stay == known && early.is_none() {
+            // As nearly always. Who has got it is taken out of the line first: then nothing is kept up for it.
+            let waited = self.waiting.remove(to);
+            self.go_on(at, stay, to, turn);
+            let is_served = waited.is_some();
+            if let Some((place, told)) = waited {
+                told.iter().filter(|&&other| other != slot).for_each(|&other| self.take_back_slot(other));
+                self.enter(place);
+            } else {
+                self.went_astray(to);
+            }
+            return Ok(u32::from(is_served));
+        }
+        let is_late = stay < known;
         let mut served = 0;
         if !is_late {
-            // What has moved has been at its peer for the shortest time.
-            self.moves += 1;
-            let since = self.moves;
-            let (between, early) = self.change_placed(at, |placed| {
-                placed.since = since;
-                let between = placed.seat.go_on(stay, to, turn);
-                (between, placed.seat.early.take_if(|early| early.stay <= stay + 1))
-            });
+            let between = self.go_on(at, stay, to, turn);
+            let early = self.seats[at].seat.early.take_if(|early| early.stay <= stay + 1);
             served += between.into_iter().map(|claim| u32::from(self.serve(claim))).sum::<u32>();
             if let Some(Report { number, free, .. }) = early.filter(|early| early.stay > stay) {
                 self.set_free(slot, stay + 1, number, free)?;
             }
         }
         let is_served = self.serve(to);
-        // It was served, or has withdrawn: the token goes astray. Not so the heir of somebody who leaves for good, and
-        // not whom we know to be served since word of a later stay was faster.
-        if !is_served && !is_late && to.ticket != Ticket::NONE {
-            self.caution = self.caution.saturating_add(RARE);
+        if !is_served && !is_late {
+            self.went_astray(to);
         }
         Ok(served + u32::from(is_served))
     }
 
+    /// A token has gone on; who had it in between.
+    fn go_on(&mut self, at: usize, stay: u64, to: Claim, turn: u64) -> Vec<Claim> {
+        // What has moved has been at its peer for the shortest time.
+        self.moves += 1;
+        let since = self.moves;
+        self.change_placed(at, |placed| {
+            placed.since = since;
+            placed.seat.go_on(stay, to, turn)
+        })
+    }
+
+    /// A token has gone to somebody who was served, or has withdrawn. Not so the heir of somebody who leaves for good;
+    /// and nobody says it of whom we know to be served since word of a later stay was faster.
+    fn went_astray(&mut self, to: Claim) {
+        if to.ticket != Ticket::NONE {
+            self.caution = self.caution.saturating_add(RARE);
+        }
+    }
+
     /// Somebody has got a token. Whether it waited.
     fn serve(&mut self, claim: Claim) -> bool {
-        let Some(place) = self.strike_out(claim) else { return false };
+        let place = self.strike_out(claim);
+        place.into_iter().for_each(|place| self.enter(place));
+        place.is_some()
+    }
+
+    /// Who had this place in line has got a token.
+    fn enter(&mut self, place: u64) {
         self.waiting.pass(place);
         self.caution = self.caution.saturating_sub(1);
         self.pace.entry(self.seats.len() as u32);
-        true
     }
 
     fn seat(&self, slot: u32) -> Result<usize, &'static str> {
@@ -275,10 +259,9 @@ impl<A: Copy> Line<A> {
 
     /// Takes somebody out of the line, with what was told of it, and tells which place it had.
     fn strike_out(&mut self, claim: Claim) -> Option<u64> {
-        for &slot in &*self.waiting.known_to(claim) {
-            self.change_slot(slot, Seat::take_back);
-        }
-        self.waiting.remove(claim)
+        let (place, told) = self.waiting.remove(claim)?;
+        told.iter().for_each(|&slot| self.take_back_slot(slot));
+        Some(place)
     }
 
     fn set_free(&mut self, slot: u32, stay: u64, report: u32, free: bool) -> Result<(), &'static str> {
@@ -307,79 +290,74 @@ impl<A: Copy> Line<A> {
         for &other in &*self.waiting.known_to(mine) {
             let is_next = self.seat(other).is_ok_and(|at| self.seats[at].seat.next == Some(mine));
             if other != slot && is_next {
-                self.change_slot(other, Seat::take_back);
+                self.take_back_slot(other);
             }
         }
     }
 
-    fn change_slot(&mut self, slot: u32, change: impl FnOnce(&mut Seat)) {
+    /// What was told of this token counts no more.
+    fn take_back_slot(&mut self, slot: u32) {
         if let Ok(at) = self.seat(slot) {
-            self.change(at, change);
+            self.take_back_at(at);
         }
     }
 
+    fn take_back_at(&mut self, at: usize) {
+        self.change_placed(at, |placed| ((), placed.seat.take_back()));
+    }
+
+    /// Changes what is known of a token; some may be told to come after it beside those who were.
     fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut Seat) -> R) -> R {
-        self.change_placed(at, |placed| change(&mut placed.seat))
+        self.change_placed(at, |placed| (change(&mut placed.seat), Gone::default()))
     }
 
-    /// Changes what is known of a token, and whatever is looked up by that.
-    fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> R) -> R {
-        let Placed { since, seat } = &self.seats[at];
-        let was = Looked { rank: seat.rank(), standing: (*since, seat.slot), promised: seat.promised() };
-        let mut before = core::mem::take(&mut self.before);
-        before.extend(seat.told());
-        let result = change(&mut self.seats[at]);
-        self.keep_up(at, was, &before);
-        before.clear();
-        self.before = before;
-        result
-    }
-
-    /// A token has changed from this: so does what it is looked up by. Most changes are of few of these.
-    fn keep_up(&mut self, at: usize, was: Looked, before: &[Claim]) {
-        let Placed { since, seat } = &self.seats[at];
-        let now = Looked { rank: seat.rank(), standing: (*since, seat.slot), promised: seat.promised() };
+    /// Changes what is known of a token, and whatever is looked up by that: some who were told are so no more, and
+    /// others may be told after those who are left.
+    fn change_placed<R>(&mut self, at: usize, change: impl FnOnce(&mut Placed) -> (R, Gone)) -> R {
+        let was = self.seats[at].looked();
+        let (result, gone) = change(&mut self.seats[at]);
+        let now = self.seats[at].looked();
         if (was.rank, was.standing) != (now.rank, now.standing) {
             was.rank.into_iter().for_each(|rank| self.ranks.remove((rank, was.standing)));
             now.rank.into_iter().for_each(|rank| self.ranks.insert((rank, now.standing)));
         }
-        let is_told_anew = !seat.told().eq(before.iter().copied());
-        if is_told_anew || was.standing != now.standing {
+        let kept = was.tells - gone.len();
+        if gone.len() > 0 || now.tells > kept || was.standing != now.standing {
             self.shared.remove(was.standing);
-            if is_told_anew {
-                self.tell_waiters(at, before);
-            }
-            let next = self.seats[at].seat.next;
+            self.tell_waiters(at, &gone, kept);
+            let next = self.seats[at].seat.next.filter(|_| self.seats.len() > 1);
             if next.is_some_and(|next| self.waiting.told(next).len() > 1) {
                 self.shared.insert(now.standing);
             }
         }
-        for claim in [was.promised, now.promised].into_iter().flatten().filter(|_| was.promised != now.promised) {
-            let promises = |slot: &u32| self.seat(*slot).is_ok_and(|at| self.seats[at].seat.promised() == Some(claim));
-            let is_promised = self.waiting.told(claim).iter().any(promises);
-            self.waiting.promise(claim, is_promised);
+        if was.promised != now.promised {
+            [was.promised, now.promised].into_iter().flatten().for_each(|claim| self.look_who_promises(claim));
         }
+        result
     }
 
-    /// Other waiters than before were told to come after a token: they know by how many holders they are known.
-    fn tell_waiters(&mut self, at: usize, before: &[Claim]) {
-        let seat = &self.seats[at].seat;
-        let slot = seat.slot;
-        // The first of them are gone and others come at the end: that is nearly all that ever happens.
-        let gone = before.iter().position(|&claim| Some(claim) == seat.next).unwrap_or(before.len());
-        let goes_on = before[gone..].iter().zip(seat.told()).all(|(&was, now)| was == now);
-        let (gone, kept) = if goes_on { (gone, before.len() - gone) } else { (before.len(), 0) };
-        for &claim in &before[..gone] {
-            if !self.seats[at].seat.is_told(claim) && self.waiting.take_back(claim, slot) == 1 {
+    /// These are told no more to come after a token, and others are, after those `kept`: they know by how many holders
+    /// they are known.
+    fn tell_waiters(&mut self, at: usize, gone: &Gone, kept: usize) {
+        let slot = self.seats[at].seat.slot;
+        for claim in gone.iter() {
+            if self.waiting.take_back(claim, slot) == 1 {
                 self.look_who_shares(claim);
             }
         }
         for come in kept.. {
             let Some(claim) = self.seats[at].seat.told_after(come) else { break };
-            if !before.contains(&claim) && self.waiting.tell(claim, slot) == 2 {
+            if self.waiting.tell(claim, slot) == 2 {
                 self.look_who_shares(claim);
             }
         }
+    }
+
+    /// A token that lies unused is promised to somebody, or is so no more.
+    fn look_who_promises(&mut self, claim: Claim) {
+        let promises = |slot: &u32| self.seat(*slot).is_ok_and(|at| self.seats[at].seat.promised() == Some(claim));
+        let is_promised = self.waiting.told(claim).iter().any(promises);
+        self.waiting.promise(claim, is_promised);
     }
 
     /// The number of those who know somebody has become one, or two.
@@ -406,9 +384,9 @@ impl<A: Copy> Line<A> {
             // Where stays are long nobody is told that there are more: word of the next will come before it leaves.
             let more =
                 self.pace.were_short() && self.waiting.unknown().any(|place| Some(place) != self.waiting.place(next));
-            let binding = self.change(at, |seat| {
-                seat.take_back();
-                seat.tell(Vec::from([next]), more)
+            let binding = self.change_placed(at, |Placed { seat, .. }| {
+                let gone = seat.take_back();
+                (seat.tell(Vec::from([next]), more), gone)
             });
             self.free_the_others(at);
             return Some(binding);
@@ -421,11 +399,11 @@ impl<A: Copy> Line<A> {
     /// from then on several together, when half of the way is left.
     fn look_ahead(&mut self) -> Option<Binding> {
         let [Placed { seat, .. }] = &self.seats[..] else { return None };
-        let (mut moves, mut told) = (seat.moves(), seat.told().count());
+        let (mut moves, mut told) = (seat.moves(), seat.tells());
         if seat.barred || seat.more && (moves > self.reach / 2 || told > MOST_TOLD / 2) {
             return None;
         }
-        let mut at = seat.told().last().map_or(seat.at, |claim| claim.peer);
+        let mut at = seat.last_told().map_or(seat.at, |claim| claim.peer);
         let mut untold = self.waiting.unknown().filter_map(|place| self.waiting.claim(place)).peekable();
         let mut claims = Vec::new();
         while let Some(claim) =
@@ -461,7 +439,7 @@ impl<A: Copy> Line<A> {
         let claim = |place| self.waiting.claim(place);
         // A waiter that gets a free token is as good as served, and not among these.
         let oldest = || self.waiting.oldest_by_known();
-        let unknown = self.waiting.unknown().next();
+        let unknown = || self.waiting.unknown().next();
         match self.ranks.first() {
             Some((0, (_, slot))) if !self.pace.were_short() => {
                 Some((slot, claim(oldest().map(|(_, place)| place).min()?)?))
@@ -471,6 +449,7 @@ impl<A: Copy> Line<A> {
             // who are known to equally many it is enough to look at the oldest. Where stays are short a free token is
             // told in the same way: who was told ahead will be served soon, and to take that back comes too late.
             Some((0 | 1, (_, slot))) => {
+                let unknown = unknown();
                 let known = || oldest().filter(|&(known, _)| (1..MOST_KNOWN).contains(&known));
                 let before = known().filter(|&(_, place)| unknown.is_none_or(|unknown| place < unknown));
                 let passed = before.filter(|&(known, place)| known < self.wanted(place)).map(|(_, place)| place).min();
@@ -479,7 +458,8 @@ impl<A: Copy> Line<A> {
             }
             // Somebody whom more holders know than need to makes room for one whom nobody knows.
             _ => {
-                let unknown = claim(unknown?)?;
+                self.shared.first()?;
+                let unknown = claim(unknown()?)?;
                 Some((self.spare()?, unknown))
             }
         }
@@ -497,7 +477,6 @@ impl<A: Copy> Line<A> {
     /// A token whose holder need not know its next, since enough others do. The tokens that have been out longest come
     /// back first: those are kept.
     fn spare(&self) -> Option<u32> {
-        self.shared.first()?;
         // Who is younger was passed no more often: of those whom equally many know, it is enough to look at the
         // youngest.
         if !self.waiting.youngest_by_known().any(|(known, place)| known > self.wanted(place)) {
@@ -575,7 +554,7 @@ impl<A: Copy> Line<A> {
     fn take_back(&mut self, is_gone: impl Fn(Claim) -> bool) {
         for at in 0..self.seats.len() {
             if self.seats[at].seat.told().any(&is_gone) {
-                self.change(at, Seat::take_back);
+                self.take_back_at(at);
             }
         }
     }

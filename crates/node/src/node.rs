@@ -113,13 +113,13 @@ pub enum Purpose {
 
 /// What these bytes are for.
 pub fn purpose(bytes: &[u8]) -> Purpose {
-    let body = match decode(bytes, Versions { min: 1, max: u16::MAX }) {
-        Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => decode_body(&body).ok(),
-        _ => None,
-    };
-    match body {
-        Some(Body::Part { .. }) => Purpose::Resource,
-        Some(Body::Register(_)) => Purpose::Register,
+    match decode(bytes, Versions { min: 1, max: u16::MAX }) {
+        // By the place of its kind in `Body`, which is the first byte: all else need not be read for that.
+        Ok((Frame::Data { body, .. } | Frame::Loose { body }, _)) => match body.first() {
+            Some(0) => Purpose::Resource,
+            Some(1) => Purpose::Register,
+            _ => Purpose::Link,
+        },
         _ => Purpose::Link,
     }
 }

@@ -325,6 +325,7 @@ mod tests {
     use peerlock_mutex::custody::News;
 
     use super::*;
+    use crate::Purpose;
     use crate::connections::Part;
     use crate::link::Life;
 
@@ -339,6 +340,12 @@ mod tests {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };
             let back = decode(&encode(&frame, 1, Versions::OURS), Versions::OURS);
             let Ok((Frame::Data { body: bytes, .. }, 1)) = back else { panic!("{frame:?}") };
+            let purpose = match body {
+                Body::Part { .. } => Purpose::Resource,
+                Body::Register(_) => Purpose::Register,
+                _ => Purpose::Link,
+            };
+            assert_eq!(crate::purpose(&encode(&frame, 1, Versions::OURS)), purpose);
             assert_eq!(decode_body(&bytes), Ok(body));
         }
     }

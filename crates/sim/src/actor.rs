@@ -14,6 +14,8 @@ pub use bare::Bare;
 pub use on_overlay::{Catalogue, OnOverlay, OverlayNote, Routing, Settled};
 pub use whole::Whole;
 
+use crate::watch::Broken;
+
 /// One kind of peer. A world is made for one kind, so nothing here is called through a pointer.
 ///
 /// The peer itself draws no random number and reads no clock but those of its [`Cx`]. Types that a kind of peer has no
@@ -48,12 +50,11 @@ pub trait Actor: Sized {
     /// Hands one input to the peer, which leaves what it wants done in `buffers`.
     fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers);
 
-    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for. This is no
-    /// iterator, so that a message is not moved through it on its way to the queue.
+    /// Takes what the peer wants done out of `buffers` and has it done, in the order it was asked for.
     ///
     /// # Errors
-    /// The first of `carry_out`; then nothing more is done.
-    fn effects<E>(buffers: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E>;
+    /// The first of `hands`; then nothing more is done.
+    fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken>;
 
     /// What a peer is told when another seems to be gone; `None` if its kind finds out by itself.
     fn gone(_peer: PeerId) -> Option<Input<Self>> {
@@ -80,6 +81,29 @@ pub trait Actor: Sized {
     fn lose(disk: &mut Self::Disk) {
         *disk = Self::Disk::default();
     }
+}
+
+/// Does what a peer wants done.
+///
+/// What nearly all steps want has a door of its own, so that it need not be put into an [`Effect`] and taken out again.
+pub trait Hands<A: Actor> {
+    /// Does [`Effect::Send`].
+    ///
+    /// # Errors
+    /// A rule was broken.
+    fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken>;
+
+    /// Does [`Effect::Grant`].
+    ///
+    /// # Errors
+    /// A rule was broken.
+    fn grant(&mut self, ticket: Ticket, grant: Grant) -> Result<(), Broken>;
+
+    /// Does any of them.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken>;
 }
 
 /// What a step may know: who, when by the peer's own clock, and chance.

@@ -15,6 +15,9 @@ const CRASH_AFTER: Span = Span::from_secs(1);
 /// How long a write to a slow disk may take.
 const SLOWEST_WRITE: Span = Span::from_secs(3);
 
+/// The clocks of so many peers are kept. Those who come and go have higher numbers, and are too many for that.
+const CLOCKS_KEPT: usize = 10_000;
+
 /// What goes wrong, and how often. By default nothing does. Each kind of fault has a stream of random numbers of its
 /// own, but for the first four, which share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -153,6 +156,7 @@ pub(crate) struct Fate {
     disks: Rng,
     reboots: Rng,
     clocks: u64,
+    drawn_clocks: Vec<Clock>,
     /// No partition, freeze, crash or reset begins any more.
     is_calm: bool,
     /// The number of the last partition, and when it ends.
@@ -206,6 +210,7 @@ impl Fate {
             disks: Rng::stream(seed, 15),
             reboots: Rng::stream(seed, 16),
             clocks: Rng::stream(seed, 12).bits(),
+            drawn_clocks: Vec::new(),
             is_calm: false,
             partition: (0, Time::ZERO),
             rift: None,
@@ -332,7 +337,7 @@ impl Fate {
     }
 
     /// The number of a replica's next life, after this many lives in the whole world.
-    pub fn incarnation(&self, now: Time, peer: PeerId, lives: u64) -> u64 {
+    pub fn incarnation(&mut self, now: Time, peer: PeerId, lives: u64) -> u64 {
         if self.faults.counted_lives {
             return lives;
         }
@@ -490,9 +495,21 @@ impl Fate {
     }
 
     #[inline]
-    pub fn clock(&self, peer: PeerId) -> Option<Clock> {
+    pub fn clock(&mut self, peer: PeerId) -> Option<Clock> {
+        let known = self.faults.clocks.map(|_| self.drawn_clocks.get(peer.index()).copied())?;
+        known.or_else(|| self.draw_clock(peer))
+    }
+
+    /// A peer's clock depends on nothing but its number. The first are drawn and kept, since every step reads one.
+    #[cold]
+    fn draw_clock(&mut self, peer: PeerId) -> Option<Clock> {
         let (offset, ppm) = self.faults.clocks?;
-        Some(Clock::drawn(&mut Rng::stream(self.clocks, peer.get()), offset, ppm))
+        let seed = self.clocks;
+        let clock = |peer| Clock::drawn(&mut Rng::stream(seed, peer), offset, ppm);
+        if peer.index() < CLOCKS_KEPT {
+            self.drawn_clocks.extend((self.drawn_clocks.len() as u64..=peer.get()).map(clock));
+        }
+        Some(clock(peer.get()))
     }
 
     fn condition(&self, peer: PeerId) -> Condition {

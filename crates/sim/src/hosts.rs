@@ -49,17 +49,25 @@ impl<A: Actor> Hosts<A> {
     pub fn get(&self, peer: PeerId) -> Option<&A> {
         match self.residents.get(peer.index()) {
             Some(resident) => resident.as_ref(),
-            None => self.visitors.get(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_ref(),
+            None => self.visitor(peer),
         }
     }
 
     #[inline]
     pub fn get_mut(&mut self, peer: PeerId) -> Option<&mut A> {
-        let before = self.residents.len() + self.gone;
-        match self.residents.get_mut(peer.index()) {
-            Some(resident) => resident.as_mut(),
-            None => self.visitors.get_mut(peer.index().checked_sub(before)?)?.as_mut(),
+        if peer.index() < self.residents.len() {
+            return self.residents[peer.index()].as_mut();
         }
+        self.visitor_mut(peer)
+    }
+
+    // These two apart, so that looking up a resident is short enough to be done in place.
+    fn visitor(&self, peer: PeerId) -> Option<&A> {
+        self.visitors.get(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_ref()
+    }
+
+    fn visitor_mut(&mut self, peer: PeerId) -> Option<&mut A> {
+        self.visitors.get_mut(peer.index().checked_sub(self.residents.len() + self.gone)?)?.as_mut()
     }
 
     /// A peer is gone, or down.

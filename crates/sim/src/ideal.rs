@@ -126,4 +126,9 @@ impl Observe for Ideal {
     fn kind(_message: &Handover) -> usize {
         0
     }
+
+    /// Nobody forwards requests to anybody.
+    fn trees(&self) -> usize {
+        0
+    }
 }

@@ -1,8 +1,5 @@
 //! The event queue: what happens next, by (time, sequence).
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use peerlock_base::Time;
 
 /// Events in order of time; events of one moment in the order they were pushed.
@@ -11,12 +8,13 @@ use peerlock_base::Time;
 /// that has reached its size allocates no more.
 #[derive(Debug)]
 pub struct Queue<E> {
-    heap: BinaryHeap<Reverse<Key>>,
+    /// Each comes before those at twice its place and one, and two, more: the earliest is the first.
+    heap: Vec<Key>,
     events: Vec<Option<E>>,
     free: Vec<u32>,
     pushed: u64,
-    /// The first key of the heap was popped, and is still there: what is pushed next takes its place, which puts the
-    /// heap in order once instead of twice. Most events push another.
+    /// The first event was taken, and its key is still there: what is pushed next takes its place, which puts the heap
+    /// in order once instead of twice. Most events push another. That is why the heap is our own.
     is_first_gone: bool,
 }
 
@@ -52,57 +50,101 @@ impl<E> Queue<E> {
     /// An empty queue with room for `events` before it has to grow.
     pub fn with_capacity(events: usize) -> Self {
         Self {
-            heap: BinaryHeap::with_capacity(events),
+            heap: Vec::with_capacity(events),
             events: Vec::with_capacity(events),
-            free: Vec::with_capacity(events),
+            free: Vec::new(),
             pushed: 0,
             is_first_gone: false,
         }
     }
 
-    /// Puts `event` in line for `at`.
+    /// Puts `event` in line for `at`. In place, so that an event is written once, to where it stays.
+    #[inline(always)]
     pub fn push(&mut self, at: Time, event: E) {
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.events[place as usize] = Some(event);
-                place as usize
-            }
-            None => {
-                self.events.push(Some(event));
+        let place = if self.is_first_gone { self.heap[0].place() } else { self.room() };
+        self.events[place] = Some(event);
+        self.put_in_line(at, place);
+    }
+
+    /// A place that is free.
+    fn room(&mut self) -> usize {
+        self.free.pop().map_or_else(
+            || {
+                self.events.push(None);
                 self.events.len() - 1
-            }
-        };
-        let key = Reverse(Key::new(at, self.pushed, place));
+            },
+            |place| place as usize,
+        )
+    }
+
+    fn put_in_line(&mut self, at: Time, place: usize) {
+        let key = Key::new(at, self.pushed, place);
         self.pushed += 1;
-        if self.is_first_gone
-            && let Some(mut first) = self.heap.peek_mut()
-        {
-            *first = key;
-            self.is_first_gone = false;
-            return;
-        }
-        self.heap.push(key);
+        if std::mem::take(&mut self.is_first_gone) { self.sink(key) } else { self.rise(key) }
     }
 
     /// Takes the earliest event out.
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<(Time, E)> {
         if self.is_first_gone {
-            self.heap.pop();
+            self.remove_first();
         }
-        self.is_first_gone = !self.heap.is_empty();
-        let &Reverse(key) = self.heap.peek()?;
+        let &key = self.heap.first()?;
+        self.is_first_gone = true;
         let event = self.events[key.place()].take();
-        self.free.push(key.place() as u32);
         Some((key.at(), event.expect("every key in the heap has its event")))
     }
 
     /// When the earliest event is due.
     pub fn first(&mut self) -> Option<Time> {
         if self.is_first_gone {
-            self.heap.pop();
-            self.is_first_gone = false;
+            self.remove_first();
         }
-        self.heap.peek().map(|Reverse(key)| key.at())
+        self.heap.first().map(|key| key.at())
+    }
+
+    /// The first key, whose event is gone, goes as well.
+    fn remove_first(&mut self) {
+        self.is_first_gone = false;
+        self.free.push(self.heap[0].place() as u32);
+        if let Some(last) = self.heap.pop()
+            && !self.heap.is_empty()
+        {
+            self.sink(last);
+        }
+    }
+
+    /// Puts a key instead of the first one to where it belongs.
+    fn sink(&mut self, key: Key) {
+        let heap = &mut self.heap[..];
+        let (mut at, mut child) = (0, 1);
+        while child < heap.len() {
+            // Which of two comes first is as good as chance: no branch, since none could be foretold.
+            if child + 1 < heap.len() {
+                child += usize::from(heap[child + 1] < heap[child]);
+            }
+            if key < heap[child] {
+                break;
+            }
+            heap[at] = heap[child];
+            (at, child) = (child, 2 * child + 1);
+        }
+        heap[at] = key;
+    }
+
+    /// Puts one more key to where it belongs.
+    fn rise(&mut self, key: Key) {
+        let mut at = self.heap.len();
+        self.heap.push(key);
+        while at > 0 {
+            let parent = (at - 1) / 2;
+            if self.heap[parent] < key {
+                break;
+            }
+            self.heap[at] = self.heap[parent];
+            at = parent;
+        }
+        self.heap[at] = key;
     }
 
     /// How many events wait.

@@ -220,6 +220,10 @@ impl Sheet {
 /// Puts what trials leave behind together, in their order. A quorum promises something as long as fewer replicas of a
 /// resource than `bound` forget within a lease time.
 pub(crate) fn put_together(trials: Vec<Sheet>, bound: u32) -> Report {
+    if trials.len() == 1 {
+        let only = sum_up(trials, bound);
+        return Report { each: vec![only.clone()], ..only };
+    }
     let each = trials.iter().map(|trial| sum_up(vec![trial.clone()], bound)).collect();
     Report { each, ..sum_up(trials, bound) }
 }
@@ -278,6 +282,6 @@ impl Report {
 fn per_peer_max(sorted: &[Span]) -> Option<PerPeerMax> {
     let mut spans = sorted.to_vec();
     let min = sorted.first()?.as_secs_f64();
-    let [p10, p50, p90, max] = [10, 50, 90, 100].map(|percent| statistics::quantile(&mut spans, percent));
+    let [p10, p50, p90, max] = statistics::quantiles(&mut spans, [10, 50, 90, 100]);
     Some(PerPeerMax { min, p10, p50, p90, max })
 }

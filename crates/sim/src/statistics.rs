@@ -26,7 +26,7 @@ impl Summary {
     pub fn of(spans: &mut [Span]) -> Option<Self> {
         let mean = mean(spans)?;
         let max = spans.iter().max()?.as_secs_f64();
-        let [p50, p90, p99] = [50, 90, 99].map(|percent| quantile(spans, percent));
+        let [p50, p90, p99] = quantiles(spans, [50, 90, 99]);
         Some(Self { count: spans.len() as u64, mean, p50, p90, p99, max, spread: max - mean })
     }
 }
@@ -37,14 +37,20 @@ pub fn mean(spans: &[Span]) -> Option<f64> {
     (!spans.is_empty()).then(|| total as f64 / spans.len() as f64 / 1e9)
 }
 
-/// The smallest of `spans` that at least `percent` of 100 do not exceed (nearest rank: always one of them), in
-/// seconds. Brings `spans` into another order.
+/// Of each percentage, which go up: the smallest of `spans` that at least that many of 100 do not exceed (nearest rank:
+/// always one of them), in seconds. Brings `spans` into another order: each is looked for only among those that the one
+/// before it leaves above itself.
 ///
 /// # Panics
 /// Nothing has no quantile.
-pub fn quantile(spans: &mut [Span], percent: usize) -> f64 {
-    let rank = (spans.len() * percent).div_ceil(100).max(1) - 1;
-    spans.select_nth_unstable(rank).1.as_secs_f64()
+pub fn quantiles<const N: usize>(spans: &mut [Span], percents: [usize; N]) -> [f64; N] {
+    let (all, mut below) = (spans.len(), 0);
+    percents.map(|percent| {
+        let rank = (all * percent).div_ceil(100).max(1) - 1;
+        let (_, found, _) = spans[below..].select_nth_unstable(rank - below);
+        below = rank;
+        found.as_secs_f64()
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +84,7 @@ mod tests {
             (&[4, 1, 3, 2], 100, 4.0),
             (&[5, 5, 5, 9], 75, 5.0),
         ] {
-            assert_eq!(quantile(&mut spans(values), percent), expected, "{percent} % of {values:?}");
+            assert_eq!(quantiles(&mut spans(values), [percent]), [expected], "{percent} % of {values:?}");
         }
     }
 

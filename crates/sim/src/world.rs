@@ -31,9 +31,9 @@ mod tally;
 mod trouble;
 
 use std::collections::BTreeMap;
-use std::mem::take;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
+use peerlock_mutex::Grant;
 
 pub use check::Violation;
 pub(crate) use tally::{COUNTS, Counts};
@@ -41,7 +41,7 @@ pub(crate) use tally::{COUNTS, Counts};
 use self::clients::End;
 use self::event::Event;
 use self::tally::Tally;
-use crate::actor::{Actor, Cx, Effect, Input};
+use crate::actor::{Actor, Cx, Effect, Hands, Input};
 use crate::carrier::{Carrier, Links};
 use crate::faults::{Fate, Faults};
 use crate::hosts::Hosts;
@@ -93,7 +93,8 @@ pub struct World<'a, A: Actor, L: Workload<A>, W> {
     timers: Timers<A::Timer>,
     now: Time,
     events: u64,
-    buffers: A::Buffers,
+    /// Taken out for every step and put back after it, which in a box is a matter of one word.
+    buffers: Option<Box<A::Buffers>>,
     is_lenient: bool,
     disk: Span,
     tally: Tally,
@@ -127,7 +128,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             timers: Timers::new(),
             now: Time::ZERO,
             events: 0,
-            buffers: A::Buffers::default(),
+            buffers: None,
             is_lenient,
             disk,
             tally: Tally::default(),
@@ -181,6 +182,13 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.tally.counts(self.fate.mishaps())
     }
 
+    /// What happens while a peer is frozen happens afterwards. Apart, so that the loop has [`World::happen`] in place.
+    #[inline(never)]
+    fn happen_after_all(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
+        self.happen(event)
+    }
+
+    #[inline(always)]
     fn happen(&mut self, event: Event<A, L::Event>) -> Result<(), Broken> {
         check::has_time(self.now)?;
         if self.fate.can_freeze()
@@ -196,7 +204,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
                     return Ok(());
                 }
                 self.watch.on_deliver(self.now, from, to, &message)?;
-                self.step(to, Input::Message { from, message })
+                self.step_in_place(to, Input::Message { from, message })
             }
             Event::Timer { peer, timer, set } => match self.timers.take(peer, timer, set) {
                 Some(timer) => self.step(peer, Input::Timer(timer)),
@@ -212,7 +220,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
             Event::End(ticket) => self.end(ticket),
             // What waited for a process that has crashed is lost with it.
             Event::Thawed { peer, life, .. } if life != self.fate.life_of(peer) => Ok(()),
-            Event::Thawed { event, .. } => self.happen(*event),
+            Event::Thawed { event, .. } => self.happen_after_all(*event),
             Event::Workload(event) => L::happen(self, event),
             Event::CrashOf { peer, ticket } => {
                 if self.ledger.get(ticket).is_none() && self.inside.iter().all(|client| client.ticket != ticket) {
@@ -255,16 +263,21 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.fate.thaws(self.now, peer).map(|at| (peer, at))
     }
 
+    #[inline(never)]
     fn step(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
+        self.step_in_place(peer, input)
+    }
+
+    /// A step, compiled where it is called: for messages, which are most of what happens, so that they are not moved
+    /// on their way.
+    #[inline(always)]
+    fn step_in_place(&mut self, peer: PeerId, input: Input<A>) -> Result<(), Broken> {
         let Some(actor) = self.hosts.get_mut(peer) else { return Ok(()) };
         let now = self.fate.clock(peer).map_or(self.now, |clock| clock.read(self.now));
-        let mut buffers = take(&mut self.buffers);
+        let mut buffers = self.buffers.take().unwrap_or_default();
         actor.step(input, Cx { me: peer, now, rng: &mut self.peers_rng }, &mut buffers);
-        A::effects(&mut buffers, |effect| match effect {
-            Effect::Send { to, message } => self.send(peer, to, message),
-            effect => self.carry_out(peer, effect),
-        })?;
-        self.buffers = buffers;
+        A::effects(&mut buffers, &mut Peers { world: self, peer })?;
+        self.buffers = Some(buffers);
         match self.hosts.get(peer) {
             Some(actor) => self.watch.after_step(self.now, peer, actor),
             None => Ok(()),
@@ -312,7 +325,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, from: PeerId, to: PeerId, message: A::Message) -> Result<(), Broken> {
         self.watch.on_send(self.now, from, to, &message)?;
         match self.fate.copies(self.now, from, to) {
@@ -329,7 +342,7 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         self.carry(from, to, message);
     }
 
-    #[inline]
+    #[inline(always)]
     fn carry(&mut self, from: PeerId, to: PeerId, message: A::Message) {
         let delay = self.fate.delay(self.now);
         let at = self.carrier.arrival(self.now, from, to, delay);
@@ -355,6 +368,29 @@ impl<'a, A: Actor, L: Workload<A>, W: Watch<A>> World<'a, A, L, W> {
         let lives = self.tally.resets + self.tally.restarted;
         let incarnation = self.fate.incarnation(self.now, peer, lives);
         self.step(peer, Input::Reset { incarnation })
+    }
+}
+
+/// The world as the hands of one peer.
+struct Peers<'w, 'a, A: Actor, L: Workload<A>, W> {
+    world: &'w mut World<'a, A, L, W>,
+    peer: PeerId,
+}
+
+impl<A: Actor, L: Workload<A>, W: Watch<A>> Hands<A> for Peers<'_, '_, A, L, W> {
+    #[inline(always)]
+    fn send(&mut self, to: PeerId, message: A::Message) -> Result<(), Broken> {
+        self.world.send(self.peer, to, message)
+    }
+
+    #[inline]
+    fn grant(&mut self, ticket: Ticket, grant: Grant) -> Result<(), Broken> {
+        self.world.enter(self.peer, ticket, grant)
+    }
+
+    #[inline(never)]
+    fn carry_out(&mut self, effect: Effect<A>) -> Result<(), Broken> {
+        self.world.carry_out(self.peer, effect)
     }
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use peerlock_base::{PeerId, Rng, Span, Time};
 use peerlock_mutex::{Grant, Never};
-use peerlock_sim::actor::{Actor, Cx, Effect, Input};
+use peerlock_sim::actor::{Actor, Cx, Effect, Hands, Input};
 use peerlock_sim::latency::Model;
 use peerlock_sim::watch::{Broken, Exclusion, Watch};
 use peerlock_sim::workload::{Over, Workload};
@@ -58,8 +58,8 @@ impl Actor for Careless {
         }
     }
 
-    fn effects<E>(out: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
-        out.drain(..).try_for_each(carry_out)
+    fn effects(out: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
+        out.drain(..).try_for_each(|effect| hands.carry_out(effect))
     }
 
     fn write(disk: &mut u64, write: u64) {

@@ -49,11 +49,11 @@ impl Lead {
 
     /// When the term is over: to whom the role goes, which is the last in line unless that is `me`.
     pub(super) fn pass_on(&mut self, term: u32, me: PeerId) -> Option<PeerId> {
-        let last = self.line.waiting().next_back()?.peer;
-        if self.served < term || last == me {
+        if self.served < term {
             return None;
         }
-        Some(self.pass_to(last))
+        let last = self.line.waiting().next_back()?.peer;
+        (last != me).then(|| self.pass_to(last))
     }
 }
 

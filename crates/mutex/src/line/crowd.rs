@@ -1,11 +1,11 @@
 //! Who waits, oldest first, so that nothing a coordinator asks of them takes a look at everybody.
 
-use alloc::collections::btree_map::Entry;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use peerlock_base::{PeerId, Ticket};
+use peerlock_base::PeerId;
 
+use super::index::Index;
 use super::passed::Passed;
 use super::slots::Slots;
 use super::sorted::Sorted;
@@ -17,7 +17,7 @@ pub(super) struct Crowd<A> {
     /// From place `first` on. Who is gone leaves a gap; the first is never one.
     places: VecDeque<Option<Waiter<A>>>,
     first: u64,
-    index: BTreeMap<Claim, u64>,
+    index: Index,
     /// From this place on nobody was ever told to a holder. What stands there is no gap, if there is anything.
     fresh: u64,
     /// Those before that, by how many holders know them; without those who get a free token.
@@ -34,10 +34,6 @@ struct Waiter<A> {
     /// It gets a token that lies unused: it is as good as served.
     promised: bool,
 }
-
-/// So many places are looked at before the index is. Our choice: with few slots nearly everybody whom a holder knows is
-/// found there, and for the others it takes less than the index does.
-const OLDEST: usize = 8;
 
 impl<A> Waiter<A> {
     fn known(&self) -> u32 {
@@ -73,17 +69,11 @@ impl<A: Copy> Crowd<A> {
     }
 
     fn at(&self, place: u64) -> Option<&Waiter<A>> {
-        self.places.get(usize::try_from(place.checked_sub(self.first)?).ok()?)?.as_ref()
+        at(&self.places, self.first, place)
     }
 
-    /// Who is asked for is among the oldest most of the time: those are looked at first.
     fn place_and_waiter(&self, claim: Claim) -> Option<(u64, &Waiter<A>)> {
-        let is_it = |place: &Option<Waiter<A>>| place.as_ref().is_some_and(|waiter| waiter.claim == claim);
-        let oldest = self.places.iter().take(OLDEST).position(is_it);
-        let place = match oldest {
-            Some(at) => self.first + at as u64,
-            None => *self.index.get(&claim)?,
-        };
+        let place = self.index.get(claim, |place| self.claim(place))?;
         Some((place, self.at(place)?))
     }
 
@@ -97,10 +87,9 @@ impl<A: Copy> Crowd<A> {
         if self.places.len() > 64 + 2 * self.len() {
             self.close_ranks();
         }
-        let place = self.end();
-        match self.index.entry(claim) {
-            Entry::Occupied(_) => return false,
-            Entry::Vacant(entry) => _ = entry.insert(place),
+        let (place, places, first) = (self.end(), &self.places, self.first);
+        if !self.index.insert(claim, place, |place| at(places, first, place).map(|waiter| waiter.claim)) {
+            return false;
         }
         self.places.push_back(Some(Waiter { claim, mark, told: Slots::new(), promised: false }));
         if self.passed.ends_before(place) {
@@ -109,9 +98,10 @@ impl<A: Copy> Crowd<A> {
         true
     }
 
-    /// Takes somebody out; the place it had.
-    pub(super) fn remove(&mut self, claim: Claim) -> Option<u64> {
-        let place = self.index.remove(&claim)?;
+    /// Takes somebody out; the place it had, and the tokens whose holders know it.
+    pub(super) fn remove(&mut self, claim: Claim) -> Option<(u64, Slots)> {
+        let (places, first) = (&self.places, self.first);
+        let place = self.index.remove(claim, |place| at(places, first, place).map(|waiter| waiter.claim))?;
         let Waiter { told, .. } = self.places[(place - self.first) as usize].take()?;
         self.heard.remove((told.len() as u32, place));
         while let Some(None) = self.places.front() {
@@ -120,7 +110,7 @@ impl<A: Copy> Crowd<A> {
         }
         self.fresh = self.fresh.max(self.first);
         self.skip_gaps();
-        Some(place)
+        Some((place, told))
     }
 
     /// Who had this place went in before everybody who is older.
@@ -151,7 +141,11 @@ impl<A: Copy> Crowd<A> {
         self.places = waiters.map(Some).collect();
         (self.first, self.fresh) = (0, heard);
         self.passed = Passed::from_list(0, self.places.len(), (0..).zip(passed).collect());
-        self.index = self.live().map(|(place, waiter)| (waiter.claim, place)).collect();
+        let mut index = Index::default();
+        for (place, waiter) in self.live() {
+            index.insert(waiter.claim, place, |place| self.claim(place));
+        }
+        self.index = index;
         let open = self.live().filter(|&(place, waiter)| place < heard && !waiter.promised);
         self.heard = open.map(|(place, waiter)| (waiter.known(), place)).collect();
     }
@@ -265,9 +259,12 @@ impl<A: Copy> Crowd<A> {
         self.live().map(|(_, waiter)| waiter.claim)
     }
 
-    /// Everybody who waits at this peer.
+    /// Everybody who waits at this peer. Looks at everybody: for what is rare.
     pub(super) fn at_peer(&self, peer: PeerId) -> impl Iterator<Item = Claim> {
-        let from = Claim { peer, ticket: Ticket::NONE };
-        self.index.range(from..).map(|(&claim, _)| claim).take_while(move |claim| claim.peer == peer)
+        self.claims().filter(move |claim| claim.peer == peer)
     }
+}
+
+fn at<A>(places: &VecDeque<Option<Waiter<A>>>, first: u64, place: u64) -> Option<&Waiter<A>> {
+    places.get(usize::try_from(place.checked_sub(first)?).ok()?)?.as_ref()
 }

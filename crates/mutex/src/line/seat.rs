@@ -80,6 +80,24 @@ pub(crate) struct Binding {
     pub(crate) anew: bool,
 }
 
+/// Who was told to come after a token, and is not any more.
+#[derive(Default)]
+pub(super) struct Gone {
+    next: Option<Claim>,
+    further: Vec<Claim>,
+}
+
+impl Gone {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.next.is_some()) + self.further.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Claim> {
+        self.next.into_iter().chain(self.further.iter().copied())
+    }
+}
+
 impl Seat {
     pub(super) fn new(slot: u32, at: PeerId, stay: u64, free: bool) -> Self {
         let (barred, report, next, further, more, turn, anew, early) = <_>::default();
@@ -112,8 +130,14 @@ impl Seat {
         others.checked_sub(1).map_or(self.next, |at| self.further.get(at).copied())
     }
 
-    pub(super) fn is_told(&self, claim: Claim) -> bool {
-        self.told().any(|told| told == claim)
+    /// Who comes last of those.
+    pub(super) fn last_told(&self) -> Option<Claim> {
+        self.further.last().copied().or(self.next)
+    }
+
+    /// How many were told to come after.
+    pub(super) fn tells(&self) -> usize {
+        usize::from(self.next.is_some()) + self.further.len()
     }
 
     /// How often the token has to go from one peer to another for all that was told.
@@ -125,9 +149,8 @@ impl Seat {
     /// Tells of these, after all that were told before. The last of those hears of it: the token cannot go on from
     /// there before, so that the word never comes too late to be heard, wherever the token is by now.
     pub(super) fn tell(&mut self, claims: Vec<Claim>, more: bool) -> Binding {
-        let last = self.told().last();
-        let at = last.map_or(self.at, |claim| claim.peer);
-        let stay = self.stay + self.told().count() as u64;
+        let at = self.last_told().map_or(self.at, |claim| claim.peer);
+        let stay = self.stay + self.tells() as u64;
         self.more = more;
         let mut added = claims.iter().copied();
         if self.next.is_none() {
@@ -139,33 +162,34 @@ impl Seat {
     }
 
     /// What was told counts no more: the next word takes its place.
-    pub(super) fn take_back(&mut self) {
-        if self.next.is_some() {
-            self.begin_turn();
-        }
+    pub(super) fn take_back(&mut self) -> Gone {
+        if self.next.is_some() { self.begin_turn() } else { Gone::default() }
     }
 
-    fn begin_turn(&mut self) {
-        (self.next, self.more, self.anew) = (None, false, true);
-        self.further.clear();
+    fn begin_turn(&mut self) -> Gone {
+        (self.more, self.anew) = (false, true);
         self.turn += 2;
+        Gone { next: self.next.take(), further: core::mem::take(&mut self.further) }
     }
 
     /// The token has left this stay for `to`, with what was told under `turn`. Who had it in between, if word of that
-    /// is still to come.
-    pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> Vec<Claim> {
+    /// is still to come; and who is told no more.
+    pub(super) fn go_on(&mut self, stay: u64, to: Claim, turn: u64) -> (Vec<Claim>, Gone) {
         let skipped = usize::try_from(stay - self.stay).unwrap_or(usize::MAX);
-        let mut between = Vec::new();
-        if turn == self.turn && self.told().nth(skipped) == Some(to) {
-            between.extend(self.told().take(skipped));
-            self.further.drain(..skipped);
-            self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
-        } else {
-            // It went another way, and what it took along is not what we have told last.
-            self.begin_turn();
-        }
         (self.at, self.stay, self.free, self.report) = (to.peer, stay + 1, false, 0);
-        between
+        if turn != self.turn || self.told_after(skipped) != Some(to) {
+            // It went another way, and what it took along is not what we have told last.
+            return (Vec::new(), self.begin_turn());
+        }
+        if skipped == 0 {
+            self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
+            return (Vec::new(), Gone { next: Some(to), further: Vec::new() });
+        }
+        let between: Vec<Claim> = self.told().take(skipped).collect();
+        self.further.drain(..skipped);
+        self.next = if self.further.is_empty() { None } else { Some(self.further.remove(0)) };
+        let gone = Gone { next: Some(to), further: between.clone() };
+        (between, gone)
     }
 }
 

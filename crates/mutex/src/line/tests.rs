@@ -380,7 +380,7 @@ fn is_consistent(line: &Line) {
             .seats
             .iter()
             .map(|placed| &placed.seat)
-            .filter(|seat| seat.is_told(claim))
+            .filter(|seat| seat.told().any(|told| told == claim))
             .map(|seat| seat.slot)
             .collect();
         let mut kept = line.waiting.told(claim).to_vec();

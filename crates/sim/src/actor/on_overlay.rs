@@ -6,7 +6,8 @@ use peerlock_overlay::{self as overlay, KeyRange, Overlay};
 use peerlock_peer::{self as peer, Event, Peer, Room, Timer, Wire};
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Cx, Effect, Input};
+use super::{Actor, Cx, Effect, Hands, Input};
+use crate::watch::Broken;
 
 /// A whole peer: an overlay, and a protocol for each resource.
 pub struct OnOverlay<'a, O: Overlay, P: Observe, F> {
@@ -84,7 +85,7 @@ where
         self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, room });
     }
 
-    fn effects<E>(room: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
+    fn effects(room: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
         let mut effects = room.effects.drain(..).map(|effect| match effect {
             peer::Effect::Send { to, wire } => Effect::Send { to, message: wire },
             peer::Effect::Client { ticket, event: Event::Granted(grant), .. } => Effect::Grant { ticket, grant },
@@ -96,7 +97,7 @@ where
             peer::Effect::Undelivered { key, .. } => Effect::Note(OverlayNote::Undelivered(key)),
             peer::Effect::Strange { why } => Effect::Strange { why },
         });
-        effects.try_for_each(carry_out)
+        effects.try_for_each(|effect| hands.carry_out(effect))
     }
 }
 

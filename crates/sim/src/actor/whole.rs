@@ -11,7 +11,8 @@ use peerlock_node::{
 };
 use peerlock_register::Register;
 
-use super::{Actor, Cx, Effect, Input};
+use super::{Actor, Cx, Effect, Hands, Input};
+use crate::watch::Broken;
 
 mod folder;
 
@@ -229,10 +230,10 @@ impl Whole {
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let mut inputs: Vec<node::Input> = input.into_iter().collect();
         inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
+        let mut effects = Vec::new();
         while let Some(input) = inputs.pop() {
-            let mut effects = Vec::new();
             self.node.step(input, cx.now, &mut effects);
-            for effect in effects {
+            for effect in effects.drain(..) {
                 self.carry_out(effect, cx, &mut inputs, out);
             }
             inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
@@ -483,8 +484,8 @@ impl Actor for Whole {
         self.settle(Some(input), &mut cx, out);
     }
 
-    fn effects<E>(out: &mut Self::Buffers, carry_out: impl FnMut(Effect<Self>) -> Result<(), E>) -> Result<(), E> {
-        out.drain(..).try_for_each(carry_out)
+    fn effects(out: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
+        out.drain(..).try_for_each(|effect| hands.carry_out(effect))
     }
 
     fn begin(me: PeerId, folder: &Folder) -> Vec<Command> {

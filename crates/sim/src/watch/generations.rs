@@ -134,6 +134,9 @@ impl Watch<Whole> for Generations {
         {
             self.resources.iter_mut().for_each(|seen| seen.learn(register.state(), self.by_force));
         }
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
         for resource in take(&mut self.fresh) {
             let seen = &mut self.resources[resource];
             let latest = seen.slots.last_key_value().map(|(latest, _)| *latest);

@@ -16,9 +16,11 @@ use crate::ledger::Ledger;
 pub struct Structure(Option<Whole>);
 
 impl Structure {
-    /// For these peers, before the first event.
+    /// For these peers, before the first event. Where they have nothing of all that there is nothing to check.
     pub fn of<P: Observe>(peers: &[P]) -> Self {
-        Self(Some(Whole { counted: Counted::of(peers), trees: Tree::of(peers) }))
+        let (counted, trees) = (Counted::of(peers), Tree::of(peers));
+        let has_any = counted.expected.is_some() || P::HAS_COORDINATOR || !trees.is_empty();
+        Self(has_any.then_some(Whole { counted, trees }))
     }
 
     /// Makes no checks.
