@@ -51,7 +51,7 @@ pub use self::message::Message;
 pub use self::part::Part;
 use self::recovery::Recovery;
 use crate::token::Layout;
-use crate::{Cx, Effect, Input, Never, Observe, Protocol, fencing, step};
+use crate::{Cx, Effect, Input, Never, Observe, Protocol, step};
 
 /// A protocol that can be backed: its state is nothing but a value, it sets no timers, and it can begin anew.
 pub trait Backable:
@@ -76,13 +76,6 @@ pub struct Config {
 /// may lead in a circle. Who acts for all in it would go round for ever, within a step.
 const MOST_IN_A_STEP: usize = 4096;
 
-/// At most this much is kept of what was said to participants that are not ours. Who says it knows that their owner is
-/// gone, and so shall we soon; meanwhile nobody says more than a few things to each of those whose backups we are.
-const MOST_EARLY: usize = 4096;
-
-/// What is said of a message of or for somebody who has no place on the ring.
-const NOBODY: &str = "a message about a participant that there is not";
-
 /// Everybody's place on the ring.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Ring {
@@ -101,10 +94,6 @@ impl Ring {
     /// These peers in this order.
     pub fn in_order(peers: impl IntoIterator<Item = PeerId>) -> Arc<Self> {
         Arc::new(Self { peers: peers.into_iter().collect() })
-    }
-
-    fn has(&self, peer: PeerId) -> bool {
-        self.peers.contains(&peer)
     }
 
     /// All peers, from this one on.
@@ -242,9 +231,7 @@ impl<P: Backable> Backed<P> {
     fn deliver(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
         match message {
             // To act now would be to act beside one who may live, and with a state of which changes are still to come.
-            Message::Say { from, to, .. } if !self.ring.has(from) || !self.ring.has(to) => cx.strange(NOBODY),
-            Message::State { whose, .. } if !self.ring.has(whose) => cx.strange(NOBODY),
-            Message::Say { to, .. } if self.owner(to) != self.me => self.keep_early(message, cx),
+            Message::Say { to, .. } if self.owner(to) != self.me => self.early.push(message),
             Message::Say { from, to, number, message, .. } => self.on_say((from, to), number, message, cx),
             Message::Confirm { from, to, number, .. } => {
                 // The backups learn of it with the next change: what they would say again is known there by its number.
@@ -255,13 +242,6 @@ impl<P: Backable> Backed<P> {
             Message::State { whose, state, .. } => self.on_state(whose, state, cx),
             Message::Search { .. } | Message::Found { .. } | Message::Anew { .. } => {}
         }
-    }
-
-    fn keep_early(&mut self, message: Message<P>, cx: &mut Cx<'_, Self>) {
-        if self.early.len() >= MOST_EARLY {
-            return cx.strange("more messages than fit for participants that are not ours");
-        }
-        self.early.push(message);
     }
 
     /// "If the node i fails, all messages directed to the identifier of node i will be received by the successor of
@@ -339,9 +319,6 @@ impl<P: Backable> Protocol for Backed<P> {
     }
 
     fn on_message(&mut self, from: PeerId, message: Message<P>, cx: &mut Cx<'_, Self>) {
-        if message.is_beyond() {
-            return cx.strange(fencing::BEYOND);
-        }
         if self.is_of_recovery(from, &message, cx) {
             return self.settle(cx);
         }

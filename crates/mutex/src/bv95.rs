@@ -34,7 +34,7 @@ use peerlock_base::{PeerId, Ticket};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
-use crate::{Cx, Never, Observe, Protocol, fencing};
+use crate::{Cx, Never, Observe, Protocol};
 
 /// The two messages, each of one tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -313,7 +313,6 @@ impl Protocol for Bv95 {
         };
         match message {
             Message::Request { claim, .. } => self.process_request(slot, claim, cx),
-            Message::Token { token, .. } if token.fencing >= fencing::MOST_COUNTED => cx.strange(fencing::BEYOND),
             Message::Token { .. } if tree.held.is_some() => cx.strange("a token that is here already"),
             Message::Token { to, token, queue } => {
                 tree.held = Some(Held { token, inside: None, queue });

@@ -65,9 +65,11 @@ use core::fmt;
 
 use peerlock_base::{Key, PeerId, Span, Ticket};
 
+#[cfg(doc)]
+use crate::fencing;
 use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas, fencing};
+use crate::{Cx, Hop, Observe, Protocol, Replicas};
 
 mod client;
 mod group;
@@ -219,17 +221,6 @@ impl Coordinator {
         self.clients.forecast(ticket)
     }
 
-    /// What is strange about a message, whoever it is for.
-    fn oddity(&self, message: &Message) -> Option<&'static str> {
-        match message.sender() {
-            Some(replica) if replica >= self.common.replicas.quorum().replicas() => {
-                Some("a message from a replica that there is not")
-            }
-            _ if message.is_beyond() => Some(fencing::BEYOND),
-            _ => None,
-        }
-    }
-
     /// A message from another peer, or from ourselves.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         if let Some(index) = message.replica() {
@@ -291,8 +282,8 @@ impl Protocol for Coordinator {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if let Some(why) = self.oddity(&message) {
-            return cx.strange(why);
+        if message.sender().is_some_and(|replica| replica >= self.common.replicas.quorum().replicas()) {
+            return cx.strange("a message from a replica that there is not");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -303,9 +294,6 @@ impl Protocol for Coordinator {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.strange("a message for a replica that there is not");
         };
-        if let Some(why) = self.oddity(&message) {
-            return cx.strange(why);
-        }
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             let mut replica = Replica::new(index, Group::blank(cx.now(), &self.common.config));
             replica.begin_recovery(&mut self.common, cx);

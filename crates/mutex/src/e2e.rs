@@ -56,7 +56,7 @@ use crate::route_quorum::Waiting;
 use crate::sigma::replica::{Entry, Replica};
 use crate::sigma::{self, Common, Stamp};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas, fencing};
+use crate::{Cx, Hop, Observe, Protocol, Replicas};
 
 mod message;
 mod owner;
@@ -431,9 +431,6 @@ impl Protocol for E2e {
         if message.replica().is_some_and(|replica| replica >= self.common.quorum().replicas()) {
             return cx.strange("a message about a replica that there is not");
         }
-        if message.highest() >= fencing::MOST_COUNTED {
-            return cx.strange(fencing::BEYOND);
-        }
         self.expire(cx);
         self.deliver(from, message, cx);
         self.deliver_here(cx);
@@ -445,9 +442,6 @@ impl Protocol for E2e {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.strange("a message for a replica that is not under its key"),
         };
-        if message.highest() >= fencing::MOST_COUNTED {
-            return cx.strange(fencing::BEYOND);
-        }
         if self.replica(index).is_none() {
             self.replicas.push(Replica::new(index, cx.now().as_nanos()));
         }
@@ -464,10 +458,6 @@ impl Protocol for E2e {
     fn on_forward(&mut self, hop: Hop, message: Message, cx: &mut Cx<'_, Self>) -> Option<Message> {
         if message.replica().is_none() || message.replica() != self.common.replicas.under(hop.key) {
             cx.strange("a message for a replica that is not under its key");
-            return None;
-        }
-        if message.highest() >= fencing::MOST_COUNTED {
-            cx.strange(fencing::BEYOND);
             return None;
         }
         self.expire(cx);

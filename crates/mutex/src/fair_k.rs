@@ -34,7 +34,7 @@ use peerlock_base::{PeerId, Ticket};
 
 use crate::backed::Backable;
 pub use crate::token::{Claim, Layout, Token};
-use crate::{Cx, Never, Observe, Protocol, fencing};
+use crate::{Cx, Never, Observe, Protocol};
 
 /// What makes a peer the coordinator (Table 1, *token_locations* and *counter_number*).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -338,7 +338,6 @@ impl Protocol for FairK {
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
             Message::Request(r) => self.process_request(r, cx),
-            Message::Token { token, .. } if token.fencing >= fencing::MOST_COUNTED => cx.strange(fencing::BEYOND),
             Message::Token { to, token } => self.process_token(Claim { peer: self.me, ticket: to }, token, cx),
             Message::Child { slot, tail, child } => self.process_child(slot, tail, child, cx),
             Message::TokenLocations { to, locations } => {

@@ -69,7 +69,7 @@ use crate::holder::{Due, Held, Holder, Next};
 use crate::line::Binding;
 pub use crate::line::{Following, Line, News, Seat};
 use crate::token::{Claim, Layout, Token};
-use crate::{Cx, Never, Observe, Protocol, fencing};
+use crate::{Cx, Never, Observe, Protocol};
 
 /// Who coordinates, and since which change of the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,22 +121,6 @@ pub enum Message {
     },
     /// The coordinator's role, to the last in line.
     Line(Box<Lead>),
-}
-
-impl Message {
-    /// The highest of the numbers in it that whoever hears it counts on from.
-    fn highest(&self) -> u64 {
-        match self {
-            Self::Tell { epoch, news: News::Request(_) | News::Withdraw(_) | News::Forgotten(_) } => *epoch,
-            Self::Tell { epoch, news: News::Left { stay, turn, .. } } => (*epoch).max(*stay).max(*turn),
-            Self::Tell { epoch, news: News::Free { stay, .. } | News::Busy { stay, .. } } => (*epoch).max(*stay),
-            Self::Next { stay, following, role, .. } => (*stay).max(following.turn).max(role.epoch),
-            Self::Token { token, stay, following, role, .. } => {
-                token.fencing.max(*stay).max(following.turn).max(role.epoch)
-            }
-            Self::Line(lead) => lead.epoch,
-        }
-    }
 }
 
 /// How the protocol is played.
@@ -417,9 +401,6 @@ impl Protocol for FairKLate {
 
     #[inline]
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if message.highest() >= fencing::MOST_COUNTED {
-            return cx.strange(fencing::BEYOND);
-        }
         self.process(message, cx);
         self.settle(cx);
     }

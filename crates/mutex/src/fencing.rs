@@ -22,12 +22,6 @@
 /// winner's voters may differ. Our choice: large enough that replicas which missed a few hand-overs still count.
 pub const LEAP: u64 = 1 << 20;
 
-/// What others count, and we count on from, is below this: fencing numbers, epochs, logical clocks. Nobody has come so
-/// far by counting; who names more is strange, and would have us count beyond what there is room for.
-pub(crate) const MOST_COUNTED: u64 = 1 << 62;
-/// What is said of such a message.
-pub(crate) const BEYOND: &str = "a number that nobody has counted to";
-
 /// The number of a new grant, from the levels told with the votes; `None` if no `votes` of them are near enough to each
 /// other. Then the winner must first tell the voters that lag behind.
 pub fn number(levels: &mut [u64], votes: u32) -> Option<u64> {

@@ -41,7 +41,7 @@ use crate::outbox::Outbox;
 use crate::sigma::replica::{Entry as Request, Replica, is_same};
 use crate::sigma::{self, Common, Stamp, Yields};
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Replicas, fencing};
+use crate::{Cx, Hop, Observe, Protocol, Replicas};
 
 mod client;
 mod hop;
@@ -337,9 +337,6 @@ impl Protocol for NonE2e {
     }
 
     fn on_message(&mut self, from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if message.highest() >= fencing::MOST_COUNTED {
-            return cx.strange(fencing::BEYOND);
-        }
         self.deliver(from, message, cx);
         self.deliver_here(cx);
     }
@@ -349,9 +346,6 @@ impl Protocol for NonE2e {
             (Some(index), Some(meant)) if index == meant => index,
             _ => return cx.strange("a message for a replica that is not under its key"),
         };
-        if message.highest() >= fencing::MOST_COUNTED {
-            return cx.strange(fencing::BEYOND);
-        }
         if self.replicas.iter().all(|replica| replica.index != index) {
             self.host(index, cx);
         }
@@ -364,10 +358,6 @@ impl Protocol for NonE2e {
             cx.strange("a message that comes by on its way to nowhere");
             return None;
         };
-        if message.highest() >= fencing::MOST_COUNTED {
-            cx.strange(fencing::BEYOND);
-            return None;
-        }
         if !self.on_request_by(hop, next, &message, cx) {
             return None;
         }

@@ -39,7 +39,7 @@ use peerlock_base::{Key, PeerId, Span, Ticket, Time};
 
 use crate::replicas::Post;
 use crate::token::Claim;
-use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay, fencing};
+use crate::{Cx, Hop, Observe, Protocol, Quorum, Replicas, UnderWay};
 
 pub(crate) mod client;
 mod message;
@@ -234,14 +234,6 @@ impl Sigma {
         }
     }
 
-    /// What is strange about a message, whoever it is for.
-    fn oddity(&self, message: &Message) -> Option<&'static str> {
-        if message.about() >= self.common.quorum().replicas() {
-            return Some("a message about a replica that there is not");
-        }
-        (message.highest() >= fencing::MOST_COUNTED).then_some(fencing::BEYOND)
-    }
-
     /// A message from another peer, or from ourselves.
     fn deliver(&mut self, message: Message, cx: &mut Cx<'_, Self>) {
         match message {
@@ -318,8 +310,8 @@ impl Protocol for Sigma {
     }
 
     fn on_message(&mut self, _from: PeerId, message: Message, cx: &mut Cx<'_, Self>) {
-        if let Some(why) = self.oddity(&message) {
-            return cx.strange(why);
+        if message.about() >= self.common.quorum().replicas() {
+            return cx.strange("a message about a replica that there is not");
         }
         self.deliver(message, cx);
         self.deliver_here(cx);
@@ -330,9 +322,6 @@ impl Protocol for Sigma {
         let Some(index) = self.common.replicas.under(hop.key) else {
             return cx.strange("a message for a replica that there is not");
         };
-        if let Some(why) = self.oddity(&message) {
-            return cx.strange(why);
-        }
         if let Err(at) = self.replicas.binary_search_by_key(&index, |replica| replica.index) {
             self.replicas.insert(at, Replica::new(index, cx.now().as_nanos()));
         }

@@ -6,9 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use peerlock_base::{PeerId, Ticket};
 
-use super::recovery::NUMBERS;
 use super::{Backable, Backed, Part};
-use crate::fencing::MOST_COUNTED;
 use crate::token::Layout;
 use crate::{Grant, Observe};
 
@@ -112,16 +110,6 @@ impl<P: Backable> Message<P> {
             Self::Say { epoch, .. } | Self::Confirm { epoch, .. } | Self::State { epoch, .. } => epoch,
             Self::Search { epoch } | Self::Found { epoch, .. } | Self::Anew { epoch, .. } => epoch,
         }
-    }
-
-    /// Whether a number in it is beyond what anybody has counted to. Fencing numbers grow with the beginnings.
-    pub(super) fn is_beyond(&self) -> bool {
-        let count = match self {
-            Self::Say { number, .. } | Self::Confirm { number, .. } => *number,
-            Self::State { state, .. } => state.version,
-            Self::Search { .. } | Self::Found { .. } | Self::Anew { .. } => 0,
-        };
-        count >= MOST_COUNTED || self.epoch().0 >= MOST_COUNTED / NUMBERS
     }
 
     /// Says since which beginning it is.

@@ -29,7 +29,7 @@ use crate::token::Layout;
 use crate::{Cx, Grant, Input};
 
 /// By so much the fencing numbers of two beginnings differ.
-pub(super) const NUMBERS: u64 = 1 << 32;
+const NUMBERS: u64 = 1 << 32;
 
 /// What who searches knows so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -5,8 +5,6 @@ use core::fmt;
 
 use peerlock_base::{Span, Ticket, Time};
 
-use super::EPOCH;
-use crate::fencing::MOST_COUNTED;
 use crate::token::Claim;
 
 /// A request's place in the line. In print that is the time stamp of the client; here a number from the coordinator.
@@ -236,31 +234,6 @@ impl Message {
             | Self::Ok { to, .. } => Some(to),
             Self::AddRequest { to, .. } | Self::Release { to, .. } => to,
             Self::Response { .. } | Self::Got { .. } => None,
-        }
-    }
-
-    /// Whether a number in it is beyond what anybody has counted to. Numbers of grants grow with the epochs.
-    pub(super) fn is_beyond(&self) -> bool {
-        let epoch = |epoch: u64| epoch >= MOST_COUNTED / EPOCH;
-        let count = |count: u64| count >= MOST_COUNTED;
-        let place = |place: &Place| epoch(place.epoch) || count(place.count);
-        let line = |queue: &[Entry]| queue.iter().any(|entry| place(&entry.place));
-        match self {
-            Self::Request { stamp, place: at, holds, newest, .. } => {
-                count(*stamp) || at.as_ref().is_some_and(place) || holds.is_some_and(count) || count(*newest)
-            }
-            Self::Response { place: at, owner, queue, .. } => {
-                let queue = queue.as_deref().unwrap_or_default();
-                at.as_ref().is_some_and(place) || owner.is_some_and(|owner| count(owner.number)) || line(queue)
-            }
-            Self::AddRequest { entry, .. } => place(&entry.place),
-            Self::Release { number, last, .. } => number.is_some_and(count) || last.as_ref().is_some_and(place),
-            Self::Got { .. } | Self::Recover { .. } => false,
-            Self::IamCoordinator { epoch: of, .. } | Self::Ping { epoch: of, .. } => epoch(*of),
-            Self::Update { epoch: of, memory: Memory { seen, number, queue }, .. } => {
-                epoch(*of) || epoch(*seen) || count(*number) || line(queue)
-            }
-            Self::Ok { epoch: of, front, .. } => epoch(*of) || place(front),
         }
     }
 

@@ -5,7 +5,6 @@ use core::fmt;
 
 use peerlock_base::{MOST_GENERATION, MOST_SLOTS, Ticket};
 
-use crate::fencing::MOST_COUNTED;
 use crate::line::{Following, News};
 use crate::register::Session;
 use crate::token::{Arrival, Claim, Token};
@@ -24,6 +23,8 @@ pub struct Message {
 pub const MOST_WAITING: usize = 32_768;
 /// Nobody is told of more who come after: the line stops at half as many.
 const MOST_FOLLOWING: usize = 64;
+/// Numbers that are counted on by one are below this.
+const MOST_COUNTED: u64 = 1 << 62;
 
 impl Message {
     /// Whether it is within its bounds, or what is not: for who has it from outside, where it is decoded.

@@ -168,39 +168,7 @@ pub enum Message {
     },
 }
 
-impl Owner {
-    fn highest(&self) -> u64 {
-        self.epoch.max(self.elected.time)
-    }
-}
-
-impl Copy {
-    fn highest(&self) -> u64 {
-        self.queue.iter().map(|waiting| waiting.client.time).fold(self.sequence, u64::max)
-    }
-}
-
 impl Message {
-    /// The highest of the numbers in it that whoever hears it counts on from.
-    pub(super) fn highest(&self) -> u64 {
-        match self {
-            Self::Request { client, fencing, .. } => client.client.time.max(*fencing),
-            Self::Vote(vote) => vote.highest(),
-            Self::IAmWinner { owner, .. } | Self::Release { owner, .. } => owner.highest(),
-            Self::Enqueue(Enqueue { client, owner, .. }) => client.client.time.max(owner.highest()),
-            Self::Queued { to, owner, copy } => {
-                to.time.max(owner.highest()).max(copy.as_ref().map_or(0, Copy::highest))
-            }
-            Self::Astray { to, epoch } => to.time.max(*epoch),
-            Self::Back { client, elected, fencing, .. } => client.client.time.max(elected.time).max(*fencing),
-            Self::Withdraw { client } => client.time,
-            Self::Token { to, owner, rest, .. } => to.time.max(owner.highest()).max(rest.highest()),
-            Self::Got { .. } => 0,
-            Self::Decline { client, fencing, .. } => client.time.max(*fencing),
-            Self::Forget { epoch, .. } => *epoch,
-        }
-    }
-
     /// The types' names, in the paper's words.
     pub const KINDS: &'static [&'static str] = &[
         "request",

@@ -116,19 +116,6 @@ impl Message {
         }
     }
 
-    /// The highest of the numbers in it that whoever hears it counts on from.
-    pub(super) fn highest(&self) -> u64 {
-        let of_queue = |load: &Load| load.queue.iter().map(|waiting| waiting.client.time).max().unwrap_or(0);
-        match self {
-            Self::Request { client, fencing, .. } => client.time.max(*fencing),
-            Self::Vote(vote) => vote.highest(),
-            Self::Release { client, fencing, load, .. } => client.time.max(*fencing).max(of_queue(load)),
-            Self::Cleanup { holder, load, .. } => holder.time.max(of_queue(load)),
-            Self::Queued { holder, .. } | Self::Ping { holder, .. } | Self::Ack { holder, .. } => holder.time,
-            Self::Taken { .. } => 0,
-        }
-    }
-
     /// Which replica it is to or from, or about.
     pub(super) fn replica(&self) -> Option<u32> {
         match *self {

@@ -99,16 +99,6 @@ pub enum Message {
 }
 
 impl Message {
-    /// The highest of the numbers in it that whoever hears it counts on from.
-    pub(crate) fn highest(&self) -> u64 {
-        match *self {
-            Self::Request { client, fencing, .. } | Self::Release { client, fencing, .. } => client.time.max(fencing),
-            Self::Response { owner, fencing, clock, .. } => owner.map_or(0, |owner| owner.time).max(fencing).max(clock),
-            Self::Inquire { owner, .. } => owner.time,
-            Self::Yield { client, .. } => client.time,
-        }
-    }
-
     /// The types' names, in the paper's words.
     pub const KINDS: &'static [&'static str] = &["request", "response", "inquire", "yield", "release"];
 
