@@ -92,7 +92,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         shared: Arc<Shared>,
     ) -> Result<Self, Refusal> {
         // Nothing of an outsider is read beyond this line.
-        let proved = prove(&mut channel, &shared.table.secret(), role).await?;
+        let secret = shared.table.secret();
+        let proved = prove(&mut channel, &secret, role).await?;
 
         let Channel { reader, mut writer, name, .. } = channel;
         let mut incoming = Incoming { reader, decoder: Decoder::new(shared.config.max_message) };
@@ -108,7 +109,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
             _ => return Err(Refusal::Broken),
         };
         let address = reachable(&hello, seen);
-        let newcomer = Newcomer { peer, name, hello, address, seen: seen.ip(), proved };
+        let first = secret.preferred();
+        let newcomer = Newcomer { peer, name, hello, address, seen: seen.ip(), proved, first };
         if shared.table.is_twin(&newcomer) {
             return Err(refuse(&mut writer, &mut incoming, Refusal::Twin).await);
         }
@@ -415,7 +417,7 @@ mod tests {
             let hello = Hello { incarnation: 1, over: (0, 0), listen: address };
             let (peer, name, seen) = (PeerId::new(2), Identity::generate().name(), address.ip());
             let table = Arc::new(Table::new(PeerId::new(1), config.clone(), secret));
-            let guard = table.take(Newcomer { peer, name, hello, address, seen, proved }).unwrap();
+            let guard = table.take(Newcomer { peer, name, hello, address, seen, proved, first: proved }).unwrap();
             Self { guard, pulse: Pulse::default(), config }
         }
 

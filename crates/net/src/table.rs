@@ -45,8 +45,9 @@ pub(crate) struct Newcomer {
     pub address: SocketAddr,
     /// Where this connection of it comes from.
     pub seen: IpAddr,
-    /// Which secret it has proved to know.
+    /// Which secret it has proved to know, and which was to be proved first when it began.
     pub proved: Fingerprint,
+    pub first: Fingerprint,
 }
 
 /// Links, queues and counters of one peer.
@@ -456,9 +457,15 @@ impl State {
         }
     }
 
-    /// Its proof may have been for a secret that was dropped while it said hello.
+    /// Its proof may have been for a secret that was dropped while it said hello. Or another one is to be proved first
+    /// since then, and this connection would be the only one on which that was not asked for: the next is proved anew.
     fn still_proved(&self, newcomer: &Newcomer) -> Result<(), Refusal> {
-        if self.secret.accepts(newcomer.proved) { Ok(()) } else { Err(Refusal::Secret) }
+        let preferred = self.secret.preferred();
+        match newcomer.proved {
+            proved if !self.secret.accepts(proved) => Err(Refusal::Secret),
+            proved if proved != preferred && newcomer.first != preferred => Err(Refusal::Broken),
+            _ => Ok(()),
+        }
     }
 
     /// Notes where a member is, and forgets what it has not heard of for longest.

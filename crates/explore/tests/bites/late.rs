@@ -75,7 +75,7 @@ impl Sabotage<FairKLate> for Broken {
                 self.waiting.contains(to)
             }
             (Fault::TurnTooHigh, Input::Message { message: Message::Next { following, anew, .. }, .. }) => {
-                (following.turn, *anew) = (u64::MAX, true);
+                (following.turn, *anew) = (1 << 40, true);
                 true
             }
             _ => true,

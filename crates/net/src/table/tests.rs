@@ -27,7 +27,7 @@ fn newcomer(peer: PeerId) -> Newcomer {
     let hello = Hello { incarnation: 1, over: (0, 0), listen: "127.0.0.1:1".parse().unwrap() };
     let address: SocketAddr = "127.0.0.1:1".parse().unwrap();
     let (name, seen, proved) = (Identity::generate().name(), address.ip(), ours().preferred());
-    Newcomer { peer, name, hello, address, seen, proved }
+    Newcomer { peer, name, hello, address, seen, proved, first: proved }
 }
 
 fn with_hello(newcomer: Newcomer, change: impl FnOnce(&mut Hello)) -> Newcomer {
@@ -231,12 +231,17 @@ async fn what_a_peer_has_said_on_links_that_are_over_is_in_its_inbox_too() {
 #[test]
 fn a_secret_that_was_dropped_counts_no_more() {
     let table = table(|_| {});
+    let [first, second] = ["1", "2"].map(|digit| secret(digit).preferred());
     let proves = |peer, digit: &str| Newcomer { proved: secret(digit).preferred(), ..newcomer(peer) };
     let _old = table.take(proves(LARGER, "1")).unwrap();
     assert_eq!(refusal(table.take(proves(SMALLER, "2"))), Some(Refusal::Secret));
     table.replace_secret(secret("21"));
     assert_eq!(events(&table), ["+1", "-1 Secret"], "it has to prove that it knows the new one");
-    let _still_old = table.take(proves(LARGER, "1")).unwrap();
+    for refused in [refusal(table.take(proves(LARGER, "1"))), refusal(table.follow(proves(SMALLER, "1"), 9))] {
+        assert_eq!(refused, Some(Refusal::Broken), "it began when the new one was not asked for");
+    }
+    assert_eq!(newcomer(LARGER).first, first);
+    let _still_old = table.take(Newcomer { first: second, ..proves(LARGER, "1") }).unwrap();
     let new = table.follow(proves(SMALLER, "2"), 9).unwrap();
     table.replace_secret(secret("21"));
     assert_eq!(events(&table), ["+2", "+3"], "whoever has not is a member all the same, and is not asked twice");
