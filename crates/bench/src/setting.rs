@@ -66,19 +66,24 @@ impl Setting {
     pub async fn contend(&mut self, workers: &mut [Worker], length: Duration) -> Result<(), Error> {
         let (name, slots, processes) = (self.name(), self.slots, self.processes);
         workers[0].ask(&format!("found {name} {slots}")).await?;
+        for worker in &mut workers[..processes] {
+            worker.ask(&format!("visit {name} {slots}")).await?;
+        }
         // For the order to reach everybody before it begins.
         let begin = clock::now() + clock::nanos(Duration::from_millis(100));
         let start = begin + clock::nanos(self.warm_up());
         let end = start + clock::nanos(length);
+        // Who asked last waits among as many as all others did, and nobody says what it noted before that.
+        let over = end + clock::nanos(self.warm_up());
         let hold = clock::nanos(self.hold);
         for (process, worker) in workers[..processes].iter_mut().enumerate() {
             let clients = (self.clients + processes - 1 - process) / processes;
             worker
-                .tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {end}"))
+                .tell(&format!("contend {name} {slots} {clients} {process} {processes} {hold} {begin} {over}"))
                 .await?;
         }
         // Reading what they say while they work would take the time of theirs.
-        sleep(clock::until(end)).await;
+        sleep(clock::until(over)).await;
         let mut entries = Vec::new();
         let answers = answers(&mut workers[..processes], PATIENCE).await?;
         for (process, (worker, answer)) in workers.iter().zip(&answers).enumerate() {

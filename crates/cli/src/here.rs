@@ -106,7 +106,7 @@ impl PeerArgs {
             None => builder,
         };
         let builder = match kind.grants {
-            Some((file, estate)) => builder.grants(file, estate),
+            Some((file, estate)) => builder.grants(file, estate).clients_elsewhere(),
             None => builder,
         };
         let builder = self.advertise.into_iter().fold(builder, |builder, address| builder.advertise(address));

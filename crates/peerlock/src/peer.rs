@@ -200,6 +200,13 @@ impl PeerBuilder {
         self
     }
 
+    /// Its clients are other processes, as an agent's are.
+    #[doc(hidden)]
+    pub fn clients_elsewhere(mut self) -> Self {
+        self.service = self.service.clients_elsewhere();
+        self
+    }
+
     /// May vote, with a file in memory: for clusters whose members all live in one process.
     #[doc(hidden)]
     pub fn votes_from_memory(mut self) -> Self {

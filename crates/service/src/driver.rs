@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{PeerId, Rng, Span, Time};
+use peerlock_base::{PeerId, Rng, Time};
 use peerlock_clock::{Clock, Moment};
 use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId, Wanted};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -186,6 +186,8 @@ pub struct Driver<T> {
     clock: Clock,
     began: Moment,
     effects: Vec<Effect>,
+    /// Something was said that others wait for, and may not have been written yet.
+    hurried: bool,
     /// How many steps ago something was said that may wait a little, if it was not flushed since.
     unhurried: Option<u32>,
     calls: BTreeMap<u64, Call>,
@@ -233,6 +235,7 @@ impl<T: Transport> Driver<T> {
             began,
             clock,
             effects: Vec::new(),
+            hurried: false,
             unhurried: None,
             calls: BTreeMap::new(),
             last_call: 0,
@@ -253,13 +256,12 @@ impl<T: Transport> Driver<T> {
         }
     }
 
-    /// Runs until everybody knows that we have left. After a message it stays awake for a while.
-    pub async fn run(mut self, awake: Span) {
+    /// Runs until everybody knows that we have left.
+    pub async fn run(mut self, mut awake: Awake) {
         self.step(Input::Start { join: self.join.clone() });
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep(Duration::ZERO));
-        let mut awake = Awake::new(awake.into());
         let mut in_a_row = 0;
         while !self.left {
             let wake = self.node.next_wake();
@@ -281,6 +283,7 @@ impl<T: Transport> Driver<T> {
                 command = self.commands.recv(), if !self.abandoned => match command {
                     Some(command) => {
                         self.on_command(command);
+                        awake.on_command();
                         in_a_row += 1;
                     }
                     None => {
@@ -305,11 +308,15 @@ impl<T: Transport> Driver<T> {
                     awake.give_way();
                 }
             }
+            if std::mem::take(&mut self.hurried) {
+                awake.on_said().await;
+            }
             if self.unhurried.is_some_and(|steps| steps > IN_A_ROW) {
                 self.flush();
             }
             if in_a_row >= IN_A_ROW {
                 in_a_row = 0;
+                awake.share();
                 yield_now().await;
             }
         }
@@ -377,7 +384,10 @@ impl<T: Transport> Driver<T> {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Send { to, epoch, bytes } => self.transport.send(to, epoch, bytes),
+            Effect::Send { to, epoch, bytes } => {
+                self.transport.send(to, epoch, bytes);
+                self.hurried = true;
+            }
             Effect::HangUp(peer) => self.transport.hang_up(peer),
             Effect::Dial(address) => self.transport.dial(&address),
             Effect::Forget(address) => self.transport.forget(&address),

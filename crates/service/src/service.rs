@@ -13,6 +13,7 @@ use peerlock_node::{Birth, Class, ClusterId, Estate, Name, Node, Origin, TicketI
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::awake::Awake;
 use crate::driver::{Command, Driver, Found, Waiter, chance, random};
 use crate::grants::{GrantFile, translated};
 use crate::request::Keeping;
@@ -77,6 +78,7 @@ pub struct Builder {
     session: Option<Duration>,
     name: Option<String>,
     votes_from_memory: bool,
+    clients_elsewhere: bool,
 }
 
 impl Builder {
@@ -124,6 +126,13 @@ impl Builder {
     /// more. 15 s by default.
     pub fn session(mut self, session: Duration) -> Self {
         self.session = Some(session);
+        self
+    }
+
+    /// Its clients are other processes, which ask again as soon as they have their answer: it
+    /// [stays awake](Config::awake) after what they want, too.
+    pub fn clients_elsewhere(mut self) -> Self {
+        self.clients_elsewhere = true;
         self
     }
 
@@ -194,7 +203,7 @@ impl Builder {
         let join = self.join.into_iter().chain(known.members).collect();
         let own = (node, (self.clock.clone(), began), store, grants);
         let driver = Driver::new(transport, own, (&commands, receiver), events.clone(), (join, must_join), started);
-        tokio::spawn(driver.run(self.config.awake));
+        tokio::spawn(driver.run(Awake::new(self.config.awake.into(), self.clients_elsewhere)));
         match may_come_later {
             true => timeout(PATIENCE, is_started).await.unwrap_or(Ok(Ok(()))),
             false => is_started.await,
