@@ -11,9 +11,12 @@
 //!
 //! ```text
 //!   Standing     which cluster, the session, what was asked of the register          standing.rs
-//!   parts        a `Custody` for each resource, under the session that stands        node/part.rs
+//!   Sight        the cluster as the register has told it last                        sight.rs, node/look.rs
+//!   Parts        a `Custody` for each resource, under the session that stands        parts.rs, node/part.rs
 //!   Clients      tickets, the aliases by which custody knows them, leases            clients.rs, lease.rs
+//!   Detached     grants that outlive sessions, between us and the register           detached.rs, node/detached.rs
 //!   Heir         what an earlier process of this host has left, and what we leave    heir.rs, node/heir.rs
+//!   Troubles     what keeps us from a session, as a log was told it                  trouble.rs
 //!   Survey       what was asked about lines                                          survey.rs
 //!   Membership   where others are                                                    membership.rs
 //!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
@@ -51,6 +54,7 @@ mod clients;
 mod config;
 pub mod connections;
 mod contacts;
+mod detached;
 mod door;
 mod error;
 #[cfg(any(test, feature = "forge"))]
@@ -63,11 +67,14 @@ mod membership;
 mod name;
 mod node;
 mod notice;
+mod parts;
 mod relay;
 mod sabotage;
+mod sight;
 mod standing;
 mod survey;
 mod timers;
+mod trouble;
 mod view;
 mod wire;
 

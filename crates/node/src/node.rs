@@ -2,6 +2,7 @@
 
 mod ask;
 mod cluster;
+mod detached;
 mod health;
 mod heir;
 mod inspect;
@@ -14,31 +15,33 @@ mod revoke;
 mod serve;
 mod session;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
+use peerlock_base::{Key, PeerId, Rng, Time};
 use peerlock_mutex::{Grant, custody};
+use peerlock_register::Versions;
 use peerlock_register::leases::patience;
-use peerlock_register::{ClusterId, Refusal, Versions, View};
 
-use self::part::Part;
 use self::remove::Removal;
 use self::revoke::Revocation;
-use self::session::DetachedHere;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
 use crate::contacts::News;
+use crate::detached::Detached;
 use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
+use crate::parts::Parts;
 use crate::relay::Relay;
+use crate::sight::Sight;
 use crate::standing::{Ask, Standing};
 use crate::survey::Survey;
 use crate::timers::Timers;
+use crate::trouble::Troubles;
 use crate::wire::{Body, decode, decode_body, encode_body};
-use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missing, Name, Notice};
+use crate::{Answer, Birth, Config, Counters, Damage, Effect, Error, Input, Missing, Notice};
 
 /// The names of the alarms.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,51 +139,21 @@ pub struct Node {
     now: Time,
     timers: Timers<Alarm>,
     clients: Clients,
-    /// Our part in each resource, under the session that stands. Empty without one.
-    parts: BTreeMap<Key, Part>,
-    /// How much hosts have said of resources since that was counted last.
-    rations: BTreeMap<PeerId, usize>,
+    parts: Parts,
     survey: Survey,
     heir: Heir,
     membership: Membership,
     relay: Relay,
     standing: Standing,
-    /// Those whom we deal with and those who vote, as a voter told it last.
-    view: Option<View>,
-    /// Whom the register was asked for then.
-    looked_for: BTreeSet<PeerId>,
-    /// Others of whom people here have been told.
-    mentioned: BTreeSet<PeerId>,
-    /// Our parts in resources that were given up in this session.
-    given_up: BTreeMap<Key, (Name, custody::Memory)>,
-    /// Who votes, learns to, or leads.
-    seated: BTreeSet<PeerId>,
-    /// How often we have looked for those who vote, without a session.
-    sought: usize,
-    /// Everybody, as far as a voter has told it to those who wait to see that.
-    everybody: Option<View>,
-    /// Where all members listen, as it was said last.
-    addresses: Vec<String>,
-    /// Who waits to see the cluster.
-    lookers: Vec<u64>,
+    sight: Sight,
+    detached: Detached,
+    troubles: Troubles,
     /// Grants that somebody here has asked for, by the call.
     revocations: BTreeMap<u64, Revocation>,
     /// Names that somebody here wants removed, by the call.
     removals: BTreeMap<u64, Removal>,
-    /// Detached grants that nobody has: to be taken back under the next session.
-    orphans: Vec<(Name, u64)>,
-    /// Detached grants that are over here, unheard by their clients, and of which the register has not answered yet
-    /// that it knows: by resource and number, what the protocol knows the slot by, which goes on then.
-    ending: BTreeMap<(Key, u64), Ticket>,
-    /// What the register has told of this host's.
-    detached: DetachedHere,
     /// Whom we have named as the one to found a cluster.
     founder: Option<PeerId>,
-    /// Hosts of other clusters of which a log was told.
-    foreign: BTreeSet<(PeerId, ClusterId)>,
-    /// Somebody says that our cluster was recovered and is this one since: since when.
-    recovery: Option<(ClusterId, Time)>,
-    troubles: Troubles,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -189,17 +162,6 @@ pub struct Node {
     effects: Vec<Effect>,
     /// Steps since everything was looked over.
     unchecked: usize,
-}
-
-/// What keeps us from a session, as a log was told it last: the same is not said twice in a row.
-#[derive(Default)]
-struct Troubles {
-    missing: Vec<PeerId>,
-    refused: Option<Refusal>,
-    halted: bool,
-    letter: Option<String>,
-    /// Somebody of another cluster was met.
-    other: Option<Error>,
 }
 
 /// How far a peer has come.
@@ -236,31 +198,18 @@ impl Node {
             now: Time::ZERO,
             timers: Timers::new(),
             clients,
-            parts: BTreeMap::new(),
-            rations: BTreeMap::new(),
+            parts: Parts::default(),
             survey: Survey::default(),
             heir,
             membership: Membership::new(host, addresses, birth.process, config.versions),
             relay: Relay::new(),
             standing,
-            view: None,
-            looked_for: BTreeSet::new(),
-            mentioned: BTreeSet::new(),
-            given_up: BTreeMap::new(),
-            seated: BTreeSet::new(),
-            sought: 0,
-            everybody: None,
-            addresses: Vec::new(),
-            lookers: Vec::new(),
+            sight: Sight::default(),
+            detached: Detached::default(),
+            troubles: Troubles::default(),
             revocations: BTreeMap::new(),
             removals: BTreeMap::new(),
-            orphans: Vec::new(),
-            ending: BTreeMap::new(),
-            detached: DetachedHere::default(),
             founder: None,
-            foreign: BTreeSet::new(),
-            recovery: None,
-            troubles: Troubles::default(),
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,
@@ -407,12 +356,12 @@ impl Node {
         }
         let asks = self.clients.without_alias().is_empty() || bound.is_none();
         assert!(asks, "somebody waits, and the protocol was not asked");
-        assert!(self.orphans.is_empty() || bound.is_none(), "a grant that nobody has is still in the register");
-        for ((resource, fencing), alias) in &self.ending {
+        assert!(self.detached.orphans() == 0 || bound.is_none(), "a grant that nobody has is still in the register");
+        for (resource, fencing, alias) in self.detached.ending() {
             let part = self.parts.get(resource).expect("nothing ends in the register of what we do not take part in");
-            let is_here = part.custody.held().any(|(_, user)| user == Some(*alias));
+            let is_here = part.custody.held().any(|(_, user)| user == Some(alias));
             assert!(is_here, "grant {fencing} of {} is ending, and its slot is not here", part.name);
-            let ask = |session| Ask::Attach(session, part.name.clone(), *fencing);
+            let ask = |session| Ask::Attach(session, part.name.clone(), fencing);
             let is_asked = self.standing.session().is_some_and(|session| self.standing.is_asking(&ask(session)));
             assert!(is_asked, "grant {fencing} of {} is ending, and nobody tells the register", part.name);
         }
@@ -515,8 +464,8 @@ impl Node {
     /// register's leader may have been there, too.
     fn missing_party(&self, peer: PeerId, asked: Time) -> Missing {
         let missing = self.missing(peer, asked);
-        let sessions = self.view.iter().flat_map(|view| &view.sessions);
-        let ttl = sessions.rev().find(|(_, host, _)| *host == peer).map_or(self.standing.ttl(), |(.., ttl)| ttl.span());
+        let last = self.sight.sessions_of(peer).next_back();
+        let ttl = last.map_or(self.standing.ttl(), |(_, ttl)| ttl.span());
         let register = self.config.register;
         let ends = patience(ttl, register.slack) + register.tick * (2 * register.election_ticks as u64);
         let is_away = self.membership.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());

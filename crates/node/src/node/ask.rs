@@ -42,7 +42,7 @@ impl Node {
         let waiting = self.clients.waiting(resource).map(|(_, entry)| often(entry.wanted.wait, entry.wanted.ttl));
         let Some(after) = waiting.min() else { return self.survey.end(resource) };
         self.timers.set(Alarm::Survey(resource), self.now + after.min(SURVEY));
-        let part = self.parts.get(&resource).filter(|part| part.custody.is_party());
+        let part = self.parts.get(resource).filter(|part| part.custody.is_party());
         let Some(coordinator) = part.map(|part| part.custody.coordinator()) else { return };
         let question = self.survey.ask(resource, coordinator, self.now);
         self.ask(coordinator, question, Question::Line(resource));
@@ -71,7 +71,7 @@ impl Node {
         }
         // The register has not answered that we take part: it has no majority, and our session has not ended by that
         // yet. It is asked by each session, and again by who was forced out.
-        let part = self.parts.get(&resource);
+        let part = self.parts.get(resource);
         let since = part.map_or(entry.asked, |part| part.opened.max(entry.asked));
         let is_party = part.is_some_and(|part| part.custody.is_party());
         (!is_party && is_long(since)).then(|| self.no_majority(since))
@@ -125,7 +125,7 @@ impl Node {
 
     /// The line of a resource that we coordinate, for who asks.
     fn line_of(&self, resource: Key, asker: PeerId) -> Option<Answer> {
-        let part = self.parts.get(&resource)?;
+        let part = self.parts.get(resource)?;
         if let Some(missing) = part.custody.missing() {
             let missing = missing.iter().map(|session| session.peer).collect();
             return Some(Answer::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });

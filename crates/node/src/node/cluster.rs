@@ -12,8 +12,6 @@ use crate::{Error, Event, NetEvent, Notice};
 const RECENT: Span = Span::from_secs(10);
 /// How long a confirmation waits for a message to go with.
 pub(super) const ACK_AFTER: Span = Span::from_millis(20);
-/// At most so many hosts of other clusters are told to a log.
-const MOST_FOREIGN: usize = 100;
 /// A recovery is believed when it is said again after so long.
 const AGAIN: Span = Span::from_secs(1);
 
@@ -97,7 +95,7 @@ impl Node {
         self.mention(host, &greeting);
         // Those who came just before may have been greeted by everybody before it was there. Where there is a cluster,
         // only who votes is looked for.
-        if self.standing.cluster().is_none() || self.seated.contains(&host) {
+        if self.standing.cluster().is_none() || self.sight.is_seated(host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
             let open = self.membership.contacts.open();
@@ -116,7 +114,7 @@ impl Node {
     /// Whom we tell others of: who votes, or everybody as long as nobody knows a cluster.
     pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
         let all = self.standing.cluster().is_none();
-        self.membership.linked(|host| all || self.seated.contains(&host))
+        self.membership.linked(|host| all || self.sight.is_seated(host))
     }
 
     pub(super) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
@@ -170,23 +168,19 @@ impl Node {
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
         // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
         if theirs.follows(ours) && self.standing.session().is_some() {
-            if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
+            if self.troubles.meet_foreign(host, theirs) {
                 self.notice(Notice::RecoveredBeside { host, ours, theirs });
             }
             return self.strange("a cluster that was recovered while it has its majority");
         }
         // Whoever follows gives up its file for good: so it is not done for a word that is said once.
-        if is_recovered {
-            self.recovery.take_if(|(id, _)| *id != theirs);
-            let (_, first) = *self.recovery.get_or_insert((theirs, self.now));
-            if self.now.since(first) < AGAIN {
-                return;
-            }
+        if is_recovered && !self.troubles.is_recovered(theirs, self.now, AGAIN) {
+            return;
         }
         let (here, there) = (ours.to_string(), theirs.to_string());
         let other = Error::OtherCluster { peer: host, address: address.clone(), ours: here, theirs: there };
-        self.troubles.other = Some(other);
-        if self.foreign.len() < MOST_FOREIGN && self.foreign.insert((host, theirs)) {
+        self.troubles.meet(other);
+        if self.troubles.meet_foreign(host, theirs) {
             self.notice(match is_recovered {
                 true => Notice::Recovered { host, ours, theirs },
                 false => Notice::OtherCluster { host, address, ours, theirs },
@@ -198,10 +192,10 @@ impl Node {
     /// who votes, and the register has said so. Who knows neither has nothing to lose by following.
     fn could_recover(&self, host: PeerId) -> bool {
         let file = self.standing.register().map(|register| register.state().seats());
-        let view = self.view.as_ref().map(|view| view.voters.iter().chain(&view.learners));
-        file.is_none() && view.is_none()
+        let told = self.sight.seats();
+        file.is_none() && told.is_none()
             || file.is_some_and(|seats| seats.values().any(|seat| seat.host == host))
-            || view.is_some_and(|mut voters| voters.any(|(_, voter)| *voter == host))
+            || told.is_some_and(|mut seats| seats.any(|seat| seat == host))
     }
 
     fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {
@@ -210,7 +204,7 @@ impl Node {
         let other = Notice::OtherVersion { host, address: address.clone(), ours, theirs };
         let (here, there) = (ours.to_string(), theirs.to_string());
         let error = Error::OtherVersion { peer: host, address, ours: here, theirs: there };
-        if self.troubles.other.replace(error.clone()) != Some(error) {
+        if self.troubles.meet(error) {
             self.notice(other);
         }
     }

@@ -40,7 +40,7 @@ impl Node {
         trouble: Option<&Error>,
         now: Time,
     ) -> ResourceHealth {
-        let part = self.parts.get(&key);
+        let part = self.parts.get(key);
         let oldest = self.clients.waiting(key).map(|(_, entry)| entry.asked).min();
         ResourceHealth {
             name: name.clone(),
@@ -60,7 +60,7 @@ impl Node {
         let why = match trouble {
             Some(error) => self.clients.waiting(key).next().map(|_| error.clone())?,
             None => {
-                let counts = self.parts.get(&key).and_then(|part| Some((part.opened, part.custody.missing()?)));
+                let counts = self.parts.get(key).and_then(|part| Some((part.opened, part.custody.missing()?)));
                 let ours = counts.map(|(since, asked)| (since, asked.iter().map(|session| session.peer).collect()));
                 let told = || self.survey.stall(key).filter(|(since, _)| now.since(*since) >= SILENT);
                 let (since, who) = ours.or_else(told)?;

@@ -13,7 +13,7 @@ impl Node {
         let others = self.membership.contacts.all().map(|(host, _)| host);
         let parts = self.resources().into_iter().map(|view| {
             let resource = view.name.key();
-            let part = self.parts.get(&resource).map(|part| &part.custody);
+            let part = self.parts.get(resource).map(|part| &part.custody);
             let mut tokens: Vec<TokenView> = part
                 .into_iter()
                 .flat_map(|part| part.held().map(move |(token, user)| (part, token.slot, user)))
@@ -44,12 +44,11 @@ impl Node {
     /// How many things are kept here because somebody else has said something: hosts, addresses, unconfirmed messages,
     /// connections by way of others, questions, early news, lines.
     pub fn kept(&self) -> usize {
-        let parts: usize = self.parts.values().map(|part| 1 + part.custody.kept(None)).sum();
         let contacts: usize = self.membership.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
         let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
-        let asked = self.survey.kept() + self.revocations.len() + self.orphans.len() + self.foreign.len();
-        let asked = asked + self.rations.len() + self.heir.kept();
-        parts + contacts + register + asked + self.relay.kept() + self.membership.dialled()
+        let asked = self.survey.kept() + self.revocations.len() + self.detached.orphans() + self.troubles.kept();
+        let asked = asked + self.parts.kept() + self.heir.kept();
+        contacts + register + asked + self.relay.kept() + self.membership.dialled()
     }
 }
 

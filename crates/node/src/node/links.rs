@@ -31,9 +31,6 @@ use crate::wire::Body;
 
 /// How often who has no session asks where the voters are.
 const SEEK: Span = Span::from_secs(3);
-/// At most so many are dialled, and asked, at a time: in a large cluster everybody may be without a session at once,
-/// and who votes is linked with everybody.
-const MOST_SOUGHT: usize = 16;
 
 impl Node {
     /// Whether a link with this host is needed, where these are by the resources in use.
@@ -45,7 +42,7 @@ impl Node {
     fn needs_anyway(&self, host: PeerId) -> bool {
         let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
         self.standing.session().is_none()
-            || self.seated.contains(&host)
+            || self.sight.is_seated(host)
             || self.membership.contacts.get(host).is_some_and(is_used)
     }
 
@@ -56,7 +53,7 @@ impl Node {
     /// Whom the resources need that are in use.
     fn needed_by_parts(&self) -> BTreeSet<PeerId> {
         let mut needed = BTreeSet::new();
-        for (resource, part) in &self.parts {
+        for (resource, part) in self.parts.iter() {
             let held = part.custody.held().filter_map(|(token, _)| part.custody.next_of(token.slot));
             needed.extend(held.map(|next| next.peer));
             let is_used_here = self.clients.has_any(*resource);
@@ -78,9 +75,9 @@ impl Node {
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
             // It is no member, or is not yet.
-            None if self.looked_for.contains(&host) => self.look_again(),
+            None if self.sight.was_looked_for(host) => self.look_again(),
             None => {
-                self.mentioned.insert(host);
+                self.sight.need(host);
                 self.look_at_cluster();
             }
         }
@@ -99,7 +96,7 @@ impl Node {
 
     /// Who comes next after this token is dialled as soon as we are told.
     pub(super) fn reach_next(&mut self, resource: Key, slot: u32) {
-        let next = self.parts.get(&resource).and_then(|part| part.custody.next_of(slot));
+        let next = self.parts.get(resource).and_then(|part| part.custody.next_of(slot));
         if let Some(next) = next {
             self.reach(next.peer);
         }
@@ -129,12 +126,8 @@ impl Node {
 
     /// Others may vote now than before.
     pub(super) fn look_who_votes(&mut self) {
-        let view = self.view.iter().flat_map(|view| view.voters.iter().chain(&view.learners).map(|(_, host)| *host));
-        let seated: BTreeSet<PeerId> = view.chain(self.standing.seated()).collect();
-        if seated != self.seated {
-            self.seated = seated;
-        }
-        for host in self.seated.clone() {
+        self.sight.seat(self.standing.seated().into_iter());
+        for host in self.sight.seated().clone() {
             self.reach(host);
         }
     }
@@ -147,8 +140,8 @@ impl Node {
         let hosts = register.state().sessions().values().map(|session| session.host);
         let is_lonely = |host: &PeerId| *host != self.host() && !self.membership.is_connected(*host);
         let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
-        self.sought += 1;
-        in_turn(&lonely, self.sought).into_iter().for_each(|host| self.reach(host));
+        self.sight.next_round();
+        self.sight.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
     }
 
     /// We have had no session for a while, or never: anybody may help.
@@ -156,11 +149,11 @@ impl Node {
         self.timers.set(Alarm::Sweep, self.now + SEEK);
         let spare = self.membership.spare();
         self.effects.extend(spare.into_iter().map(Effect::Dial));
-        self.sought += 1;
-        let members = self.view.iter().flat_map(|view| &view.members).map(|(host, _)| *host);
+        self.sight.next_round();
+        let members = self.sight.members().map(|(host, _)| host);
         let unmet: BTreeSet<PeerId> = members.filter(|host| !self.membership.is_linked(*host)).collect();
         // Who votes knows best, and the others have their turn.
-        let sought: BTreeSet<PeerId> = self.seated.iter().copied().chain(in_turn(&unmet, self.sought)).collect();
+        let sought: BTreeSet<PeerId> = self.sight.seated().iter().copied().chain(self.sight.in_turn(&unmet)).collect();
         for host in sought {
             if let Some(addresses) = self.listens_at(host).filter(|_| !self.membership.is_linked(host)) {
                 self.dial_host(host, addresses);
@@ -168,7 +161,7 @@ impl Node {
         }
         if self.standing.cluster().is_some() {
             let met = self.membership.contacts.open().map(|(host, _)| host).collect();
-            in_turn(&met, self.sought).into_iter().for_each(|host| self.mention(host, &Body::Seek));
+            self.sight.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
         }
     }
 
@@ -192,7 +185,7 @@ impl Node {
         self.give_up_unused();
         let in_use = self.needed_by_parts();
         // Who votes waits until others let it go: they need it, and it has as many links as there are members.
-        let votes = self.seated.contains(&self.host());
+        let votes = self.sight.is_seated(self.host());
         let unneeded: Vec<PeerId> = {
             let open = self.membership.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
             open.map(|(host, _)| host).collect()
@@ -235,29 +228,6 @@ impl Node {
                 self.membership.contacts.drop_unconfirmed(from);
             }
             self.end_link(from);
-        }
-    }
-}
-
-/// Those whose turn it is in this round.
-fn in_turn(hosts: &BTreeSet<PeerId>, round: usize) -> Vec<PeerId> {
-    let first = (round * MOST_SOUGHT).checked_rem(hosts.len()).unwrap_or(0);
-    hosts.iter().copied().cycle().skip(first).take(hosts.len().min(MOST_SOUGHT)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn everybody_has_a_turn_and_few_at_a_time() {
-        for count in [0, 1, 5, 16, 17, 32, 100, 1000] {
-            let hosts: BTreeSet<PeerId> = (0..count).map(PeerId::new).collect();
-            let rounds: Vec<Vec<PeerId>> = (0..count as usize + 1).map(|round| in_turn(&hosts, round)).collect();
-            assert!(rounds.iter().all(|round| round.len() == hosts.len().min(MOST_SOUGHT)), "{count}");
-            assert_eq!(rounds.concat().into_iter().collect::<BTreeSet<_>>(), hosts, "{count}");
-            let soon: BTreeSet<PeerId> = rounds.concat().into_iter().take(count as usize + MOST_SOUGHT).collect();
-            assert_eq!(soon, hosts, "one after another, {count}");
         }
     }
 }

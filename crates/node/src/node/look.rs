@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_register::{
-    self as register, Command, Info, Label, Look, MOST_HOSTS, MOST_ON_PAGE, Page, Seen, View, VoterId,
-};
+use peerlock_register::{self as register, Command, Info, Label, Look, MOST_ON_PAGE, Page, Seen, View, VoterId};
 
 use super::session::label;
 use super::{Alarm, Answer, Effect, Node, Phase};
@@ -19,8 +17,6 @@ const LOOK: Span = Span::from_secs(30);
 const LOOK_SOON: Span = Span::from_millis(300);
 /// … and when somebody is not where it was.
 const LOOK_AGAIN: Span = Span::from_secs(3);
-/// At most so many others are looked at because people were told of them.
-const MOST_MENTIONED: usize = 256;
 /// How long a person waits for it.
 const LOOKERS: Span = Span::from_secs(2);
 /// How long a person waits for the register to do or list something. A new leader is elected within that.
@@ -42,9 +38,9 @@ impl Node {
         if !self.standing.is_asking(&Ask::Cluster) {
             let look = Look::Hosts(looked_for.iter().copied().collect());
             if self.standing.look(look, Ask::Cluster, self.now) {
-                self.looked_for = looked_for;
+                self.sight.look_for(looked_for);
             }
-        } else if !looked_for.is_subset(&self.looked_for) {
+        } else if !self.sight.covers(&looked_for) {
             self.look_soon();
         }
     }
@@ -52,15 +48,13 @@ impl Node {
     /// Whom we are linked with or have something for, ourselves, and of whom people here have been told.
     fn dealt_with(&self) -> BTreeSet<PeerId> {
         let contacts = self.membership.contacts.all().map(|(host, _)| host);
-        let others = self.mentioned.iter().copied().chain([self.host()]);
-        others.chain(contacts).take(MOST_HOSTS).collect()
+        self.sight.wanted(std::iter::once(self.host()).chain(contacts))
     }
 
     /// What a member has said of itself, as far as we know: who votes knows it of all.
     pub(super) fn info_of(&self, host: PeerId) -> Option<&Info> {
         let own = self.standing.register().and_then(|register| register.state().members().get(&host));
-        let seen = || self.view.iter().flat_map(|view| &view.members).find(|(member, _)| *member == host);
-        own.or_else(|| seen().map(|(_, info)| info))
+        own.or_else(|| self.sight.info_of(host))
     }
 
     /// Whether a host is a member, as far as we know.
@@ -84,25 +78,17 @@ impl Node {
     }
 
     pub(super) fn look_for(&mut self, call: u64) {
-        self.lookers.push(call);
+        self.sight.await_all(call);
         self.timers.set_if_none(Alarm::Lookers, self.now + LOOKERS);
         if !self.standing.is_asking(&Ask::Everybody) {
-            self.everybody = None;
+            self.sight.begin_all();
             self.standing.look(Look::Cluster, Ask::Everybody, self.now);
         }
     }
 
     /// A page of everybody.
     fn on_everybody(&mut self, page: View) {
-        let last = page.members.last().map(|(host, _)| *host).filter(|_| page.more);
-        match &mut self.everybody {
-            Some(all) => {
-                all.members.extend(page.members);
-                all.sessions.extend(page.sessions);
-            }
-            None => self.everybody = Some(page),
-        }
-        match last {
+        match self.sight.on_page(page) {
             Some(last) => _ = self.standing.look(Look::Further(last), Ask::Everybody, self.now),
             None => self.answer_lookers(),
         }
@@ -110,11 +96,8 @@ impl Node {
 
     /// People here are told of these: what they are called will be known.
     pub(super) fn note_mentioned(&mut self, hosts: &[PeerId]) {
-        let before = self.mentioned.len();
-        let unknown = hosts.iter().copied().filter(|host| !self.is_member(*host));
-        let unknown: Vec<PeerId> = unknown.take(MOST_MENTIONED.saturating_sub(before)).collect();
-        self.mentioned.extend(unknown);
-        if self.mentioned.len() > before {
+        let unknown: Vec<PeerId> = hosts.iter().copied().filter(|host| !self.is_member(*host)).collect();
+        if self.sight.mention(unknown.into_iter()) {
             self.look_soon();
         }
     }
@@ -257,16 +240,12 @@ impl Node {
         let mut seen = BTreeSet::new();
         let addresses = listed.chain(self.all_addresses()).filter(|address| seen.insert(address.clone()));
         let addresses: Vec<String> = addresses.take(MOST_WRITTEN).collect();
-        if addresses != self.addresses {
-            self.addresses.clone_from(&addresses);
+        if self.sight.list(&addresses) {
             self.effects.push(Effect::Members(addresses));
         }
-        let members: BTreeSet<PeerId> = view.members.iter().map(|(host, _)| *host).collect();
-        self.view = Some(view);
-        let gone: BTreeSet<PeerId> = self.looked_for.iter().copied().filter(|host| !members.contains(host)).collect();
-        self.mentioned.clear();
+        let gone = self.sight.on_told(view);
         self.membership.forget(|host| !gone.contains(&host), self.now, FORGET);
-        self.rations.retain(|host, _| self.membership.contacts.get(*host).is_some());
+        self.parts.keep_rations(|host| self.membership.contacts.get(host).is_some());
         // Who is on its way in will be seen in a moment.
         if self.membership.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
@@ -274,6 +253,7 @@ impl Node {
         self.look_who_votes();
         let mut cut_off = self.membership.contacts.awaited();
         cut_off.retain(|host| !self.membership.is_connected(*host));
+        let members: BTreeSet<PeerId> = self.sight.members().map(|(host, _)| host).collect();
         for host in cut_off {
             match members.contains(&host) {
                 true => self.reach(host),
@@ -291,9 +271,9 @@ impl Node {
 
     pub(super) fn answer_lookers(&mut self) {
         self.timers.cancel(&Alarm::Lookers);
-        let everybody = self.everybody.take();
-        let seen = self.cluster_view(everybody.as_ref().or(self.view.as_ref()), self.now);
-        for call in std::mem::take(&mut self.lookers) {
+        let (everybody, lookers) = self.sight.end_all();
+        let seen = self.cluster_view(everybody.as_ref().or(self.sight.view()), self.now);
+        for call in lookers {
             self.answer(call, Ok(Answer::Seen(seen.clone())));
         }
     }
@@ -313,7 +293,7 @@ impl Node {
     /// Whom this peer deals with and who votes, itself first, with what the register has told of them last. Everybody:
     /// [`Input::Look`](crate::Input::Look).
     pub fn peers(&self, now: Time) -> Vec<PeerView> {
-        self.peers_of(self.view.as_ref(), now)
+        self.peers_of(self.sight.view(), now)
     }
 
     fn peers_of(&self, view: Option<&View>, now: Time) -> Vec<PeerView> {
@@ -344,7 +324,7 @@ impl Node {
         let contact = self.membership.contacts.get(peer);
         // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be
         // linked, and without a session of our own we know nothing new of others.
-        let is_told = self.standing.session().is_some() && !self.seated.contains(&peer);
+        let is_told = self.standing.session().is_some() && !self.sight.is_seated(peer);
         let is_linked = contact.is_some_and(|contact| contact.is_open());
         let is_recent = |contact: &Contact| self.now.since(contact.since) < self.standing.ttl() * 2;
         let is_lost = contact.is_some_and(|contact| contact.is_lost && is_recent(contact));

@@ -1,36 +1,22 @@
 //! Our parts in resources, one for each under the session that stands.
 
-use peerlock_base::{Key, PeerId, Span, Ticket, Time};
+use peerlock_base::{Key, PeerId, Span, Ticket};
 use peerlock_mutex::register::{Fact, Wish, Word};
-use peerlock_mutex::{self as mutex, Custody, Grant, custody};
+use peerlock_mutex::{self as mutex, Grant, custody};
 use peerlock_register::{Command, Outcome, Refusal, SessionId};
 
 use super::session::label;
 use super::{Alarm, Node};
 use crate::Name;
-use crate::sabotage::{Sabotage, makes, without};
+use crate::parts::Part;
+use crate::sabotage::{Sabotage, makes};
 use crate::standing::Ask;
 use crate::wire::{Body, decode_body};
 
-/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than
-/// twice of what its clients can want.
-const RATION: usize = 250_000;
 /// At most so many parts are given up at a time: each is an entry of the register.
 const MOST_GIVEN_UP: usize = 1000;
 /// How soon we look whether what was lost with a process has been counted since.
 const RECOUNT: Span = Span::from_secs(2);
-
-/// Our part in one resource.
-pub(super) struct Part {
-    pub name: Name,
-    pub custody: Custody,
-    /// When it began, or we last heard of another generation.
-    pub opened: Time,
-    /// How many generations have followed the first that we were part of.
-    pub recoveries: u64,
-    /// When anything was last said of it, by whomever.
-    used: Time,
-}
 
 impl Node {
     /// Our part in a resource, which begins now if there is none and a session stands.
@@ -41,31 +27,22 @@ impl Node {
     /// The same where clients of an earlier process are inside.
     pub(super) fn open_part_with(&mut self, name: &Name, inside: &[(Ticket, Grant)]) {
         let Some(session) = self.standing.session() else { return };
-        let (me, now) = (self.session_of((session, self.host())), self.now);
-        self.parts.entry(name.key()).or_insert_with(|| {
-            let config = custody::Config { without: without(), ..custody::Config::default() };
-            // What it had in this session before is void, and what is older stays so.
-            let custody = match self.given_up.remove(&name.key()) {
-                Some((_, memory)) if inside.is_empty() => Custody::returning(me, config, memory),
-                Some(_) | None => Custody::taking_over(me, config, inside),
-            };
-            Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
-        });
+        let me = self.session_of((session, self.host()));
+        self.parts.open(me, name, inside, self.now);
     }
 
     /// A message of another's part. Only who has asked to take part is meant by any of these: others are for an earlier
     /// session of this host, which has nothing any more.
     pub(super) fn on_part_message(&mut self, from: PeerId, resource: Key, message: custody::Message) {
-        if !self.has_ration(from, &message) {
+        if !self.parts.has_room(from, &message) {
             return self.strange("more than is kept of one host");
         }
-        if !self.parts.contains_key(&resource) && self.heir.keep_message(from, resource, &message) {
+        if !self.parts.contains(resource) && self.heir.keep_message(from, resource, &message) {
             return;
         }
         // Who counts asks for what we have given up, too, if the register has not heard of that in time; and we may be
         // the one who is to count, and hear of it later than those who have joined since.
-        let counts = |(_, memory): &(Name, custody::Memory)| memory.counts(message.generation);
-        if self.given_up.get(&resource).is_some_and(counts) && !makes(Sabotage::SilentOnceGivenUp) {
+        if self.parts.was_given_up_in(resource, message.generation) && !makes(Sabotage::SilentOnceGivenUp) {
             self.open_given_up(resource);
         }
         let slot = match &message.body {
@@ -79,7 +56,7 @@ impl Node {
 
     /// Our part in a resource begins again, if we have given it up in this session.
     fn open_given_up(&mut self, resource: Key) {
-        if let Some((name, _)) = self.given_up.get(&resource).cloned() {
+        if let Some((name, _)) = self.parts.given_up(resource).cloned() {
             self.open_part(&name);
         }
     }
@@ -98,7 +75,7 @@ impl Node {
         for resource in unused {
             self.part_step(resource, mutex::Input::Forget);
         }
-        self.clients.forget(|resource| !self.parts.contains_key(&resource));
+        self.clients.forget(|resource| !self.parts.contains(resource));
     }
 
     /// Nothing is kept of our part but its memory, if it is nothing.
@@ -106,8 +83,7 @@ impl Node {
         if self.clients.has_any(resource) {
             return;
         }
-        if let Some(part) = self.parts.remove(&resource) {
-            self.given_up.insert(resource, (part.name, part.custody.memory()));
+        if self.parts.give_up(resource) {
             self.timers.cancel(&Alarm::Part(resource, custody::Timer::Tell));
         }
     }
@@ -121,30 +97,15 @@ impl Node {
         };
         let to = self.session_of((session, self.host()));
         self.part_step(resource, mutex::Input::Word(Word { to, generation, fact: Fact::Left { quit } }));
-        if self.parts.get(&resource).is_some_and(|part| part.custody.is_nothing()) {
+        if self.parts.get(resource).is_some_and(|part| part.custody.is_nothing()) {
             self.forget_part(resource);
         }
-    }
-
-    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that
-    /// is once in many messages.
-    fn has_ration(&mut self, from: PeerId, message: &custody::Message) -> bool {
-        let said = self.rations.entry(from).or_default();
-        *said += 1 + match &message.body {
-            custody::Body::Answer(answer) => answer.tokens.len() + answer.waiting.len(),
-            custody::Body::Next { following, .. } | custody::Body::Token { following, .. } => following.claims.len(),
-            _ => 0,
-        };
-        if *said > RATION {
-            *said = self.parts.values().map(|part| part.custody.kept(Some(from))).sum();
-        }
-        *said <= RATION
     }
 
     /// Hands one input to our part in a resource, if we have one, and does what it wants done.
     pub(super) fn part_step(&mut self, resource: Key, input: mutex::Input<custody::Message, custody::Timer>) {
         let me = self.host();
-        let Some(part) = self.parts.get_mut(&resource) else { return };
+        let Some(part) = self.parts.get_mut(resource) else { return };
         let is_force = matches!(input, mutex::Input::Word(Word { fact: Fact::Expelled, .. }));
         if is_force && makes(Sabotage::ForceUnheard) {
             return;
@@ -178,7 +139,7 @@ impl Node {
     }
 
     fn wish(&mut self, key: Key, wish: Wish) {
-        let (Some(session), Some(part)) = (self.standing.session(), self.parts.get(&key)) else { return };
+        let (Some(session), Some(part)) = (self.standing.session(), self.parts.get(key)) else { return };
         let resource = label(&part.name);
         let (command, ask) = match wish {
             Wish::Join => {
@@ -231,8 +192,7 @@ impl Node {
     }
 
     pub(super) fn on_recount_alarm(&mut self, resource: Key, generation: u64, host: PeerId) {
-        let sessions = self.view.iter().flat_map(|view| &view.sessions).filter(|(_, of, _)| *of == host);
-        match sessions.count() {
+        match self.sight.sessions_of(host).count() {
             // That of the process that is there now, if it has one.
             0 | 1 => self.recount(resource, generation),
             _ => self.recount_later(resource, generation, host),
@@ -243,7 +203,7 @@ impl Node {
         // It may be our answer that is lost.
         self.open_given_up(resource);
         let is_of = |part: &Part| part.custody.generation() <= generation;
-        if self.parts.get(&resource).is_some_and(is_of) {
+        if self.parts.get(resource).is_some_and(is_of) {
             self.wish(resource, Wish::Renumber { generation });
         }
     }

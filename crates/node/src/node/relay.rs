@@ -60,7 +60,7 @@ impl Node {
         }
         // Whoever has a session is a member, as those who vote know. Who is not known yet is looked for otherwise, and
         // knocks again in a second.
-        if !self.seated.contains(&sender) && !self.is_member(from) {
+        if !self.sight.is_seated(sender) && !self.is_member(from) {
             return self.note_mentioned(&[from]);
         }
         // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests

@@ -55,7 +55,7 @@ impl Node {
 
     /// How many slots a resource has, as far as our part in it knows.
     pub(super) fn slots_of(&self, resource: Key) -> Option<u32> {
-        self.parts.get(&resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
+        self.parts.get(resource).filter(|part| part.custody.is_party()).map(|part| part.custody.slots())
     }
 
     /// Asks the protocol for a ticket, if there is a session to ask under.
@@ -142,7 +142,7 @@ impl Node {
 
     /// What was held by this alias was taken away by force.
     pub(super) fn on_revoked(&mut self, alias: Ticket) {
-        self.ending.retain(|_, ending| *ending != alias);
+        self.detached.drop_alias(alias);
         let Some(ticket) = self.clients.by_alias(alias) else { return };
         self.clients.take_alias(ticket);
         let Some(entry) = self.clients.get(ticket) else { return };
@@ -289,7 +289,7 @@ impl Node {
         // host has by then: so that must be in vain before the slot goes on.
         if let Some(grant) = detached.filter(|_| !by_client) {
             let alias = self.clients.take_alias(ticket);
-            self.ending.extend(alias.map(|alias| ((resource, grant.fencing), alias)));
+            alias.into_iter().for_each(|alias| self.detached.end(resource, grant.fencing, alias));
         }
         self.unrequest(ticket);
         self.clients.remove(ticket);
@@ -301,7 +301,7 @@ impl Node {
 
     /// Whether everything is known here that earlier processes of this host have detached.
     pub fn knows_returned(&self) -> bool {
-        self.detached.is_known
+        self.detached.is_known()
     }
 
     /// Whether somebody waits here, or is inside with what ends with our session.
@@ -320,7 +320,7 @@ impl Node {
     pub fn resources(&self) -> Vec<ResourceView> {
         let here = self.clients.resources().map(|(key, name, holding_here, waiting_here)| {
             let slots = self.slots_of(key);
-            let recovering = self.parts.get(&key).is_some_and(|part| part.custody.missing().is_some());
+            let recovering = self.parts.get(key).is_some_and(|part| part.custody.missing().is_some());
             ResourceView { name: name.clone(), slots, holding_here, waiting_here, recovering }
         });
         let mut all: Vec<ResourceView> = here.collect();

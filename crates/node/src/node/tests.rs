@@ -22,7 +22,7 @@ use peerlock_base::Span;
 
 use self::world::{CLUSTER, OTHER, World, address, wanted};
 use super::*;
-use crate::{Class, Event, Listing, NetEvent, Origin, Wait, Wanted};
+use crate::{Class, ClusterId, Event, Listing, NetEvent, Origin, Wait, Wanted};
 
 #[test]
 fn who_founds_alone_grants_when_its_file_is_written() {

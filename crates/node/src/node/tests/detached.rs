@@ -9,7 +9,7 @@ use peerlock_register::{Command, Label};
 use super::super::*;
 use super::world::{World, wanted};
 use crate::standing::Ask;
-use crate::{Class, Ttl, Wanted};
+use crate::{Class, Name, Ttl, Wanted};
 
 pub(super) fn detached(name: &str) -> Wanted {
     Wanted { detached: Some("grant-7".into()), kept: false, ttl: Span::from_secs(60), ..wanted(name) }
@@ -286,7 +286,7 @@ fn who_is_refused_by_the_register_again_and_again_is_told_so() {
     let rogue = world.acquire(2, wanted("r"));
     world.input(2, Input::Release { call: None, ticket: rogue });
     let node = world.machines.get_mut(&2).unwrap().node.as_mut().unwrap();
-    let fencing = ((node.parts[&name.key()].custody.generation() + 1) << 32) - 1;
+    let fencing = ((node.parts.get(name.key()).unwrap().custody.generation() + 1) << 32) - 1;
     let (session, resource) = (node.standing.session().unwrap(), Label::new("r").unwrap());
     let (slot, ttl, note) = (0, Ttl::from_millis(1000).unwrap(), Label::new("forged").unwrap());
     let detach = Command::Detach { session, resource: resource.clone(), slot, fencing, ttl, note };
@@ -492,11 +492,15 @@ fn a_slot_whose_grant_is_over_is_counted_as_long_as_the_register_has_not_heard_o
     world.run(Span::from_secs(1));
     let key = name.parse::<Name>().unwrap().key();
     let third = world.node(3);
-    assert_eq!((third.parts[&key].custody.generation(), third.ending.len()), (2, 1), "it was counted with it");
+    assert_eq!(
+        (third.parts.get(key).unwrap().custody.generation(), third.detached.ending().count()),
+        (2, 1),
+        "it was counted with it"
+    );
     assert_eq!(world.fencing(2, next), None);
     keep_from_leader(&mut world, false);
     world.run(Span::from_secs(3));
-    assert!(world.node(3).ending.is_empty());
+    assert!(world.node(3).detached.ending().next().is_none());
     assert_eq!(world.fencing(2, next), None, "there is one slot now, and it is taken");
     world.input(2, Input::Release { call: None, ticket: waits });
     assert!(world.fencing(2, next).is_some());
@@ -516,11 +520,11 @@ fn a_slot_whose_grant_is_over_is_gone_with_its_session_and_by_force() {
             world.slow_disks(true);
         } else {
             world.run(Span::from_secs(15));
-            assert!(world.node(3).trouble().is_some() && world.node(3).ending.is_empty());
+            assert!(world.node(3).trouble().is_some() && world.node(3).detached.ending().next().is_none());
         }
         keep_from_leader(&mut world, false);
         world.run(Span::from_millis(500));
-        assert!(world.node(3).ending.is_empty());
+        assert!(world.node(3).detached.ending().next().is_none());
         world.slow_disks(false);
         world.run(Span::from_secs(5));
         assert!(world.fencing(2, waits).is_some(), "forces: {forces}");

@@ -4,6 +4,7 @@ use peerlock_base::Span;
 
 use super::super::*;
 use super::world::{World, wanted};
+use crate::Name;
 
 const MINUTE: Span = Span::from_secs(60);
 
@@ -19,7 +20,7 @@ impl World {
 
     /// How many hosts have a part in any resource.
     fn parts(&self) -> usize {
-        self.machines.values().filter_map(|machine| machine.node.as_ref()).map(|node| node.parts.len()).sum()
+        self.machines.values().filter_map(|machine| machine.node.as_ref()).map(|node| node.parts.iter().count()).sum()
     }
 }
 
@@ -51,7 +52,7 @@ fn all_who_have_used_a_name_give_it_up_and_who_is_inside_or_waits_does_not() {
     let waits = world.acquire(2, wanted("used"));
     world.run(MINUTE * 60);
     let has = |world: &World, number: u64, name: &str| {
-        world.node(number).parts.contains_key(&name.parse::<Name>().expect("a name").key())
+        world.node(number).parts.contains(name.parse::<Name>().expect("a name").key())
     };
     assert!((1..=4).all(|number| !has(&world, number, "r")));
     assert!(has(&world, 1, "used") && has(&world, 2, "used"));
@@ -72,10 +73,8 @@ fn who_has_given_up_its_part_is_asked_once_more_and_answers() {
     world.input(2, Input::Release { call: None, ticket: second });
     let key = "r".parse::<Name>().expect("a name").key();
     // As if the register's word of it had not come: what counts the others has asked everybody.
-    let (name, memory) = ("r".parse::<Name>().expect("a name"), world.node(2).parts[&key].custody.memory());
     let two = world.machines.get_mut(&2).and_then(|it| it.node.as_mut()).expect("it runs");
-    two.parts.remove(&key);
-    two.given_up.insert(key, (name, memory));
+    assert!(two.parts.give_up(key));
     world.input(3, Input::Resize { call: 7, name: "r".parse().expect("a name"), slots: 2 });
     world.run(Span::from_secs(1));
     world.use_once(3, "r");

@@ -4,7 +4,7 @@ use super::super::*;
 use super::world::{CLUSTER, World, wanted};
 use crate::link::Frame;
 use crate::wire::{encode, encode_body};
-use crate::{Event, Keep, Origin, Ttl, Wanted};
+use crate::{Event, Keep, Name, Origin, Ttl, Wanted};
 use peerlock_base::{Span, Ticket};
 use peerlock_mutex::fair_k_late::News;
 use peerlock_mutex::register::Session;
@@ -382,7 +382,7 @@ fn what_there_was_no_room_for_before_the_session_stood_is_counted_anew() {
     let next = world.acquire(1, wanted("r"));
     world.run(Span::from_secs(1));
     let resource = "r".parse::<Name>().unwrap().key();
-    let generation = |world: &World| world.node(1).parts[&resource].custody.generation();
+    let generation = |world: &World| world.node(1).parts.get(resource).unwrap().custody.generation();
     let before = generation(&world);
     world.kill(3);
     world.slow_disks(true);

@@ -5,7 +5,7 @@ use peerlock_register::{Label, Outcome, Page, ResourceView, SessionId};
 
 use super::super::*;
 use super::world::{World, wanted};
-use crate::{Class, Wanted};
+use crate::{Class, Name, Refusal, Wanted};
 
 const SECOND: Span = Span::from_secs(1);
 
@@ -188,16 +188,17 @@ fn who_finds_no_room_for_a_name_that_was_removed_knows_what_is_void_of_it() {
     let name: Name = "r".parse().expect("a name");
     world.pass_through(2, wanted("r"));
     assert_eq!(world.remove(1, "r"), Some(Ok(Answer::Removed)));
-    let memory = world.node(2).given_up.get(&name.key()).expect("it has had a part").clone();
+    let memory = world.node(2).parts.given_up(name.key()).expect("it has had a part").clone();
     world.disconnect(2);
     world.acquire(2, wanted("r"));
     let node = world.machines.get_mut(&2).and_then(|machine| machine.node.as_mut()).expect("it runs");
     let session = node.standing.session().expect("it has not ended yet");
-    for resource in [name.key(), "other".parse::<Name>().expect("a name").key()] {
+    let other = "other".parse::<Name>().expect("a name").key();
+    for resource in [name.key(), other] {
         node.on_joined(resource, session, Outcome::Refused(Refusal::Full));
     }
     assert!(!node.clients.has_any(name.key()), "who asked for it is sent away");
-    assert_eq!(node.given_up, [(name.key(), memory)].into());
+    assert_eq!((node.parts.given_up(name.key()), node.parts.given_up(other)), (Some(&memory), None));
 }
 
 /// A voter that is behind was taken for one that knows of a removal.

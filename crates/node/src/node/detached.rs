@@ -1,0 +1,208 @@
+//! Detached grants, which stand without their session: into the register, out of it, and back from earlier processes.
+
+use peerlock_base::{Key, Time};
+use peerlock_mutex::{self as mutex, Grant};
+use peerlock_register::{self as register, Command, Outcome, Refusal};
+
+use super::session::label;
+use super::{Alarm, Answer, Effect, Node, Phase};
+use crate::clients::{Stage, TicketId, Wanted};
+use crate::standing::Ask;
+use crate::{Class, Error, Name, Wait};
+
+/// From so many refusals on a client is not asked for again. Our choice: that we are no party any more may well happen
+/// twice.
+const MOST_REFUSED: u32 = 3;
+
+impl Node {
+    /// Writes a grant of ours into the register, or renews it there.
+    pub(super) fn ask_to_detach(&mut self, ticket: TicketId, grant: Grant, call: Option<u64>) {
+        let (Some(session), Some(entry)) = (self.standing.session(), self.clients.get(ticket)) else { return };
+        let Some((ttl, note)) = entry.wanted.detachable() else { return };
+        let Grant { slot, fencing } = grant;
+        let of = entry.wanted.name.clone();
+        let resource = label(&of);
+        if call.is_none() {
+            self.heir.owe(&of, grant, self.now);
+        }
+        let ask = Ask::Detach { ticket, of, fencing, at: self.now, call };
+        self.standing.ask(Command::Detach { session, resource, slot, fencing, ttl, note }, ask, self.now);
+    }
+
+    pub(super) fn on_detached(
+        &mut self,
+        ticket: TicketId,
+        of: Name,
+        fencing: u64,
+        at: Time,
+        call: Option<u64>,
+        outcome: Outcome,
+    ) {
+        let entry = self.clients.get(ticket).filter(|entry| match entry.stage {
+            Stage::Entering { grant } | Stage::Held { grant, .. } => grant.fencing == fencing,
+            Stage::Waiting { .. } => false,
+        });
+        let stage = entry.map(|entry| (entry.is_held(), entry.alias().is_some()));
+        let name = entry.map(|entry| entry.wanted.name.clone());
+        let is_returned = entry.is_some_and(|entry| entry.returned);
+        let is_late = entry.is_some_and(|entry| self.now.since(at) + entry.wanted.grace >= entry.wanted.ttl);
+        match &outcome {
+            Outcome::Refused(Refusal::NoSession) if call.is_none() => {
+                // It may have been entered before the session ended, and the answer got lost.
+                self.attach(of.clone(), fencing);
+            }
+            Outcome::Refused(_) if call.is_none() => self.heir.settle(&of, fencing),
+            _ => {}
+        }
+        match (outcome, stage) {
+            // It took so long that its client would have to leave at once. To ask again would help nobody whose lease
+            // is shorter than the way to the register.
+            (Outcome::Done, Some((false, _))) if is_late => {
+                name.into_iter().for_each(|name| self.attach(name, fencing));
+                self.end(ticket, Error::Lost);
+            }
+            (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
+            (Outcome::Done, Some((true, _))) => {
+                let renewed = self.clients.renew_from(ticket, at);
+                if let Some(lease) = renewed {
+                    self.timers.set(Alarm::Ticket(ticket), lease.next());
+                    self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
+                }
+                if let Some(call) = call {
+                    let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
+                    self.answer_caller(call, renewed.ok_or(Error::Lost));
+                }
+            }
+            // Its client has gone, or the session under which it was to be granted. One that was renewed was given back
+            // then; or we leave, and it is its client's.
+            (Outcome::Done, None) => match call {
+                Some(call) => self.answer_gone(call),
+                None => self.attach(of, fencing),
+            },
+            (Outcome::Refused(Refusal::Full), Some((false, _))) => {
+                let message = Refusal::Full.to_string();
+                self.end(ticket, Error::Refused { class: Class::Busy, message });
+            }
+            // We are no party any more, as word to come will say: what is here is worth nothing.
+            (outcome, Some((false, _))) => match self.clients.refuse(ticket) {
+                0..MOST_REFUSED => self.request_again(ticket),
+                times => {
+                    let why = match outcome {
+                        Outcome::Refused(why) => why.to_string(),
+                        outcome => format!("{outcome:?}"),
+                    };
+                    let message = format!("the register has refused to enter {times} grants of {of}: {why}");
+                    self.end(ticket, Error::Refused { class: Class::Unavailable, message });
+                }
+            },
+            (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
+                // Renewed under a session that was over: it stands as before.
+                if let Some(call) = call {
+                    let error = self.trouble().unwrap_or(Error::Lost);
+                    self.answer_caller(call, Err(error));
+                }
+            }
+            (outcome, Some((true, _))) => {
+                // It has not lapsed, unless it has returned: its end is later there than here. So somebody has taken it
+                // away.
+                let is_taken = outcome == Outcome::Refused(Refusal::NoSuchGrant) && !is_returned;
+                let revoked = name.filter(|_| is_taken);
+                let why = revoked.map_or(Error::Lost, |name| Error::Revoked { name, forced: true });
+                self.end(ticket, why.clone());
+                call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
+            }
+            (_, None) => call.into_iter().for_each(|call| self.answer_gone(call)),
+        }
+    }
+
+    /// A grant was renewed that is not here any more.
+    fn answer_gone(&mut self, call: u64) {
+        let leaves = matches!(self.phase, Phase::Leaving | Phase::Left);
+        self.answer_caller(call, Err(if leaves { Error::Stopped } else { Error::Lost }));
+    }
+
+    /// A detached grant is over.
+    pub(super) fn attach(&mut self, name: Name, fencing: u64) {
+        match self.standing.session() {
+            Some(session) => {
+                let command = Command::Attach { session, resource: label(&name), fencing };
+                self.standing.ask(command, Ask::Attach(session, name, fencing), self.now);
+            }
+            None => self.detached.orphan(name, fencing),
+        }
+    }
+
+    /// The register knows that a detached grant is over: nobody can renew it any more, and what is here of it goes on.
+    pub(super) fn on_attached(&mut self, name: &Name, fencing: u64) {
+        self.heir.settle(name, fencing);
+        if let Some(alias) = self.detached.ended(name.key(), fencing) {
+            self.part_step(name.key(), mutex::Input::Release(alias));
+        }
+    }
+
+    /// Detached grants of this host that are not known here were given by an earlier process.
+    pub(super) fn on_grants(&mut self, page: register::Page) {
+        if matches!(self.phase, Phase::Leaving | Phase::Left) {
+            return;
+        }
+        let (me, index) = (self.host(), page.index);
+        self.detached.begin_page(index);
+        let after = page.resources.last().map(|last| last.name.clone()).filter(|_| page.more);
+        for resource in page.resources {
+            let Ok(name) = resource.name.as_str().parse::<Name>() else { continue };
+            for seen in resource.detached.into_iter().filter(|grant| grant.host == me) {
+                self.detached.see(name.key(), seen.fencing);
+                if self.clients.has(name.key(), seen.fencing) {
+                    continue;
+                }
+                if let Some(takes_back) = self.heir.owes(&name, seen.fencing) {
+                    if takes_back {
+                        self.attach(name.clone(), seen.fencing);
+                    }
+                    continue;
+                }
+                // It was given back since the register was asked.
+                if self.detached.is_known() {
+                    continue;
+                }
+                let (ttl, note) = (seen.ttl.span(), seen.note.to_string());
+                let grant = Grant { slot: seen.slot, fencing: seen.fencing };
+                let wanted = Wanted {
+                    name: name.clone(),
+                    slots: None,
+                    ttl,
+                    grace: ttl / 5,
+                    kept: false,
+                    detached: Some(note.clone()),
+                    taken_over_as: None,
+                    wait: Wait::Forever,
+                    // What it said of itself is not in the register, and what it calls its grant is for nobody else.
+                    label: String::new(),
+                    pid: None,
+                    request: None,
+                };
+                let (ticket, look) = self.clients.readmit(wanted, grant, self.now);
+                self.detached.on_returned(index);
+                self.timers.set(Alarm::Ticket(ticket), look);
+                let (name, ttl) = (name.clone(), ttl.into());
+                self.effects.push(Effect::Returned { ticket, name, note, grant, ttl });
+            }
+        }
+        match after {
+            Some(_) => self.look_at_grants(after),
+            None => {
+                self.heir.on_all_seen();
+                self.end_returned();
+            }
+        }
+    }
+
+    /// The register has told of all detached grants of this host: what has returned and is not among them is over. A
+    /// voter that is behind may not know yet what another has told.
+    fn end_returned(&mut self) {
+        let Some(seen) = self.detached.end_pages() else { return };
+        let is_over = |(_, resource, fencing): &(TicketId, Key, u64)| !seen.contains(&(*resource, *fencing));
+        let over: Vec<_> = self.clients.returned().filter(is_over).collect();
+        over.into_iter().for_each(|(ticket, ..)| self.end(ticket, Error::Lost));
+    }
+}

@@ -1,0 +1,135 @@
+//! Our parts in resources, one for each under the session that stands, and what is remembered of those that were given
+//! up under it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Iter;
+use std::mem::take;
+
+use peerlock_base::{Key, PeerId, Ticket, Time};
+use peerlock_mutex::register::Session;
+use peerlock_mutex::{Custody, Grant, custody};
+
+use crate::Name;
+use crate::sabotage::without;
+
+/// At most so much is kept of what one host has said about all resources: requests, early news, answers. More than
+/// twice of what its clients can want.
+const RATION: usize = 250_000;
+
+/// Our part in one resource.
+pub struct Part {
+    pub name: Name,
+    pub custody: Custody,
+    /// When it began, or we last heard of another generation.
+    pub opened: Time,
+    /// How many generations have followed the first that we were part of.
+    pub recoveries: u64,
+    /// When anything was last said of it, by whomever.
+    pub used: Time,
+}
+
+/// All our parts. Empty without a session.
+#[derive(Default)]
+pub struct Parts {
+    parts: BTreeMap<Key, Part>,
+    /// What is remembered of those that were given up in this session.
+    given_up: BTreeMap<Key, (Name, custody::Memory)>,
+    /// How much hosts have said of resources since that was counted last.
+    rations: BTreeMap<PeerId, usize>,
+}
+
+impl Parts {
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    pub fn contains(&self, resource: Key) -> bool {
+        self.parts.contains_key(&resource)
+    }
+
+    pub fn get(&self, resource: Key) -> Option<&Part> {
+        self.parts.get(&resource)
+    }
+
+    pub fn get_mut(&mut self, resource: Key) -> Option<&mut Part> {
+        self.parts.get_mut(&resource)
+    }
+
+    pub fn iter(&self) -> Iter<'_, Key, Part> {
+        self.parts.iter()
+    }
+
+    /// Our part in a resource begins, where these are inside, unless it has begun.
+    pub fn open(&mut self, me: Session, name: &Name, inside: &[(Ticket, Grant)], now: Time) {
+        self.parts.entry(name.key()).or_insert_with(|| {
+            let config = custody::Config { without: without(), ..custody::Config::default() };
+            // What it had in this session before is void, and what is older stays so.
+            let custody = match self.given_up.remove(&name.key()) {
+                Some((_, memory)) if inside.is_empty() => Custody::returning(me, config, memory),
+                Some(_) | None => Custody::taking_over(me, config, inside),
+            };
+            Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
+        });
+    }
+
+    /// Nothing is kept of our part but its memory. Whether there was one.
+    pub fn give_up(&mut self, resource: Key) -> bool {
+        let part = self.parts.remove(&resource);
+        let is_there = part.is_some();
+        self.given_up.extend(part.map(|part| (resource, (part.name, part.custody.memory()))));
+        is_there
+    }
+
+    /// The register has no such name: it never had one, or one that was removed. Of that we may have seen generations,
+    /// and what comes late of them stays void.
+    pub fn on_no_such_name(&mut self, resource: Key) {
+        let part = self.parts.remove(&resource).filter(|part| !part.custody.memory().is_empty());
+        self.given_up.extend(part.map(|part| (resource, (part.name, part.custody.memory()))));
+    }
+
+    /// What is remembered of a part that was given up in this session, and what it is called.
+    pub fn given_up(&self, resource: Key) -> Option<&(Name, custody::Memory)> {
+        self.given_up.get(&resource)
+    }
+
+    /// Whether who counts this generation may ask for a part that was given up.
+    pub fn was_given_up_in(&self, resource: Key, generation: u64) -> bool {
+        self.given_up.get(&resource).is_some_and(|(_, memory)| memory.counts(generation))
+    }
+
+    /// The session is over, and all of it is void. In which resources there was a part.
+    pub fn end(&mut self) -> Vec<Key> {
+        take(&mut self.parts).into_keys().collect()
+    }
+
+    /// Nobody says anything to this session any more.
+    pub fn forget_given_up(&mut self) {
+        self.given_up.clear();
+    }
+
+    /// Whether there is room for what a host says. What of it is still kept is counted when it could be too much: that
+    /// is once in many messages.
+    pub fn has_room(&mut self, from: PeerId, message: &custody::Message) -> bool {
+        let said = self.rations.entry(from).or_default();
+        *said += 1 + match &message.body {
+            custody::Body::Answer(answer) => answer.tokens.len() + answer.waiting.len(),
+            custody::Body::Next { following, .. } | custody::Body::Token { following, .. } => following.claims.len(),
+            _ => 0,
+        };
+        if *said > RATION {
+            *said = self.parts.values().map(|part| part.custody.kept(Some(from))).sum();
+        }
+        *said <= RATION
+    }
+
+    /// Only of these hosts it is still counted what they say.
+    pub fn keep_rations(&mut self, is_there: impl Fn(PeerId) -> bool) {
+        self.rations.retain(|host, _| is_there(*host));
+    }
+
+    /// How much is kept because somebody else has said something.
+    #[cfg(any(test, feature = "forge"))]
+    pub fn kept(&self) -> usize {
+        self.parts.values().map(|part| 1 + part.custody.kept(None)).sum::<usize>() + self.rations.len()
+    }
+}
