@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// If giving way takes longer than this, another process had the core meanwhile. Our choice: several times what it takes
-/// where nobody else wants it, less than any process runs for.
+/// If giving way takes longer than this, another process had the core meanwhile. Our choice: several times what it
+/// takes where nobody else wants it, less than any process runs for.
 const CROWDED: Duration = Duration::from_micros(10);
 
 /// When to sleep, and when to let others have the core.
