@@ -467,7 +467,7 @@ impl<P: Explorable> World<P> {
             };
             violation = violation.or(found);
         }
-        local.is_forced &= local.peer.tokens() > 0 || self.is_to_be_expelled(me);
+        local.is_forced &= (local.peer.tokens() > 0 || self.is_to_be_expelled(me)) && !self.is_back(at, &local);
         self.nodes[at] = Arc::new(Node::new(local, &self.rules.ids, &self.rules.limits));
         self.forget_undeliverable();
         if self.rules.limits.tidy {
@@ -564,12 +564,16 @@ impl<P: Explorable> World<P> {
     }
 
     fn idle(&self) -> Option<Violation> {
-        if !P::NEVER_IDLE || !self.letters.is_empty() || self.cluster.is_some() {
+        if !P::NEVER_IDLE || !self.letters.is_empty() {
             return None;
         }
+        let slots = match &self.cluster {
+            Some(_) => self.slots_when_calm()?,
+            None => self.rules.limits.slots,
+        };
         let inside: usize = self.nodes.iter().map(|node| node.local.inside.len()).sum();
         let waiting = self.all_waiting();
-        (inside < self.rules.limits.slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
+        (inside < slots && !waiting.is_empty()).then_some(Violation::Idle(waiting))
     }
 
     /// The place of a peer in the table.

@@ -97,6 +97,11 @@ pub trait Observe: Protocol {
         None
     }
 
+    /// The latest generation that this peer has moved to, where there are such: what it has from before is void.
+    fn generation(&self) -> u64 {
+        0
+    }
+
     /// The arrival number that a client who waits was told, where there are such.
     fn arrival_of(&self, _ticket: Ticket) -> Option<Arrival> {
         None

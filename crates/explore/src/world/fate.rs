@@ -185,6 +185,10 @@ impl<P: Explorable> World<P> {
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
+            // Who was forced out is mostly one that has died.
+            if cluster.forces > 0 && register.is_party(session) {
+                choices().for_each(|choice| add(Fate::Expel(at, choice)));
+            }
             if !local.is_up {
                 if cluster.sessions > 0 {
                     add(Fate::Begin(at));
@@ -196,9 +200,6 @@ impl<P: Explorable> World<P> {
             }
             if cluster.takeovers > 0 {
                 choices().for_each(|choice| add(Fate::TakeOver(at, choice)));
-            }
-            if cluster.forces > 0 && register.is_party(session) {
-                choices().for_each(|choice| add(Fate::Expel(at, choice)));
             }
             if cluster.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
                 add(Fate::Forget(at));
@@ -333,7 +334,9 @@ impl<P: Explorable> World<P> {
 
     fn expel(&mut self, at: usize, choice: usize) -> Option<Word> {
         let session = self.session(at);
-        let local = Local { is_forced: true, ..self.nodes[at].local.clone() };
+        let local = self.nodes[at].local.clone();
+        // Who has stopped has nothing.
+        let local = Local { is_forced: local.is_up, ..local };
         self.set(at, local);
         let may_be_removed = self.rules.limits.fates.is_some_and(|fates| fates.removes > 0);
         let cluster = self.cluster_mut();
@@ -364,6 +367,25 @@ impl<P: Explorable> World<P> {
             return None;
         }
         cluster.register.take_over(old, new, has_clients, choice)
+    }
+
+    /// Whether a peer that was forced out takes part again, with nothing from before: it is watched like all others.
+    pub(super) fn is_back(&self, at: usize, local: &Local<P>) -> bool {
+        let Some(register) = self.cluster.as_ref().map(|cluster| &cluster.register) else { return false };
+        let is_there = register.is_party(self.session(at)) && local.peer.generation() == register.generation;
+        is_there && local.inside.is_empty() && local.peer.tokens() == 0
+    }
+
+    /// How many slots there are, if nothing is under way or about to happen by itself, and nobody has stopped or was
+    /// forced out: then none of them may be empty while somebody waits.
+    pub(super) fn slots_when_calm(&self) -> Option<usize> {
+        let cluster = self.cluster.as_ref()?;
+        let is_calm = |node: &Arc<Node<P>>| node.local.is_up && !node.local.is_forced && node.local.timers.is_empty();
+        let nobody_is_alone = self.detached().is_empty() && cluster.unaware.is_empty();
+        let is_used = |session: Session| self.session(self.place(session.peer)) == session;
+        let is_known = cluster.post.is_empty() && cluster.register.sessions().all(is_used);
+        let is_calm = is_known && nobody_is_alone && self.nodes.iter().all(is_calm);
+        is_calm.then_some(cluster.register.slots as usize)
     }
 
     /// Whether the register's word to this peer that it was forced out is still under way.
@@ -439,7 +461,8 @@ impl<P: Explorable> World<P> {
         let slots = || honest().flat_map(|node| node.facts.slots()).copied();
         let alone = |slot: u32| cluster.alone.iter().filter(|(_, _, grant)| grant.slot == slot).count();
         let count = |slot: u32| slots().filter(|other| *other == slot).count() + alone(slot);
-        slots().find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
+        let taken_alone = cluster.alone.iter().map(|(_, _, grant)| grant.slot);
+        slots().chain(taken_alone).find(|&slot| count(slot) > 1).map(Violation::SlotTwice)
     }
 }
 

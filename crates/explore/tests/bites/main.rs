@@ -10,9 +10,11 @@ mod second_opinion;
 
 use peerlock_base::PeerId;
 use peerlock_explore::{Counterexample, Limits, Violation, World, explore};
-use peerlock_mutex::FairK;
 use peerlock_mutex::fair_k::{Config, Layout};
+use peerlock_mutex::register::Session;
+use peerlock_mutex::{Custody, Effect, FairK, custody};
 use sabotage::Fault;
+use sabotaged::{Sabotage, Sabotaged, Step};
 
 /// A shortest run of `peers` peers with this fault that breaks a promise.
 fn find(fault: Fault, peers: u64, limits: Limits) -> Box<Counterexample> {
@@ -61,6 +63,30 @@ fn every_fault_is_caught_by_the_right_check() {
         println!("{fault:?}, {} steps:\n{found}\n", found.steps);
         assert!(is_right(&found.violation), "{fault:?} was found as something else:\n{found}");
     }
+}
+
+/// The coordinator tells each client that it has come before all others.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct TellsEachItIsFirst;
+
+impl Sabotage<Custody> for TellsEachItIsFirst {
+    fn comes_out(&mut self, step: Step<'_, Custody>) {
+        for effect in step.effects {
+            if let Effect::Send { to, message: custody::Message { body: custody::Body::Arrivals(told), .. } } = effect {
+                told.iter_mut().for_each(|(_, arrival)| arrival.number = 10 - to.get());
+            }
+        }
+    }
+}
+
+#[test]
+fn who_goes_in_before_one_that_was_told_an_earlier_arrival_is_caught() {
+    let session = |id| Session { peer: id, number: 0 };
+    let config = custody::Config { batch: None, ..custody::Config::default() };
+    let peer = |id| Custody::founded(session(id), config, PeerId::new(0), 1);
+    let peers = (0..3).map(PeerId::new).map(|id| (id, Sabotaged { peer: peer(id), sabotage: TellsEachItIsFirst }));
+    let found = explore(&World::new(Limits::new(1), peers), 1_000_000).expect_err("somebody goes in out of order");
+    assert!(matches!(found.violation, Violation::OutOfOrder(..)), "{found}");
 }
 
 #[test]

@@ -18,9 +18,10 @@
 //!
 //! **What is checked**, in every state: at most one token of each slot, and none where a detached client is inside; who
 //! enters is one of at most as many as there are slots, has a slot of its own, and a number above all earlier ones of
-//! the slot that nobody else had; with one slot, nobody who waits was told an earlier arrival. Whenever nothing is left
-//! that happens by itself: nobody waits, and every slot's token exists. Who was forced out does not count for any of it
-//! until it has heard of that.
+//! the slot that nobody else had; with one slot, nobody who waits was told an earlier arrival; and where nothing is
+//! under way, nobody has stopped and nothing is detached, no slot is empty while somebody waits. Whenever nothing is
+//! left that happens by itself: nobody waits, and every slot's token exists. Who was forced out does not count for any
+//! of it until it has heard of that, or takes part again with nothing from before.
 //!
 //! **No run without end.** As in late binding, numbers only grow, so that an exploration that comes to its end has
 //! shown that every run does.

@@ -28,7 +28,7 @@ fn twice(violation: &Violation) -> bool {
 }
 
 fn waits_or_lost(violation: &Violation) -> bool {
-    matches!(violation, Violation::Stuck(_) | Violation::SlotLost(_))
+    matches!(violation, Violation::Stuck(_) | Violation::Idle(_) | Violation::SlotLost(_))
 }
 
 fn number(violation: &Violation) -> bool {

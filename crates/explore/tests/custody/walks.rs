@@ -39,8 +39,8 @@ fn one_walk() {
 /// Up to twenty peers and four slots, and everything that can go wrong.
 #[test]
 fn walks_with_everything() {
-    let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 detached=5 \
-               renewals=3 any";
+    let all = "requests=20 clients=2 withdrawals=8 stops=6 sessions=5 takeovers=3 forces=2 forgets=6 removes=2 \
+               detached=5 renewals=3 repeats=4 any";
     let worlds = [
         "peers=8 slots=1",
         "peers=8 slots=1 numbers=12 timeouts=100000",
@@ -53,7 +53,7 @@ fn walks_with_everything() {
     }
 }
 
-/// The walks would see it: rules left out show. (Two rules need runs too rare for walks of this number; those in
+/// The walks would see it: rules left out show. (Others need runs too rare for walks of this number; those in
 /// `rules.rs` show them.)
 #[test]
 fn walks_bite() {

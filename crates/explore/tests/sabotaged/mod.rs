@@ -3,6 +3,7 @@
 use std::hash::Hash;
 
 use peerlock_base::{PeerId, Ticket, Time};
+use peerlock_mutex::token::Arrival;
 use peerlock_mutex::{Cx, Effect, Input, Observe, Protocol, step};
 
 /// What is wrong with a peer, as far as it must remember that.
@@ -115,5 +116,13 @@ impl<P: Observe + Clone, S: Sabotage<P>> Observe for Sabotaged<P, S> {
 
     fn parent(&self) -> Option<PeerId> {
         self.peer.parent()
+    }
+
+    fn slots(&self) -> Option<u32> {
+        self.peer.slots()
+    }
+
+    fn arrival_of(&self, ticket: Ticket) -> Option<Arrival> {
+        self.peer.arrival_of(ticket)
     }
 }

@@ -71,6 +71,10 @@ impl Observe for Custody {
         Some(self.slots)
     }
 
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
     fn arrival_of(&self, ticket: Ticket) -> Option<Arrival> {
         self.waiting.iter().find(|(waiting, _)| *waiting == ticket)?.1
     }
