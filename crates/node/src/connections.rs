@@ -23,6 +23,7 @@
 //! and otherwise after a long rest. So one that nobody uses costs next to nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::vec::Drain;
 
 use peerlock_base::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -121,9 +122,9 @@ pub struct Connections {
     /// How many have been up.
     epochs: u64,
     /// What is to be sent.
-    pub packets: Vec<(PeerId, Packet)>,
+    packets: Vec<(PeerId, Packet)>,
     /// What the node is to be told.
-    pub changes: Vec<Change>,
+    changes: Vec<Change>,
 }
 
 impl Connections {
@@ -146,6 +147,16 @@ impl Connections {
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
         self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
+    }
+
+    /// Takes out what is to be sent.
+    pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
+        self.packets.drain(..)
+    }
+
+    /// Takes out what the node is to be told.
+    pub fn take_changes(&mut self) -> Drain<'_, Change> {
+        self.changes.drain(..)
     }
 
     /// Connects to a peer, and reconnects whenever that ends.

@@ -211,7 +211,7 @@ pub(crate) struct Heir {
     /// Those of them that were left to us, until the register has told what it knows.
     unseen: BTreeSet<(Name, u64)>,
     /// What is to be written down.
-    pub out: Vec<Keep>,
+    out: Vec<Keep>,
 }
 
 impl Heir {
@@ -274,6 +274,11 @@ impl Heir {
         self.out.extend(notes.map(|note| Keep::Over { note }));
         drop((self.take_early(), self.take_missed()));
         std::mem::take(&mut self.resumes)
+    }
+
+    /// What is to be written down from now on, in order.
+    pub fn take_out(&mut self) -> Vec<Keep> {
+        std::mem::take(&mut self.out)
     }
 
     /// Whether there is something for which we shall answer.

@@ -15,7 +15,6 @@ mod revoke;
 mod serve;
 mod session;
 
-use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::Duration;
 
@@ -24,15 +23,15 @@ use peerlock_mutex::{Grant, custody};
 use peerlock_register::Versions;
 use peerlock_register::leases::patience;
 
-use self::remove::Removal;
-use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
 use crate::connections::{Packet, Part as Piece};
-use crate::contacts::News;
+use crate::contacts::{Contacts, News};
 use crate::detached::Detached;
+use crate::founding::Founding;
 use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
+use crate::orders::Orders;
 use crate::parts::Parts;
 use crate::relay::Relay;
 use crate::sight::Sight;
@@ -142,18 +141,15 @@ pub struct Node {
     parts: Parts,
     survey: Survey,
     heir: Heir,
+    orders: Orders,
     membership: Membership,
+    contacts: Contacts,
     relay: Relay,
+    founding: Founding,
     standing: Standing,
     sight: Sight,
     detached: Detached,
     troubles: Troubles,
-    /// Grants that somebody here has asked for, by the call.
-    revocations: BTreeMap<u64, Revocation>,
-    /// Names that somebody here wants removed, by the call.
-    removals: BTreeMap<u64, Removal>,
-    /// Whom we have named as the one to found a cluster.
-    founder: Option<PeerId>,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -201,15 +197,15 @@ impl Node {
             parts: Parts::default(),
             survey: Survey::default(),
             heir,
-            membership: Membership::new(host, addresses, birth.process, config.versions),
+            orders: Orders::default(),
+            membership: Membership::new(host, addresses),
+            contacts: Contacts::new(birth.process, config.versions),
             relay: Relay::new(),
+            founding: Founding::default(),
             standing,
             sight: Sight::default(),
             detached: Detached::default(),
             troubles: Troubles::default(),
-            revocations: BTreeMap::new(),
-            removals: BTreeMap::new(),
-            founder: None,
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,
@@ -256,10 +252,8 @@ impl Node {
         }
         self.settle();
         self.check();
-        let sent = self.membership.contacts.out.iter().filter(|effect| matches!(effect, Effect::Send { .. }));
-        self.counters.sent += sent.count() as u64;
         self.write_down(out);
-        out.append(&mut self.membership.contacts.out);
+        self.counters.sent += self.contacts.hand_out(out);
         out.append(&mut self.effects);
     }
 
@@ -292,7 +286,7 @@ impl Node {
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Caller(call) => self.give_up_register(call),
                 Alarm::Trouble => self.on_trouble_alarm(),
-                Alarm::Acks => self.membership.contacts.ack_all(),
+                Alarm::Acks => self.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
@@ -314,7 +308,7 @@ impl Node {
                 break;
             }
         }
-        if self.membership.contacts.wants_acks() {
+        if self.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
         if self.draining == Draining::Yes && !self.has_clients() {
@@ -342,12 +336,8 @@ impl Node {
         self.unchecked = 0;
         self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
         self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
-        for call in self.revocations.keys() {
-            assert!(self.timers.is_set(&Alarm::Revoke(*call)), "call {call} is never answered");
-        }
-        for call in self.removals.keys() {
-            assert!(self.timers.is_set(&Alarm::Remove(*call)), "call {call} is never answered");
-        }
+        let is_set = |alarm| self.timers.is_set(&alarm);
+        self.orders.check(|call| is_set(Alarm::Revoke(call)), |call| is_set(Alarm::Remove(call)));
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),
@@ -397,7 +387,7 @@ impl Node {
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
         };
         if keeps_link(&body) {
-            self.membership.contacts.use_now(from, self.now);
+            self.contacts.use_now(from, self.now);
         }
         match body {
             Body::Part { resource, message } => self.on_part_message(from, resource, message),
@@ -415,8 +405,8 @@ impl Node {
 
     /// Says something that must arrive.
     fn tell(&mut self, to: PeerId, body: &Body) {
-        let is_connected = self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news);
-        self.membership.contacts.use_now(to, self.now);
+        let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.news);
+        self.contacts.use_now(to, self.now);
         if !is_connected {
             self.reach(to);
         }
@@ -428,13 +418,13 @@ impl Node {
         // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
         let by_any_way = matches!(body, Body::Ask { .. } | Body::Answer { .. });
         if keeps_link(body) {
-            self.membership.contacts.use_now(to, self.now);
+            self.contacts.use_now(to, self.now);
         }
-        self.membership.contacts.send_loose(to, encode_body(body), by_any_way);
+        self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
     fn mention_to_all(&mut self, body: &Body) {
-        let hosts: Vec<PeerId> = self.membership.contacts.open().map(|(host, _)| host).collect();
+        let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
@@ -450,12 +440,12 @@ impl Node {
 
     /// What people call a host; empty if nothing is known of it.
     fn name_of(&self, host: PeerId) -> String {
-        self.name(host).or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
+        self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
     /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
-        let absent = self.membership.contacts.get(peer).filter(|contact| contact.epoch.is_none());
+        let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
@@ -468,7 +458,7 @@ impl Node {
         let ttl = last.map_or(self.standing.ttl(), |(_, ttl)| ttl.span());
         let register = self.config.register;
         let ends = patience(ttl, register.slack) + register.tick * (2 * register.election_ticks as u64);
-        let is_away = self.membership.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
+        let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
         Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }
 }

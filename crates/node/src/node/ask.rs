@@ -98,7 +98,7 @@ impl Node {
             return self.on_ask(to, number, question);
         }
         let body = Body::Ask { number, question };
-        let contact = self.membership.contacts.get(to);
+        let contact = self.contacts.get(to);
         // Whoever is not connected gets one question when it is: further ones are put again, if that was in vain.
         match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
             true => self.mention(to, &body),

@@ -229,16 +229,16 @@ impl Whole {
     /// Hands what has happened to the node, and does what it wants done.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let mut inputs: Vec<node::Input> = input.into_iter().collect();
-        inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
+        inputs.extend(self.connections.take_changes().rev().map(as_input));
         let mut effects = Vec::new();
         while let Some(input) = inputs.pop() {
             self.node.step(input, cx.now, &mut effects);
             for effect in effects.drain(..) {
                 self.carry_out(effect, cx, &mut inputs, out);
             }
-            inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
+            inputs.extend(self.connections.take_changes().rev().map(as_input));
         }
-        for (to, packet) in self.connections.packets.drain(..) {
+        for (to, packet) in self.connections.take_packets() {
             out.push(Effect::Send { to, message: Packet(packet) });
         }
         let wake = self.node.next_wake();

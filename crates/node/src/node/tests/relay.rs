@@ -13,7 +13,7 @@ use crate::wire::{Body, encode, encode_body};
 impl World {
     /// The connection of one with another, as it knows it.
     fn epoch(&self, one: u64, other: u64) -> Option<u64> {
-        self.node(one).membership.contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
+        self.node(one).contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
     }
 
     /// A packet by way of the leader, whoever it is from.
