@@ -135,12 +135,22 @@ impl Connections {
 
     /// Whether there is none, nobody is wanted, and nothing is to be sent or told.
     pub fn is_idle(&self) -> bool {
-        self.ends.is_empty() && self.wanted.is_empty() && self.packets.is_empty() && self.changes.is_empty()
+        self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
+    }
+
+    /// Whether nothing is to be sent or told.
+    pub fn is_settled(&self) -> bool {
+        self.packets.is_empty() && self.changes.is_empty()
     }
 
     /// Whether there is a connection to a peer, or one begins.
     pub fn has(&self, peer: PeerId) -> bool {
         self.ends.contains_key(&peer)
+    }
+
+    /// Whether that connection to a peer is up.
+    pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
+        self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
     }
 
     /// How many connections there are or are wanted, and how much is to be sent.

@@ -236,7 +236,7 @@ impl Contacts {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
             if let Some((host, _)) = gone.min_by_key(|(_, contact)| contact.since) {
-                self.hosts.remove(&host);
+                self.drop_host(host);
             }
         }
     }
@@ -490,8 +490,101 @@ impl Contacts {
             contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
         };
         let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
-        for host in gone {
-            self.hosts.remove(&host);
+        gone.into_iter().for_each(|host| self.drop_host(host));
+    }
+
+    fn drop_host(&mut self, host: PeerId) {
+        self.hosts.remove(&host);
+        self.unacknowledged.remove(&host);
+    }
+
+    /// How much there is to look over.
+    pub fn extent(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// What must be true after each step; `is_up` tells whether a connection by way of others is.
+    pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
+        for host in &self.unacknowledged {
+            assert!(self.hosts.contains_key(host), "{host} is to be told what we have of it, and is forgotten");
         }
+        for (host, contact) in &self.hosts {
+            if let Some(epoch) = contact.relayed {
+                assert!(contact.epoch.is_none(), "{host} is connected, and still reached by way of another");
+                assert!(is_up(*host, epoch), "{host} is reached by way of another, on a connection that is over");
+            }
+            assert!(!contact.epoch.is_some_and(is_relayed), "a connection of the transport to {host} has our number");
+            assert!(
+                contact.way().is_some() || !contact.link.is_open(),
+                "{host} is greeted on a connection that is over"
+            );
+        }
+        let detours = |effect: &Effect| matches!(effect, Effect::Send { epoch, .. } if is_relayed(*epoch));
+        assert!(!self.out.iter().any(detours), "what goes by way of another is handed to the transport");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: PeerId = PeerId::new(2);
+    const RELAYED: u64 = 1 << 63;
+
+    /// One that is connected by way of another.
+    fn contacts() -> Contacts {
+        let mut contacts = Contacts::new(7, Versions::OURS);
+        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
+        contacts.take_relayed();
+        contacts.check(|host, epoch| (host, epoch) == (HOST, RELAYED));
+        contacts
+    }
+
+    #[test]
+    fn nothing_is_left_of_who_is_forgotten() {
+        let mut contacts = contacts();
+        contacts.unacknowledged.insert(HOST);
+        contacts.relayed_down(HOST, RELAYED, Time::ZERO);
+        contacts.forget(|_| false, Time::ZERO, Span::ZERO);
+        contacts.check(|_, _| false);
+        assert!(contacts.hosts.is_empty() && !contacts.wants_acks());
+    }
+
+    #[test]
+    #[should_panic(expected = "is forgotten")]
+    fn who_is_forgotten_is_told_nothing() {
+        let mut contacts = contacts();
+        contacts.unacknowledged.insert(PeerId::new(3));
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "on a connection that is over")]
+    fn nobody_is_reached_on_a_connection_that_is_over() {
+        contacts().check(|_, _| false);
+    }
+
+    #[test]
+    #[should_panic(expected = "still reached by way of another")]
+    fn who_is_connected_is_not_reached_by_way_of_another() {
+        let mut contacts = contacts();
+        contacts.hosts.get_mut(&HOST).unwrap().epoch = Some(1);
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "has our number")]
+    fn the_numbers_of_connections_are_apart() {
+        let mut contacts = contacts();
+        contacts.up(HOST, RELAYED + 1, String::new(), None, Time::ZERO);
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "handed to the transport")]
+    fn what_goes_by_way_of_another_never_reaches_the_transport() {
+        let mut contacts = contacts();
+        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
+        contacts.check(|_, _| true);
     }
 }

@@ -35,6 +35,11 @@ impl Founding {
     pub fn on_down(&mut self, host: PeerId) {
         self.founder.take_if(|founder| *founder == host);
     }
+
+    /// What must be true after each step; `is_there` tells whether somebody is ourselves, or connected.
+    pub fn check(&self, is_there: impl Fn(PeerId) -> bool) {
+        assert!(self.founder.is_none_or(is_there), "who is to found a cluster is gone, and nobody names another");
+    }
 }
 
 #[cfg(test)]
@@ -55,5 +60,14 @@ mod tests {
         founding.on_down(me);
         assert!(founding.name(me, &[(older, Some(older))]));
         assert_eq!(founding.founder(), Some(older));
+        founding.check(|host| host == older);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody names another")]
+    fn who_is_named_is_there() {
+        let mut founding = Founding::default();
+        founding.name(PeerId::new(1), &[]);
+        founding.check(|_| false);
     }
 }

@@ -251,8 +251,8 @@ impl Node {
             Input::Leave => self.leave(),
         }
         self.settle();
-        self.check();
         self.write_down(out);
+        self.check();
         self.counters.sent += self.contacts.hand_out(out);
         out.append(&mut self.effects);
     }
@@ -322,21 +322,27 @@ impl Node {
         }
     }
 
-    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
-    /// as there are tickets and resources, so that it costs the same whatever their number.
+    /// What must be true between steps. Where nobody counts the time, everything is looked over once in an eighth as
+    /// many steps as there are tickets, resources and hosts, so that it costs the same whatever their number.
     fn check(&mut self) {
         assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
         let bound = self.standing.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
         assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
         self.unchecked += 1;
-        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() {
+        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() + self.contacts.extent() {
             return;
         }
         self.unchecked = 0;
-        self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
-        self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
         let is_set = |alarm| self.timers.is_set(&alarm);
+        self.clients.check(bound, |ticket| is_set(Alarm::Ticket(ticket)));
+        self.survey.check(|number| is_set(Alarm::Query(number)));
+        self.heir.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
+        self.parts.check();
+        self.sight.check(is_set(Alarm::Lookers));
+        self.contacts.check(|host, epoch| self.relay.is_up(host, epoch));
+        self.relay.check();
+        self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
         self.orders.check(|call| is_set(Alarm::Revoke(call)), |call| is_set(Alarm::Remove(call)));
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(

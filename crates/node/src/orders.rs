@@ -175,3 +175,39 @@ impl Orders {
         self.revocations.len() + self.removals.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn orders() -> Orders {
+        let mut orders = Orders::default();
+        orders.revoke(1, "a".parse().unwrap(), PeerId::new(2), 7, Time::ZERO);
+        orders.remove(2, "b".parse().unwrap(), Time::ZERO);
+        orders.check(|call| call == 1, |call| call == 2);
+        orders
+    }
+
+    #[test]
+    #[should_panic(expected = "call 1 is never answered")]
+    fn a_holder_is_asked_again() {
+        orders().check(|_| false, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "call 2 is never answered")]
+    fn a_name_is_looked_at_again() {
+        orders().check(|_| true, |_| false);
+    }
+
+    #[test]
+    fn what_is_over_is_not_looked_at_again() {
+        let mut orders = orders();
+        assert!(orders.on_answered(1, PeerId::new(2), Time::ZERO));
+        assert!(!orders.on_answered(1, PeerId::new(3), Time::ZERO), "nobody has asked it");
+        orders.end(1);
+        orders.end(2);
+        orders.check(|_| false, |_| false);
+        assert_eq!(orders.kept(), 0);
+    }
+}

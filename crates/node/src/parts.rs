@@ -144,9 +144,51 @@ impl Parts {
         self.rations.retain(|host, _| is_there(*host));
     }
 
+    /// What must be true after each step.
+    pub fn check(&self) {
+        for (resource, part) in &self.parts {
+            assert_eq!(part.name.key(), *resource, "our part in {} is under another name", part.name);
+            assert!(!self.given_up.contains_key(resource), "our part in {} is there, and given up", part.name);
+        }
+    }
+
     /// How much is kept because somebody else has said something.
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
         self.parts.values().map(|part| 1 + part.custody.kept(None)).sum::<usize>() + self.rations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two parts, in "a" and in "b".
+    fn parts() -> (Parts, [Key; 2]) {
+        let mut parts = Parts::default();
+        let names: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        names.iter().for_each(|name| parts.open(Session { peer: PeerId::new(1), number: 1 }, name, &[], Time::ZERO));
+        parts.check();
+        (parts, names.map(|name| name.key()))
+    }
+
+    #[test]
+    #[should_panic(expected = "our part in b is there, and given up")]
+    fn a_part_that_is_there_is_not_given_up() {
+        let (mut parts, [one, other]) = parts();
+        assert!(parts.give_up(one));
+        parts.check();
+        let given_up = parts.given_up.remove(&one).unwrap();
+        parts.given_up.insert(other, given_up);
+        parts.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "our part in a is under another name")]
+    fn a_part_is_under_its_own_name() {
+        let (mut parts, [one, other]) = parts();
+        let part = parts.parts.remove(&one).unwrap();
+        parts.parts.insert(other, part);
+        parts.check();
     }
 }

@@ -120,6 +120,19 @@ impl Relay {
         self.via.get(&host).copied()
     }
 
+    /// Whether that connection to a host is up.
+    pub fn is_up(&self, host: PeerId, epoch: u64) -> bool {
+        self.connections.is_up(host, epoch)
+    }
+
+    /// What must be true after each step.
+    pub fn check(&self) {
+        assert!(
+            self.connections.is_settled(),
+            "what comes of a connection by way of others is dealt with in that step"
+        );
+    }
+
     /// Forgets by whose way those were heard that are not connected so, and not looked for either.
     pub fn prune(&mut self, is_sought: impl Fn(PeerId) -> bool) {
         self.via.retain(|host, _| self.connections.has(*host) || is_sought(*host));
@@ -135,5 +148,19 @@ impl Relay {
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "dealt with in that step")]
+    fn what_is_to_be_sent_is_not_left_lying() {
+        let mut relay = Relay::new();
+        relay.check();
+        relay.beat([PeerId::new(2)].into_iter(), |_| false, PeerId::new(1), Time::ZERO);
+        relay.check();
     }
 }

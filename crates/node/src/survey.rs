@@ -388,6 +388,15 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "question 1 is never given up")]
+    fn a_question_that_nobody_looks_at_again_is_never_given_up() {
+        let mut survey = Survey::default();
+        assert_eq!(survey.query(7, "r".parse().unwrap(), at(0)), 1);
+        survey.check(|number| number == 1);
+        survey.check(|_| false);
+    }
+
+    #[test]
     fn the_time_to_wait_goes_by_the_time_waited() {
         for (first, now, ahead, seconds) in [
             ((10, 5), 10, 5, None),
