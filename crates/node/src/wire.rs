@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use peerlock_base::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
 use peerlock_mutex::custody::{self, MOST_WAITING};
-use peerlock_mutex::token::Claim;
 use peerlock_register::{ClusterId, Versions};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +20,7 @@ use crate::ClientView;
 use crate::clients::{Entry, Stage};
 use crate::connections::Packet;
 use crate::link::Frame;
+use crate::survey::Line;
 
 /// In the place of a version: a hello.
 const HELLO: u16 = 0;
@@ -120,34 +120,6 @@ pub enum Answer {
     Revoked(Option<u64>),
     /// To `Question::Used`: whether somebody waits or is inside here.
     Used(bool),
-}
-
-/// Who waits for a resource, and where its tokens are, as its coordinator knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// The resource's generation.
-    pub generation: u64,
-    /// How many may be inside, as that generation has it.
-    pub slots: u32,
-    /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
-    pub waiting: Vec<Claim>,
-    /// The places of those of the asker's clients that wait behind these.
-    pub behind: Vec<(Ticket, u32)>,
-    /// Where each token is.
-    pub seats: Vec<TokenPlace>,
-}
-
-/// A token as its coordinator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenPlace {
-    /// The slot that it stands for.
-    pub slot: u32,
-    /// Where it is, or is going.
-    pub at: PeerId,
-    /// Nobody uses it.
-    pub free: bool,
-    /// Who gets it next, as far as that is settled.
-    pub next: Option<Claim>,
 }
 
 /// A client as its own peer knows it.
@@ -323,6 +295,7 @@ fn part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Malfor
 mod tests {
     use peerlock_base::Rng;
     use peerlock_mutex::custody::News;
+    use peerlock_mutex::token::Claim;
 
     use super::*;
     use crate::Purpose;

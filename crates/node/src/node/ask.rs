@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
 use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
@@ -11,8 +10,8 @@ use super::session::label;
 use super::{Alarm, Effect, Node};
 use crate::clients::{Entry, TicketId, Wait};
 use crate::standing::Ask;
-use crate::survey::{Next, expected};
-use crate::wire::{Answer, Body, Client, Line, MOST_TOLD, Question, TokenPlace, that_fit};
+use crate::survey::{Line, Next, expected};
+use crate::wire::{Answer, Body, Client, Question, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
 /// How often a client's place is asked for at most, and how often when it will not wait.
@@ -130,16 +129,7 @@ impl Node {
             let missing = missing.iter().map(|session| session.peer).collect();
             return Some(Answer::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
         }
-        let line = part.custody.line()?;
-        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
-        let behind = line.waiting().zip(0..).skip(MOST_TOLD).filter(|(claim, _)| claim.peer == asker);
-        Some(Answer::Line(Line {
-            generation: part.custody.generation(),
-            slots: part.custody.slots(),
-            waiting: line.waiting().take(MOST_TOLD).collect(),
-            behind: behind.map(|(claim, place)| (claim.ticket, place)).collect(),
-            seats: line.seats().map(seat).collect(),
-        }))
+        Line::of(&part.custody, asker).map(Answer::Line)
     }
 
     /// The clients here: those inside, then those who wait.
