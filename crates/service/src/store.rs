@@ -68,6 +68,7 @@ pub struct Known {
 
 /// What is in a folder cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unusable {
     /// The system does not let us.
     #[error("cannot use {path}: {source}. Make it readable and writable for this user")]
