@@ -46,12 +46,12 @@ pub struct Packet {
     /// process than the one that accepted it first, and from that one on it is another connection.
     pub answer: u64,
     /// What it is about.
-    pub part: Part,
+    pub segment: Segment,
 }
 
 /// What a message of a connection is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
+pub enum Segment {
     /// The sender wants a connection, and it is for the receiver to open it.
     Knock,
     /// The sender opens it.
@@ -193,9 +193,9 @@ impl Connections {
             // A clock does not go back within one process.
             self.last = now.as_nanos().max(self.last + 1);
             self.ends.insert(peer, End::new(self.last, 0, now));
-            self.packets.push((peer, Packet { number: self.last, answer: 0, part: Part::Open }));
+            self.packets.push((peer, Packet { number: self.last, answer: 0, segment: Segment::Open }));
         } else {
-            self.packets.push((peer, Packet { number: 0, answer: 0, part: Part::Knock }));
+            self.packets.push((peer, Packet { number: 0, answer: 0, segment: Segment::Knock }));
         }
     }
 
@@ -210,14 +210,14 @@ impl Connections {
             end.sent += 1;
             (end.said, end.used) = (now, now);
             let &mut End { number, answer, sent, .. } = end;
-            self.packets.push((peer, Packet { number, answer, part: Part::Data(sent, bytes) }));
+            self.packets.push((peer, Packet { number, answer, segment: Segment::Data(sent, bytes) }));
         }
     }
 
     /// Ends the connection to a peer, for another to begin.
     pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
         let Some(End { number, answer, epoch, .. }) = self.ends.remove(&peer) else { return };
-        self.packets.push((peer, Packet { number, answer, part: Part::Close }));
+        self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
         self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
@@ -231,8 +231,8 @@ impl Connections {
                 continue;
             }
             end.asked += 1;
-            let part = if end.epoch.is_some() { Part::Ask(end.sent) } else { Part::Open };
-            self.packets.push((peer, Packet { number: end.number, answer: end.answer, part }));
+            let segment = if end.epoch.is_some() { Segment::Ask(end.sent) } else { Segment::Open };
+            self.packets.push((peer, Packet { number: end.number, answer: end.answer, segment }));
         }
         silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
         for peer in self.wanted.clone() {
@@ -245,21 +245,21 @@ impl Connections {
 
     /// A message of a connection arrived.
     pub fn on_packet(&mut self, peer: PeerId, packet: Packet, me: PeerId, now: Time) {
-        let Packet { number, answer, part } = packet;
+        let Packet { number, answer, segment } = packet;
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.number == number && end.answer == 0) {
             end.answer = answer;
         }
         let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
-        match part {
-            Part::Knock => self.connect(peer, me, now),
+        match segment {
+            Segment::Knock => self.connect(peer, me, now),
             // An old one; or the clock of who opens it has begun anew with its process, which says so when it is asked
             // for the one that there is.
-            Part::Open if known.is_some_and(|(last, _)| last > number) => {
+            Segment::Open if known.is_some_and(|(last, _)| last > number) => {
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
-                    self.packets.push((peer, Packet { number, answer, part: Part::Ask(sent) }));
+                    self.packets.push((peer, Packet { number, answer, segment: Segment::Ask(sent) }));
                 }
             }
-            Part::Open => {
+            Segment::Open => {
                 if known.is_none_or(|(last, _)| last != number) {
                     self.hang_up(peer, "the other side begins anew");
                     let answer = now.as_nanos().max(1);
@@ -267,28 +267,28 @@ impl Connections {
                 }
                 self.up(peer, now);
                 let answer = self.ends.get(&peer).map_or(0, |end| end.answer);
-                self.packets.push((peer, Packet { number, answer, part: Part::Accept }));
+                self.packets.push((peer, Packet { number, answer, segment: Segment::Accept }));
             }
-            Part::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
-            Part::Close => {}
+            Segment::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
+            Segment::Close => {}
             // Of a connection that is over here, or never was: another process has accepted what we have opened.
             _ if known != Some((number, answer)) => {
-                self.packets.push((peer, Packet { number, answer, part: Part::Close }));
+                self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
                 if known.is_some_and(|(last, _)| last == number) {
                     self.hang_up(peer, "there is another process");
                 }
             }
-            Part::Accept => self.up(peer, now),
-            Part::Data(at, bytes) => {
+            Segment::Accept => self.up(peer, now),
+            Segment::Data(at, bytes) => {
                 if let Some(epoch) = self.take(peer, at, now) {
                     self.changes.push(Change::Message(peer, epoch, bytes));
                 }
             }
-            Part::Beat(sent) => self.on_beat(peer, sent, now),
-            Part::Ask(sent) => {
+            Segment::Beat(sent) => self.on_beat(peer, sent, now),
+            Segment::Ask(sent) => {
                 self.on_beat(peer, sent, now);
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
-                    self.packets.push((peer, Packet { number, answer, part: Part::Beat(sent) }));
+                    self.packets.push((peer, Packet { number, answer, segment: Segment::Beat(sent) }));
                 }
             }
         }

@@ -98,7 +98,7 @@ pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{
-    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, Part, PartClient, PeerView,
+    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, PartClient, PartView, PeerView,
     Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
 };
 pub use wire::Malformed;

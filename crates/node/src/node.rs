@@ -24,7 +24,7 @@ use peerlock_register::Versions;
 use peerlock_register::leases::patience;
 
 use crate::clients::{Clients, TicketId};
-use crate::connections::{Packet, Part as Piece};
+use crate::connections::{Packet, Segment};
 use crate::contacts::{Contacts, News};
 use crate::detached::Detached;
 use crate::founding::Founding;
@@ -92,7 +92,7 @@ pub fn describe(bytes: &[u8]) -> String {
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
             Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
-            Ok(Body::Relay { from, to, packet: Packet { number, part: Piece::Data(at, bytes), .. } }) => {
+            Ok(Body::Relay { from, to, packet: Packet { number, segment: Segment::Data(at, bytes), .. } }) => {
                 format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
             }
             body => format!("{body:?}"),
@@ -402,7 +402,7 @@ impl Node {
                 self.on_greeting(from, cluster, expects, founder, &hosts);
             }
             Body::Ask { number, question } => self.on_ask(from, number, question),
-            Body::Answer { number, answer } => self.on_answer(from, number, answer),
+            Body::Reply { number, reply } => self.on_reply(from, number, reply),
             Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
             Body::Idle => self.on_idle(from),
             Body::Seek => self.on_seek(from),
@@ -422,7 +422,7 @@ impl Node {
     /// Says something that may get lost.
     fn mention(&mut self, to: PeerId, body: &Body) {
         // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
-        let by_any_way = matches!(body, Body::Ask { .. } | Body::Answer { .. });
+        let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
             self.contacts.use_now(to, self.now);
         }

@@ -47,7 +47,7 @@ impl Routes {
 pub struct Wire<M> {
     /// For whom it is, and who routed it; `None` if it was sent to this very peer.
     pub route: Option<(Key, PeerId)>,
-    /// What is said.
+    /// As the protocol has sent or routed it.
     pub message: M,
 }
 

@@ -5,7 +5,7 @@ use peerlock_mutex::token::Claim;
 
 use super::Node;
 use crate::wire::Client;
-use crate::{Inspection, Part, PartClient, TicketView, TokenView};
+use crate::{Inspection, PartClient, PartView, TicketView, TokenView};
 
 impl Node {
     /// This peer from the inside.
@@ -25,7 +25,7 @@ impl Node {
                 .collect();
             tokens.sort_by_key(|token| token.slot);
             let line = part.and_then(|part| part.line());
-            Part {
+            PartView {
                 name: view.name,
                 slots: view.slots,
                 keeper: part.filter(|part| part.is_party()).map(|part| part.coordinator()),

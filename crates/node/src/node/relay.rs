@@ -4,7 +4,7 @@ use peerlock_base::PeerId;
 use peerlock_register::Register;
 
 use super::{Alarm, Effect, Node, Phase};
-use crate::connections::{BEAT, Change, Packet, Part};
+use crate::connections::{BEAT, Change, Packet, Segment};
 use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
 
@@ -60,7 +60,7 @@ impl Node {
         }
         // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests
         // nobody else would tell us for a while.
-        if matches!(packet.part, Part::Knock | Part::Open)
+        if matches!(packet.segment, Segment::Knock | Segment::Open)
             && let Some(contact) = self.contacts.get(from)
             && contact.epoch.is_some()
         {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
+use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
 use peerlock_node::{
     self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, TicketId, Ttl, Wait,
     Wanted,
@@ -387,8 +387,8 @@ pub struct Packet(connections::Packet);
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.part {
-            Part::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
+        match &self.0.segment {
+            Segment::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
             part => write!(f, "{part:?}"),
         }
     }
@@ -408,8 +408,8 @@ impl Actor for Whole {
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {
-        match &message.0.part {
-            Part::Data(_, bytes) => Some(match node::purpose(bytes) {
+        match &message.0.segment {
+            Segment::Data(_, bytes) => Some(match node::purpose(bytes) {
                 Purpose::Resource => 0,
                 Purpose::Register => 1,
                 Purpose::Link => 2,
