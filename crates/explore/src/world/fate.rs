@@ -119,6 +119,21 @@ impl Cluster {
         let place = self.post.partition_point(|other| *other <= post);
         self.post.insert(place, post);
     }
+
+    /// The register hears what a session wishes: the generation that it opens, if it does.
+    fn on_wish(&mut self, from: Session, wish: Wish, slip: Option<Slip>) -> Option<Word> {
+        let Wish::Quit { generation } = wish else { return self.register.grant(from, &wish, slip) };
+        let [told, opened] = self.register.quit(from, generation, 0, slip);
+        told.into_iter().for_each(|word| self.send(Post::Word(word)));
+        opened
+    }
+
+    /// The register hears that a name is to be removed, and tells nobody of what it does not know.
+    fn remove(&mut self, generation: u64, slip: Option<Slip>) {
+        if self.register.remove(generation, slip) {
+            self.post.retain(|post| !matches!(post, Post::Word(word) if word.fact == Fact::Expelled));
+        }
+    }
 }
 
 impl<P: Explorable> World<P> {
@@ -231,19 +246,9 @@ impl<P: Explorable> World<P> {
                     let local = self.nodes[at].local.clone();
                     return if local.is_up { self.step(at, local, Input::Word(word), effects) } else { None };
                 }
-                Post::Wish(from, Wish::Quit { generation }) => {
-                    let cluster = self.cluster_mut();
-                    let [told, opened] = cluster.register.quit(from, generation, 0, slip);
-                    told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
-                    opened
-                }
-                Post::Wish(from, wish) => self.cluster_mut().register.grant(from, &wish, slip),
+                Post::Wish(from, wish) => self.cluster_mut().on_wish(from, wish, slip),
                 Post::Remove(generation) => {
-                    let cluster = self.cluster_mut();
-                    if cluster.register.remove(generation, slip) {
-                        // The register tells nobody of what it does not know.
-                        cluster.post.retain(|post| !matches!(post, Post::Word(word) if word.fact == Fact::Expelled));
-                    }
+                    self.cluster_mut().remove(generation, slip);
                     None
                 }
                 Post::Attach(from, ticket, it) => return self.attach(from, ticket, it, effects),

@@ -296,23 +296,8 @@ impl Whole {
                     inputs.push(node::Input::Release { call: None, ticket: id });
                 }
             }
-            node::Effect::Ended(id, error) => {
-                let Some(ticket) = self.tickets.get(&id).copied() else { return };
-                let inside = self.visits.get(&ticket).is_some_and(|visit| visit.is_inside);
-                self.forget(ticket);
-                out.push(Effect::Note(Note::Told(ticket, error)));
-                out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
-            }
-            node::Effect::Returned { ticket: id, note, .. } => {
-                let ticket = Ticket::new(note.parse().expect("it was written here"));
-                if self.visits.contains_key(&ticket) {
-                    // Its client never heard of it, and has asked again.
-                    return inputs.push(node::Input::Release { call: None, ticket: id });
-                }
-                self.tickets.insert(id, ticket);
-                self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
-                out.push(Effect::Note(Note::Returned(ticket)));
-            }
+            node::Effect::Ended(id, error) => self.on_ended(id, error, out),
+            node::Effect::Returned { ticket, note, .. } => self.on_returned(ticket, &note, inputs, out),
             node::Effect::Notice(Notice::OtherCluster { ours, theirs, .. }) => {
                 out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
@@ -323,6 +308,25 @@ impl Whole {
             | node::Effect::Progress(..)
             | node::Effect::Event(_) => {}
         }
+    }
+
+    fn on_returned(&mut self, id: TicketId, note: &str, inputs: &mut Vec<node::Input>, out: &mut Vec<Effect<Self>>) {
+        let ticket = Ticket::new(note.parse().expect("it was written here"));
+        if self.visits.contains_key(&ticket) {
+            // Its client never heard of it, and has asked again.
+            return inputs.push(node::Input::Release { call: None, ticket: id });
+        }
+        self.tickets.insert(id, ticket);
+        self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
+        out.push(Effect::Note(Note::Returned(ticket)));
+    }
+
+    fn on_ended(&mut self, id: TicketId, error: node::Error, out: &mut Vec<Effect<Self>>) {
+        let Some(ticket) = self.tickets.get(&id).copied() else { return };
+        let inside = self.visits.get(&ticket).is_some_and(|visit| visit.is_inside);
+        self.forget(ticket);
+        out.push(Effect::Note(Note::Told(ticket, error)));
+        out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
     }
 
     fn write(&mut self, write: Write, answer: Option<node::Input>, out: &mut Vec<Effect<Self>>) {
