@@ -94,11 +94,7 @@ impl fmt::Display for Key {
     }
 }
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+crate::debug_as_display!(Key);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,18 @@
 
 extern crate alloc;
 
+/// Has `Debug` say the same as `Display`, for what is shorter and clearer in words than by its fields.
+#[macro_export]
+macro_rules! debug_as_display {
+    ($($name:ty),+) => {
+        $(impl ::core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+                ::core::fmt::Display::fmt(self, f)
+            }
+        })+
+    };
+}
+
 mod duration;
 mod id;
 mod key;

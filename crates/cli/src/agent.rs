@@ -292,7 +292,7 @@ impl Options {
     fn socket(&self, data_dir: &Path) -> Result<PathBuf> {
         let named = self.http.iter().find_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.clone()),
-            Endpoint::Tcp(_) => None,
+            _ => None,
         });
         let path = named.map_or_else(|| socket().map(|usual| folder::place(data_dir, usual)), Ok)?;
         std::path::absolute(&path).map_err(|source| Error::File { path, source })
@@ -302,7 +302,7 @@ impl Options {
     fn check_doors(&self, socket: &Path) -> Result<()> {
         let named = self.http.iter().filter_map(|endpoint| match endpoint {
             Endpoint::Unix(path) => Some(path.as_path()),
-            Endpoint::Tcp(_) => None,
+            _ => None,
         });
         for path in named.chain([socket]) {
             let path = std::path::absolute(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
@@ -375,7 +375,7 @@ impl Options {
         for endpoint in &endpoints {
             let most = match endpoint {
                 Endpoint::Unix(_) => (files / 2).min(MOST_CLIENTS) / sockets,
-                Endpoint::Tcp(_) => (files / 8).min(MOST_BY_TCP) / self.ports(),
+                _ => (files / 8).min(MOST_BY_TCP) / self.ports(),
             };
             let listener = Listener::bind(endpoint, token.cloned(), most).await?;
             group.map_or(Ok(()), |group| listener.admit(group))?;

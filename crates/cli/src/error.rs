@@ -291,6 +291,7 @@ pub mod exit {
                 | NetworkError::SecretTooOpen { .. }
                 | NetworkError::SecretLines
                 | NetworkError::SecretWeak { .. } => NO_INPUT,
+                _ => SYSTEM,
             },
             StartError::Places(_) => CANNOT_CREATE,
             StartError::Folder(_) => NO_INPUT,

@@ -199,9 +199,7 @@ impl<P: Explorable + Display> Scenario<P> {
                 self.step(&Action::Withdraw(at, ticket), &mut trace)?;
             }
             "deliver" => {
-                let world = self.world()?;
-                let from = world.ids()[self.place(words.first())?];
-                let to = world.ids()[self.place(words.get(1))?];
+                let (from, to) = self.ends(words)?;
                 let kind = words.get(2).copied();
                 let is_kind = |message: &P::Message| kind.is_none_or(|kind| P::KINDS[P::kind(message)] == kind);
                 let wanted =
@@ -210,19 +208,7 @@ impl<P: Explorable + Display> Scenario<P> {
                     return Err(format!("no such message from {from} to {to} can be delivered now").into());
                 }
             }
-            "lose" => {
-                let world = self.world()?;
-                let (from, to) = (world.ids()[self.place(words.first())?], world.ids()[self.place(words.get(1))?]);
-                let is_lost = |action: &Action<P::Timer>| match *action {
-                    Action::Lose(at) => (world.letter(at).from, world.letter(at).to) == (from, to),
-                    _ => false,
-                };
-                let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
-                // From the last on: what is lost changes the places of those behind it.
-                for action in lost.iter().rev() {
-                    self.step(action, &mut trace)?;
-                }
-            }
+            "lose" => self.lose(self.ends(words)?, &mut trace)?,
             "suspect" => {
                 let suspect = Action::Suspect(self.place(words.first())?, self.place(words.get(1))?);
                 self.step(&suspect, &mut trace)?;
@@ -249,19 +235,44 @@ impl<P: Explorable + Display> Scenario<P> {
                         || self.deliver(|_| true, &mut trace)?)
                 {}
             }
-            "state" => {
-                let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
-                let world = self.world()?;
-                let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
-                all.for_each(|at| match world.is_up(at) {
-                    true => trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))),
-                    false => trace.line(format_args!("{}: stopped", world.ids()[at])),
-                });
-            }
+            "state" => self.show(words, &mut trace)?,
             "network" => self.sent.iter().for_each(|letter| trace.line(letter)),
             _ => return Err("there is no such command".into()),
         }
         Ok(trace)
+    }
+
+    /// From whom to whom, as the first two words say.
+    fn ends(&self, words: &[&str]) -> Result<(PeerId, PeerId), Failure> {
+        let ids = self.world()?.ids();
+        Ok((ids[self.place(words.first())?], ids[self.place(words.get(1))?]))
+    }
+
+    /// All that is under way from one to another gets lost.
+    fn lose(&mut self, ends: (PeerId, PeerId), trace: &mut Trace) -> Result<(), Failure> {
+        let world = self.world()?;
+        let is_lost = |action: &Action<P::Timer>| match *action {
+            Action::Lose(at) => (world.letter(at).from, world.letter(at).to) == ends,
+            _ => false,
+        };
+        let lost: Vec<Action<P::Timer>> = self.actions()?.into_iter().filter(is_lost).collect();
+        // From the last on: what is lost changes the places of those behind it.
+        for action in lost.iter().rev() {
+            self.step(action, trace)?;
+        }
+        Ok(())
+    }
+
+    /// The states of these peers, or of all.
+    fn show(&self, words: &[&str], trace: &mut Trace) -> Result<(), Failure> {
+        let some: Vec<usize> = words.iter().map(|word| self.place(Some(word))).collect::<Result<_, _>>()?;
+        let world = self.world()?;
+        let all = (0..world.ids().len()).filter(|at| some.is_empty() || some.contains(at));
+        all.for_each(|at| match world.is_up(at) {
+            true => trace.line(format_args!("{}: {}", world.ids()[at], world.peer(at))),
+            false => trace.line(format_args!("{}: stopped", world.ids()[at])),
+        });
+        Ok(())
     }
 }
 

@@ -29,7 +29,7 @@ impl<P: Protocol<Message: Ord + Hash + Display, Timer: Hash> + Observe + Clone +
 /// A message under way.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Letter<M> {
-    /// Who sent it.
+    /// The peer whose effect it was.
     pub from: PeerId,
     /// Who shall get it.
     pub to: PeerId,

@@ -87,7 +87,7 @@ async fn reload(State(app): State<App>) -> Result<Json<SecretView>, Failure> {
     post,
     path = "/v1/resources/{name}/resize",
     tag = "by hand",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Slots),
     responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
 )]
@@ -106,7 +106,7 @@ async fn resize(
     post,
     path = "/v1/resources/{name}/remove",
     tag = "by hand",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     responses(
         (status = 200, description = "There is no such name any more", body = Done),
         (status = "default", body = Failure)
@@ -123,7 +123,7 @@ async fn remove(State(app): State<App>, Named(name): Named) -> Result<Json<Done>
     post,
     path = "/v1/resources/{name}/revoke",
     tag = "by hand",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Wanted),
     responses(
         (status = 200, description = "Its holder has stopped, or its lease has ended", body = Done),
@@ -145,7 +145,7 @@ async fn revoke(
     post,
     path = "/v1/resources/{name}/expel",
     tag = "by hand",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Whom),
     responses((status = 200, description = "It is decided", body = Done), (status = "default", body = Failure))
 )]

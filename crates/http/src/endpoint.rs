@@ -13,6 +13,7 @@ use std::str::FromStr;
 /// assert!("nowhere".parse::<Endpoint>().is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Endpoint {
     /// A socket in the file system, which only its owner can use.
     Unix(PathBuf),

@@ -14,7 +14,7 @@ use crate::{Failure, Token};
 
 /// What keeps strangers out of a listener.
 #[derive(Clone, Debug)]
-pub enum Door {
+pub enum Guard {
     /// The mode of the socket's file.
     Unix,
     /// A bearer token: requests without it are refused. No web page of another site knows it.
@@ -42,9 +42,9 @@ impl TokenInForce {
 }
 
 /// Lets a request in, or says why not.
-pub async fn guard(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+pub async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let is_open = is_open(request.uri().path());
-    if let Err(failure) = door.check(request.headers(), is_open) {
+    if let Err(failure) = guard.check(request.headers(), is_open) {
         finish(request.into_body()).await;
         return failure.into_response();
     }
@@ -59,7 +59,7 @@ fn is_open(path: &str) -> bool {
     path == "/" || path.starts_with("/assets/")
 }
 
-impl Door {
+impl Guard {
     fn check(&self, headers: &HeaderMap, is_open: bool) -> Result<(), Failure> {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         if let Some(origin) = headers.get(header::ORIGIN) {
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn who_may_come_in() {
-        let token = Door::Token(TokenInForce::new(Token::new("0123456789abcdef").unwrap()));
+        let token = Guard::Token(TokenInForce::new(Token::new("0123456789abcdef").unwrap()));
         let bearer = ("authorization", "Bearer 0123456789abcdef");
         let host = ("host", "localhost:7401");
-        for (door, headers, is_open, refused) in [
-            (&Door::Unix, &[][..], false, None),
-            (&Door::Unix, &[("host", "anything")], false, None),
-            (&Door::Unix, &[host, ("origin", "https://evil.example")], false, Some(Class::Forbidden)),
+        for (guard, headers, is_open, refused) in [
+            (&Guard::Unix, &[][..], false, None),
+            (&Guard::Unix, &[("host", "anything")], false, None),
+            (&Guard::Unix, &[host, ("origin", "https://evil.example")], false, Some(Class::Forbidden)),
             (&token, &[host], false, Some(Class::Unauthorized)),
             (&token, &[host], true, None),
             (&token, &[host, bearer, ("origin", "http://localhost:7401")], false, None),
@@ -109,9 +109,9 @@ mod tests {
         ] {
             let map = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             assert_eq!(
-                door.check(&map, is_open).err().map(|failure| failure.0.class()),
+                guard.check(&map, is_open).err().map(|failure| failure.0.class()),
                 refused,
-                "{door:?} {headers:?}"
+                "{guard:?} {headers:?}"
             );
         }
     }
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn a_token_that_was_replaced_opens_nothing() {
         let in_force = TokenInForce::new(Token::new("0123456789abcdef").unwrap());
-        let door = Door::Token(in_force.clone());
+        let guard = Guard::Token(in_force.clone());
         let with = |token: &str| {
             let headers = [(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())].into_iter().collect();
-            door.check(&headers, false).is_ok()
+            guard.check(&headers, false).is_ok()
         };
         assert!(with("0123456789abcdef") && !with("fedcba9876543210"));
         in_force.replace(Token::new("fedcba9876543210").unwrap());

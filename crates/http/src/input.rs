@@ -104,7 +104,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 }
 
 /// The resource in the path.
-pub struct Named(pub Name);
+#[derive(IntoParams)]
+#[into_params(names("name"), parameter_in = Path)]
+pub struct Named(
+    /// The resource, percent-encoded
+    #[param(value_type = String)]
+    pub Name,
+);
 
 impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Failure;

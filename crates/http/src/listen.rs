@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 
 use crate::crowd::Crowd;
-use crate::guard::{Door, TokenInForce};
+use crate::guard::{Guard, TokenInForce};
 use crate::{Endpoint, Token};
 
 /// What fits into an address of a Unix socket on Linux, which ends with a zero.
@@ -20,7 +20,7 @@ const MOST_PATH: usize = 107;
 #[derive(Debug)]
 pub struct Listener {
     pub(crate) socket: Socket,
-    pub(crate) door: Door,
+    pub(crate) guard: Guard,
     pub(crate) crowd: Arc<Crowd>,
     endpoint: Endpoint,
     /// Last, so that it goes when nobody can connect any more.
@@ -90,7 +90,7 @@ impl Listener {
             Endpoint::Unix(path) => {
                 let (listener, file) = bind_unix(path)?;
                 let endpoint = endpoint.clone();
-                Ok(Self { socket: Socket::Unix(listener), door: Door::Unix, crowd, endpoint, _file: Some(file) })
+                Ok(Self { socket: Socket::Unix(listener), guard: Guard::Unix, crowd, endpoint, _file: Some(file) })
             }
             Endpoint::Tcp(address) => {
                 let token = token.ok_or_else(|| ListenError::NoToken { endpoint: endpoint.clone() })?;
@@ -100,8 +100,8 @@ impl Listener {
                     _ => cannot(source),
                 })?;
                 let endpoint = Endpoint::Tcp(listener.local_addr().map_err(cannot)?.to_string());
-                let door = Door::Token(TokenInForce::new(token));
-                Ok(Self { socket: Socket::Tcp(listener), door, crowd, endpoint, _file: None })
+                let guard = Guard::Token(TokenInForce::new(token));
+                Ok(Self { socket: Socket::Tcp(listener), guard, crowd, endpoint, _file: None })
             }
         }
     }
@@ -124,9 +124,9 @@ impl Listener {
 
     /// The bearer token that it asks for, if it does, for whoever may replace it while clients come.
     pub fn token(&self) -> Option<TokenInForce> {
-        match &self.door {
-            Door::Token(token) => Some(token.clone()),
-            Door::Unix => None,
+        match &self.guard {
+            Guard::Token(token) => Some(token.clone()),
+            Guard::Unix => None,
         }
     }
 

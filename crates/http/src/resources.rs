@@ -38,7 +38,7 @@ pub fn routes() -> OpenApiRouter<App> {
     post,
     path = "/v1/resources/{name}/acquire",
     tag = "slots",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Request),
     responses(
         (status = 200, description = "The slot is held until its lease ends", body = Granted),
@@ -76,7 +76,7 @@ async fn acquire(
     post,
     path = "/v1/resources/{name}/hold",
     tag = "slots",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Request),
     responses(
         (
@@ -112,7 +112,7 @@ async fn hold(
     post,
     path = "/v1/resources/{name}/resume",
     tag = "slots",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Which),
     responses(
         (
@@ -136,7 +136,7 @@ async fn resume(State(app): State<App>, Named(name): Named, Input(which): Input<
     post,
     path = "/v1/resources/{name}/renew",
     tag = "slots",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Which),
     responses(
         (status = 200, description = "The lease stands for so long again", body = Renewed),
@@ -158,7 +158,7 @@ async fn renew(
     post,
     path = "/v1/resources/{name}/release",
     tag = "slots",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     request_body(content = Which),
     responses(
         (status = 200, description = "The slot was given back in time", body = Released),
@@ -197,7 +197,7 @@ async fn list(State(app): State<App>, Names(listing): Names) -> Result<Json<Vec<
     get,
     path = "/v1/resources/{name}",
     tag = "looking",
-    params(("name" = String, Path, description = "The resource, percent-encoded")),
+    params(Named),
     responses(
         (status = 200, description = "Each slot, and everybody who waits, the next first", body = ResourceDetails),
         (status = "default", body = Failure)

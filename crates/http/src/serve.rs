@@ -48,8 +48,8 @@ const NOBODY: u32 = 65_534;
 pub async fn serve(listeners: Vec<Listener>, site: impl Into<Site>, shutdown: impl Future<Output = ()>) {
     let Site { router, connections } = site.into();
     let doors = listeners.iter().map(|listener| {
-        let door = from_fn_with_state(Arc::new(listener.door.clone()), guard);
-        let router = router.clone().layer(from_fn(attended)).layer(from_fn(whole)).layer(door);
+        let guarded = from_fn_with_state(Arc::new(listener.guard.clone()), guard);
+        let router = router.clone().layer(from_fn(attended)).layer(from_fn(whole)).layer(guarded);
         accept(listener, router, &connections)
     });
     let doors = join_all(doors);

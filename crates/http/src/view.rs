@@ -11,7 +11,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use peerlock_service::{
-    ClientView, Key, Name, Part, PeerId, PeerView, ResourceDetails, ResourceView, TicketView, Voter,
+    ClientView, Key, Name, PartView, PeerId, PeerView, ResourceDetails, ResourceView, TicketView, Voter,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -303,7 +303,12 @@ fn turn(key: Key) -> f64 {
     (key.get() >> (128 - f64::MANTISSA_DIGITS)) as f64 / (1_u64 << f64::MANTISSA_DIGITS) as f64
 }
 
-fn resource(summary: &ViewSummary, parts: &BTreeMap<PeerId, &Part>, waits: Option<&Waits>, now_s: u64) -> ViewResource {
+fn resource(
+    summary: &ViewSummary,
+    parts: &BTreeMap<PeerId, &PartView>,
+    waits: Option<&Waits>,
+    now_s: u64,
+) -> ViewResource {
     let keeper = parts.iter().find_map(|(peer, part)| Some((*peer, part.line.as_ref()?)));
     let client = |at: &TicketView| parts.get(&at.peer)?.clients.iter().find(|client| client.ticket == at.ticket);
     // Word that somebody has come in reaches the keeper a little later.
@@ -369,7 +374,7 @@ mod tests {
         let next = Some(TicketView { peer: peer(2), ticket: 1 });
         let tokens = slots.iter().map(|&slot| TokenView { slot, free: false, next }).collect();
         let name = "r".parse().expect("a name");
-        let part = Part { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
+        let part = PartView { name, slots: Some(3), keeper: Some(peer(1)), line, tokens, clients };
         let inspection = Inspection { peer: peer(number), others: vec![peer(7)], parts: vec![part] };
         Seen { inspection, health: health(slots.len(), None) }
     }

@@ -25,6 +25,7 @@ async fn raw(endpoint: &Endpoint, verb: &str, body: &str, behind: &str) -> Raw {
     let mut stream: Box<dyn Stream> = match endpoint {
         Endpoint::Unix(path) => Box::new(UnixStream::connect(path).await.unwrap()),
         Endpoint::Tcp(address) => Box::new(TcpStream::connect(address).await.unwrap()),
+        endpoint => panic!("{endpoint}"),
     };
     let (token, length) = (token(), body.len());
     let head = format!("POST /v1/resources/a/{verb} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n");

@@ -117,21 +117,21 @@ pub enum Effect<M, T> {
     Send {
         /// Who shall get it.
         to: PeerId,
-        /// What is said.
+        /// For its [`Protocol::on_message`].
         message: M,
     },
     /// Send `message` from hop to hop to the owner of `key`, which may be the peer itself.
     Route {
         /// Whose owner shall get it.
         key: Key,
-        /// What is said.
+        /// For the owner's [`Protocol::on_routed`], and each hop's [`Protocol::on_forward`] before.
         message: M,
     },
     /// Hand a message that came by to the next hop.
     Forward {
         /// Where on its way it is; there is a next hop.
         hop: Hop,
-        /// What is said.
+        /// As it came, or as this hop has changed it.
         message: M,
     },
     /// The client with this ticket is inside from now on.
@@ -155,14 +155,14 @@ pub enum Effect<M, T> {
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
     SetTimer {
-        /// The timer's name.
+        /// At most one of this name is pending.
         timer: T,
         /// How long from now.
         after: Span,
     },
     /// Forget the timer if it is pending.
     CancelTimer {
-        /// The timer's name.
+        /// As it was set.
         timer: T,
     },
     /// Ask something of the register.
@@ -260,7 +260,7 @@ pub enum Input<M, T> {
     Release(Ticket),
     /// A message arrived.
     Message {
-        /// Who sent it.
+        /// The peer that had it in an [`Effect::Send`].
         from: PeerId,
         /// The message as it was sent.
         message: M,

@@ -396,8 +396,4 @@ impl fmt::Display for Attempt {
     }
 }
 
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Attempt);

@@ -98,8 +98,4 @@ impl fmt::Display for Claim {
     }
 }
 
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Claim);

@@ -23,6 +23,23 @@ fn asked(config: Config, clients: &[u64]) -> Scene {
     new_scene(config).asked(clients)
 }
 
+/// D was elected and has handed on to A; and copies of D's REQUESTs, which are late.
+fn handed_on() -> (Scene, Vec<scene::Letter<E2e>>) {
+    let mut scene = new_scene(REPAIRED);
+    scene.request(D);
+    let mut late = Vec::new();
+    for replica in 0..3 {
+        scene.duplicate(D, replica, "request");
+        scene.deliver(D, replica, "request");
+        late.extend(scene.hold_back(D, replica));
+    }
+    scene.stabilize();
+    scene.request(A);
+    scene.pass(Span::from_secs(1));
+    scene.leave(D);
+    (scene, late)
+}
+
 /// How many messages of each of these types have been sent.
 fn sent<const N: usize>(scene: &Scene, kinds: [&str; N]) -> [usize; N] {
     kinds.map(|kind| {
@@ -287,18 +304,7 @@ fn a_token_that_comes_twice_is_used_once() {
 /// not its to give back, as its successor counts on it.
 #[test]
 fn a_former_owner_does_not_give_back_the_votes_of_its_successor() {
-    let mut scene = new_scene(REPAIRED);
-    scene.request(D);
-    let mut late = Vec::new();
-    for replica in 0..3 {
-        scene.duplicate(D, replica, "request");
-        scene.deliver(D, replica, "request");
-        late.extend(scene.hold_back(D, replica));
-    }
-    scene.stabilize();
-    scene.request(A);
-    scene.pass(Span::from_secs(1));
-    scene.leave(D);
+    let (mut scene, late) = handed_on();
     scene.wire.extend(late);
     scene.stabilize();
 
@@ -333,18 +339,7 @@ fn who_comes_back_empty_does_not_give_back_the_votes_of_its_successor() {
 /// changes nothing about the one before.
 #[test]
 fn a_late_request_of_who_comes_back_empty_gives_nothing_back() {
-    let mut scene = new_scene(REPAIRED);
-    scene.request(D);
-    let mut late = Vec::new();
-    for replica in 0..3 {
-        scene.duplicate(D, replica, "request");
-        scene.deliver(D, replica, "request");
-        late.extend(scene.hold_back(D, replica));
-    }
-    scene.stabilize();
-    scene.request(A);
-    scene.pass(Span::from_secs(1));
-    scene.leave(D);
+    let (mut scene, late) = handed_on();
     let replicas = Replicas::on_overlay("resource", Quorum::new(3, 2));
     scene.peers.insert(D, E2e::new(PeerId::new(D), &replicas, REPAIRED));
     scene.request(D);

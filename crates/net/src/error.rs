@@ -6,6 +6,7 @@ use thiserror::Error;
 
 /// Why a peer could not be started. Nothing has been changed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The key file exists but cannot be read.
     #[error("cannot read the identity in {path}: {source}. Make it readable for this user, or name another file")]

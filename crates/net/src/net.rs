@@ -115,7 +115,7 @@ pub enum Event {
     },
     /// A message has come.
     Message {
-        /// Who sent it.
+        /// The peer at the other end, by the key that it has proved.
         from: PeerId,
         /// In which life of the link.
         epoch: Epoch,

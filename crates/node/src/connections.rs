@@ -23,6 +23,7 @@
 //! and otherwise after a long rest. So one that nobody uses costs next to nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::vec::Drain;
 
 use peerlock_base::{PeerId, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -45,12 +46,12 @@ pub struct Packet {
     /// process than the one that accepted it first, and from that one on it is another connection.
     pub answer: u64,
     /// What it is about.
-    pub part: Part,
+    pub segment: Segment,
 }
 
 /// What a message of a connection is about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Part {
+pub enum Segment {
     /// The sender wants a connection, and it is for the receiver to open it.
     Knock,
     /// The sender opens it.
@@ -121,9 +122,9 @@ pub struct Connections {
     /// How many have been up.
     epochs: u64,
     /// What is to be sent.
-    pub packets: Vec<(PeerId, Packet)>,
+    packets: Vec<(PeerId, Packet)>,
     /// What the node is to be told.
-    pub changes: Vec<Change>,
+    changes: Vec<Change>,
 }
 
 impl Connections {
@@ -134,7 +135,12 @@ impl Connections {
 
     /// Whether there is none, nobody is wanted, and nothing is to be sent or told.
     pub fn is_idle(&self) -> bool {
-        self.ends.is_empty() && self.wanted.is_empty() && self.packets.is_empty() && self.changes.is_empty()
+        self.ends.is_empty() && self.wanted.is_empty() && self.is_settled()
+    }
+
+    /// Whether nothing is to be sent or told.
+    pub fn is_settled(&self) -> bool {
+        self.packets.is_empty() && self.changes.is_empty()
     }
 
     /// Whether there is a connection to a peer, or one begins.
@@ -142,10 +148,25 @@ impl Connections {
         self.ends.contains_key(&peer)
     }
 
+    /// Whether that connection to a peer is up.
+    pub fn is_up(&self, peer: PeerId, epoch: u64) -> bool {
+        self.ends.get(&peer).is_some_and(|end| end.epoch == Some(epoch))
+    }
+
     /// How many connections there are or are wanted, and how much is to be sent.
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
         self.ends.len() + self.wanted.len() + self.packets.len() + self.changes.len()
+    }
+
+    /// Takes out what is to be sent.
+    pub fn take_packets(&mut self) -> Drain<'_, (PeerId, Packet)> {
+        self.packets.drain(..)
+    }
+
+    /// Takes out what the node is to be told.
+    pub fn take_changes(&mut self) -> Drain<'_, Change> {
+        self.changes.drain(..)
     }
 
     /// Connects to a peer, and reconnects whenever that ends.
@@ -172,9 +193,9 @@ impl Connections {
             // A clock does not go back within one process.
             self.last = now.as_nanos().max(self.last + 1);
             self.ends.insert(peer, End::new(self.last, 0, now));
-            self.packets.push((peer, Packet { number: self.last, answer: 0, part: Part::Open }));
+            self.packets.push((peer, Packet { number: self.last, answer: 0, segment: Segment::Open }));
         } else {
-            self.packets.push((peer, Packet { number: 0, answer: 0, part: Part::Knock }));
+            self.packets.push((peer, Packet { number: 0, answer: 0, segment: Segment::Knock }));
         }
     }
 
@@ -189,14 +210,14 @@ impl Connections {
             end.sent += 1;
             (end.said, end.used) = (now, now);
             let &mut End { number, answer, sent, .. } = end;
-            self.packets.push((peer, Packet { number, answer, part: Part::Data(sent, bytes) }));
+            self.packets.push((peer, Packet { number, answer, segment: Segment::Data(sent, bytes) }));
         }
     }
 
     /// Ends the connection to a peer, for another to begin.
     pub fn hang_up(&mut self, peer: PeerId, why: &'static str) {
         let Some(End { number, answer, epoch, .. }) = self.ends.remove(&peer) else { return };
-        self.packets.push((peer, Packet { number, answer, part: Part::Close }));
+        self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
         self.changes.extend(epoch.map(|epoch| Change::Down(peer, epoch, why)));
     }
 
@@ -210,8 +231,8 @@ impl Connections {
                 continue;
             }
             end.asked += 1;
-            let part = if end.epoch.is_some() { Part::Ask(end.sent) } else { Part::Open };
-            self.packets.push((peer, Packet { number: end.number, answer: end.answer, part }));
+            let segment = if end.epoch.is_some() { Segment::Ask(end.sent) } else { Segment::Open };
+            self.packets.push((peer, Packet { number: end.number, answer: end.answer, segment }));
         }
         silent.into_iter().for_each(|peer| self.hang_up(peer, "nothing is heard of it"));
         for peer in self.wanted.clone() {
@@ -224,21 +245,21 @@ impl Connections {
 
     /// A message of a connection arrived.
     pub fn on_packet(&mut self, peer: PeerId, packet: Packet, me: PeerId, now: Time) {
-        let Packet { number, answer, part } = packet;
+        let Packet { number, answer, segment } = packet;
         if let Some(end) = self.ends.get_mut(&peer).filter(|end| end.number == number && end.answer == 0) {
             end.answer = answer;
         }
         let known = self.ends.get(&peer).map(|end| (end.number, end.answer));
-        match part {
-            Part::Knock => self.connect(peer, me, now),
+        match segment {
+            Segment::Knock => self.connect(peer, me, now),
             // An old one; or the clock of who opens it has begun anew with its process, which says so when it is asked
             // for the one that there is.
-            Part::Open if known.is_some_and(|(last, _)| last > number) => {
+            Segment::Open if known.is_some_and(|(last, _)| last > number) => {
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
-                    self.packets.push((peer, Packet { number, answer, part: Part::Ask(sent) }));
+                    self.packets.push((peer, Packet { number, answer, segment: Segment::Ask(sent) }));
                 }
             }
-            Part::Open => {
+            Segment::Open => {
                 if known.is_none_or(|(last, _)| last != number) {
                     self.hang_up(peer, "the other side begins anew");
                     let answer = now.as_nanos().max(1);
@@ -246,28 +267,28 @@ impl Connections {
                 }
                 self.up(peer, now);
                 let answer = self.ends.get(&peer).map_or(0, |end| end.answer);
-                self.packets.push((peer, Packet { number, answer, part: Part::Accept }));
+                self.packets.push((peer, Packet { number, answer, segment: Segment::Accept }));
             }
-            Part::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
-            Part::Close => {}
+            Segment::Close if known == Some((number, answer)) => self.hang_up(peer, "the other side has closed it"),
+            Segment::Close => {}
             // Of a connection that is over here, or never was: another process has accepted what we have opened.
             _ if known != Some((number, answer)) => {
-                self.packets.push((peer, Packet { number, answer, part: Part::Close }));
+                self.packets.push((peer, Packet { number, answer, segment: Segment::Close }));
                 if known.is_some_and(|(last, _)| last == number) {
                     self.hang_up(peer, "there is another process");
                 }
             }
-            Part::Accept => self.up(peer, now),
-            Part::Data(at, bytes) => {
+            Segment::Accept => self.up(peer, now),
+            Segment::Data(at, bytes) => {
                 if let Some(epoch) = self.take(peer, at, now) {
                     self.changes.push(Change::Message(peer, epoch, bytes));
                 }
             }
-            Part::Beat(sent) => self.on_beat(peer, sent, now),
-            Part::Ask(sent) => {
+            Segment::Beat(sent) => self.on_beat(peer, sent, now),
+            Segment::Ask(sent) => {
                 self.on_beat(peer, sent, now);
                 if let Some(&End { number, answer, sent, .. }) = self.ends.get(&peer) {
-                    self.packets.push((peer, Packet { number, answer, part: Part::Beat(sent) }));
+                    self.packets.push((peer, Packet { number, answer, segment: Segment::Beat(sent) }));
                 }
             }
         }

@@ -9,11 +9,13 @@ use peerlock_base::{PeerId, Span, Time};
 use peerlock_register::{ClusterId, Versions};
 
 use crate::link::{Frame, Heard, Link};
-use crate::relay::{PATIENCE, is_due};
+use crate::membership::MOST_ADDRESSES;
+use crate::relay::{PATIENCE, is_due, is_relayed};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
 use crate::{Effect, Notice};
 
-/// What we know of one host: its address, its link, and what it has said of itself.
+/// What we know of one host: its address, its link, and what it has said of itself. To be read only: what happens to it
+/// are verbs of [`Contacts`].
 #[derive(Clone, Debug)]
 pub struct Contact {
     /// Where it was reached last; empty if it was never met.
@@ -35,7 +37,7 @@ pub struct Contact {
     /// We have said since then that we do not need the connection …
     let_go: bool,
     /// … and it has said the same: the connection may end.
-    pub is_let_go: bool,
+    is_let_go: bool,
     /// The last connection has ended though one of us needed it.
     pub is_lost: bool,
     /// The cluster that it belongs to, if it has said one.
@@ -140,8 +142,8 @@ pub struct Contacts {
     hosts: BTreeMap<PeerId, Contact>,
     /// Those who may not know yet what we have of theirs.
     unacknowledged: BTreeSet<PeerId>,
-    /// What is to be sent and whom to hang up on, in order; for the node to take out.
-    pub out: Vec<Effect>,
+    /// What is to be sent and whom to hang up on, in order.
+    out: Vec<Effect>,
 }
 
 impl Contacts {
@@ -171,9 +173,26 @@ impl Contacts {
         self.hosts.get(&host)
     }
 
-    /// The same, for what it has said of itself.
-    pub fn get_mut(&mut self, host: PeerId) -> Option<&mut Contact> {
-        self.hosts.get_mut(&host)
+    /// Whether there is a connection to a host, greeted or not.
+    pub fn is_connected(&self, host: PeerId) -> bool {
+        self.get(host).is_some_and(|contact| contact.epoch.is_some())
+    }
+
+    /// Whether messages to a host go out at once.
+    pub fn is_linked(&self, host: PeerId) -> bool {
+        self.get(host).is_some_and(Contact::is_open)
+    }
+
+    /// Those of the hosts that we are linked with that are to be told, and where we reached them.
+    pub fn linked(&self, is_told: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
+        let open = self.open().filter(|(host, _)| is_told(*host));
+        open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
+    }
+
+    /// Those who know no cluster and wait for others who do not either, and who should found one, as they think.
+    pub fn expecting(&self) -> Vec<(PeerId, Option<PeerId>)> {
+        let expecting = self.open().filter(|(_, contact)| contact.expects);
+        expecting.map(|(host, contact)| (host, contact.founder)).collect()
     }
 
     fn entry(&mut self, host: PeerId, now: Time) -> &mut Contact {
@@ -217,7 +236,7 @@ impl Contacts {
         if !self.hosts.contains_key(&newcomer) && self.hosts.len() >= MOST_HOSTS {
             let gone = self.all().filter(|(_, contact)| contact.way().is_none() && !contact.link.keeps());
             if let Some((host, _)) = gone.min_by_key(|(_, contact)| contact.since) {
-                self.hosts.remove(&host);
+                self.drop_host(host);
             }
         }
     }
@@ -234,6 +253,13 @@ impl Contacts {
         true
     }
 
+    /// A host has said this of itself: its cluster, or that it waits for one, and who should found it.
+    pub fn greeted(&mut self, host: PeerId, cluster: Option<ClusterId>, expects: bool, founder: Option<PeerId>) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            (contact.cluster, contact.expects, contact.founder) = (cluster, expects, founder);
+        }
+    }
+
     /// Something is said that one of us needs.
     pub fn use_now(&mut self, host: PeerId, now: Time) {
         if let Some(contact) = self.hosts.get_mut(&host) {
@@ -246,6 +272,13 @@ impl Contacts {
         let Some(contact) = self.hosts.get_mut(&host) else { return false };
         contact.let_go = true;
         contact.is_let_go
+    }
+
+    /// A host has said that it does not need the connection any more.
+    pub fn let_go_by(&mut self, host: PeerId) {
+        if let Some(contact) = self.hosts.get_mut(&host) {
+            contact.is_let_go = true;
+        }
     }
 
     /// A connection by way of another host begins.
@@ -433,14 +466,125 @@ impl Contacts {
         }
     }
 
+    /// Takes out of what is to be done what goes by way of other hosts.
+    pub fn take_relayed(&mut self) -> Vec<Effect> {
+        let hosts = &self.hosts;
+        let goes_by_others = |effect: &mut Effect| match effect {
+            Effect::Send { epoch, .. } => is_relayed(*epoch),
+            Effect::HangUp(host) => hosts.get(host).is_some_and(Contact::is_relayed),
+            _ => false,
+        };
+        self.out.extract_if(.., goes_by_others).collect()
+    }
+
+    /// Appends what is to be sent and whom to hang up on. How many messages were among that.
+    pub fn hand_out(&mut self, out: &mut Vec<Effect>) -> u64 {
+        let sent = self.out.iter().filter(|effect| matches!(effect, Effect::Send { .. })).count();
+        out.append(&mut self.out);
+        sent as u64
+    }
+
     /// Forgets who is no member and has not been connected for this long. Should one come back it is as never met.
     pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
         let is_gone = |(host, contact): &(PeerId, &Contact)| {
             contact.way().is_none() && !is_member(*host) && now.since(contact.since) >= long
         };
         let gone: Vec<PeerId> = self.all().filter(is_gone).map(|(host, _)| host).collect();
-        for host in gone {
-            self.hosts.remove(&host);
+        gone.into_iter().for_each(|host| self.drop_host(host));
+    }
+
+    fn drop_host(&mut self, host: PeerId) {
+        self.hosts.remove(&host);
+        self.unacknowledged.remove(&host);
+    }
+
+    /// How much there is to look over.
+    pub fn extent(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// What must be true after each step; `is_up` tells whether a connection by way of others is.
+    pub fn check(&self, is_up: impl Fn(PeerId, u64) -> bool) {
+        for host in &self.unacknowledged {
+            assert!(self.hosts.contains_key(host), "{host} is to be told what we have of it, and is forgotten");
         }
+        for (host, contact) in &self.hosts {
+            if let Some(epoch) = contact.relayed {
+                assert!(contact.epoch.is_none(), "{host} is connected, and still reached by way of another");
+                assert!(is_up(*host, epoch), "{host} is reached by way of another, on a connection that is over");
+            }
+            assert!(!contact.epoch.is_some_and(is_relayed), "a connection of the transport to {host} has our number");
+            assert!(
+                contact.way().is_some() || !contact.link.is_open(),
+                "{host} is greeted on a connection that is over"
+            );
+        }
+        let detours = |effect: &Effect| matches!(effect, Effect::Send { epoch, .. } if is_relayed(*epoch));
+        assert!(!self.out.iter().any(detours), "what goes by way of another is handed to the transport");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST: PeerId = PeerId::new(2);
+    const RELAYED: u64 = 1 << 63;
+
+    /// One that is connected by way of another.
+    fn contacts() -> Contacts {
+        let mut contacts = Contacts::new(7, Versions::OURS);
+        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
+        contacts.take_relayed();
+        contacts.check(|host, epoch| (host, epoch) == (HOST, RELAYED));
+        contacts
+    }
+
+    #[test]
+    fn nothing_is_left_of_who_is_forgotten() {
+        let mut contacts = contacts();
+        contacts.unacknowledged.insert(HOST);
+        contacts.relayed_down(HOST, RELAYED, Time::ZERO);
+        contacts.forget(|_| false, Time::ZERO, Span::ZERO);
+        contacts.check(|_, _| false);
+        assert!(contacts.hosts.is_empty() && !contacts.wants_acks());
+    }
+
+    #[test]
+    #[should_panic(expected = "is forgotten")]
+    fn who_is_forgotten_is_told_nothing() {
+        let mut contacts = contacts();
+        contacts.unacknowledged.insert(PeerId::new(3));
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "on a connection that is over")]
+    fn nobody_is_reached_on_a_connection_that_is_over() {
+        contacts().check(|_, _| false);
+    }
+
+    #[test]
+    #[should_panic(expected = "still reached by way of another")]
+    fn who_is_connected_is_not_reached_by_way_of_another() {
+        let mut contacts = contacts();
+        contacts.hosts.get_mut(&HOST).unwrap().epoch = Some(1);
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "has our number")]
+    fn the_numbers_of_connections_are_apart() {
+        let mut contacts = contacts();
+        contacts.up(HOST, RELAYED + 1, String::new(), None, Time::ZERO);
+        contacts.check(|_, _| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "handed to the transport")]
+    fn what_goes_by_way_of_another_never_reaches_the_transport() {
+        let mut contacts = contacts();
+        contacts.relayed_up(HOST, RELAYED, None, Time::ZERO);
+        contacts.check(|_, _| true);
     }
 }

@@ -57,7 +57,7 @@ pub enum Input {
     Resume {
         /// Whom to answer with [`Answer::Ticket`].
         call: u64,
-        /// The resource.
+        /// Whose slot it has.
         name: Name,
         /// What it calls its grant: [`Wanted::taken_over_as`].
         note: String,
@@ -110,7 +110,7 @@ pub enum Input {
     Expel {
         /// Whom to answer with [`Answer::Expelled`].
         call: u64,
-        /// The resource.
+        /// Of this resource, and of no other.
         name: Name,
         /// The host that loses it.
         peer: PeerId,
@@ -121,7 +121,7 @@ pub enum Input {
     Revoke {
         /// Whom to answer with [`Answer::Revoked`].
         call: u64,
-        /// The resource.
+        /// What its slot is of.
         name: Name,
         /// The host whose client it is.
         peer: PeerId,

@@ -211,7 +211,7 @@ pub(crate) struct Heir {
     /// Those of them that were left to us, until the register has told what it knows.
     unseen: BTreeSet<(Name, u64)>,
     /// What is to be written down.
-    pub out: Vec<Keep>,
+    out: Vec<Keep>,
 }
 
 impl Heir {
@@ -276,6 +276,11 @@ impl Heir {
         std::mem::take(&mut self.resumes)
     }
 
+    /// What is to be written down from now on, in order.
+    pub fn take_out(&mut self) -> Vec<Keep> {
+        std::mem::take(&mut self.out)
+    }
+
     /// Whether there is something for which we shall answer.
     pub fn is_waiting(&self) -> bool {
         self.estate.is_some()
@@ -325,7 +330,9 @@ impl Heir {
 
     /// A client has waited for that in vain, or does not wait any more. False if it was answered.
     pub fn give_up(&mut self, call: u64) -> bool {
-        self.resumes.extract_if(.., |(waiting, ..)| *waiting == call).next().is_some()
+        let before = self.resumes.len();
+        self.resumes.retain(|(waiting, ..)| *waiting != call);
+        self.resumes.len() < before
     }
 
     /// Our first session stands: every resource, and of its grants those that have not ended.
@@ -439,6 +446,22 @@ impl Heir {
         }
     }
 
+    /// What must be true after each step; the arguments tell whether there is such a ticket, and whether a call that
+    /// waits will be looked at again.
+    pub fn check(&self, is_there: impl Fn(TicketId) -> bool, has_alarm: impl Fn(u64) -> bool) {
+        for (ticket, note) in &self.written {
+            assert_eq!(self.tickets.get(note), Some(ticket), "{note:?} is written down, and leads elsewhere");
+            assert!(is_there(*ticket), "{note:?} is written down, and nothing is left of {ticket:?}");
+        }
+        assert_eq!(self.written.len(), self.tickets.len(), "what a client calls its grant is not written down");
+        let awaits = |ticket| self.written.contains_key(ticket);
+        assert!(self.awaited.iter().all(awaits), "a client is awaited for what is not written down");
+        assert_eq!(self.said.values().sum::<usize>(), self.early.len(), "early messages are not counted by host");
+        for (call, ..) in &self.resumes {
+            assert!(self.is_waiting() && has_alarm(*call), "call {call} waits for what never comes");
+        }
+    }
+
     /// Nothing is left of a ticket.
     pub fn on_over(&mut self, ticket: TicketId) {
         if let Some(note) = self.written.remove(&ticket) {
@@ -460,4 +483,83 @@ fn names(grants: &[Kept]) -> Vec<Name> {
     names.sort();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICKET: TicketId = TicketId(1);
+
+    /// One whose client is awaited, as "a".
+    fn heir() -> Heir {
+        let mut heir = Heir::new(None, "boot");
+        heir.await_client(TICKET, "a".to_owned());
+        heir.check(|ticket| ticket == TICKET, |_| true);
+        heir
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_is_over() {
+        let mut heir = heir();
+        heir.on_over(TICKET);
+        heir.check(|_| false, |_| false);
+        assert_eq!((heir.ticket("a"), heir.take_out()), (None, vec![Keep::Over { note: "a".to_owned() }]));
+    }
+
+    /// One that asked twice under one call was left behind without an alarm.
+    #[test]
+    fn nothing_is_left_of_a_call_that_is_given_up() {
+        let mut heir = heir();
+        heir.resumes.extend([7, 8, 7].map(|call| (call, "r".parse().unwrap(), "a".to_owned())));
+        assert!(heir.give_up(7) && !heir.give_up(7));
+        assert_eq!(heir.take_resumes().len(), 1);
+        heir.check(|_| true, |_| false);
+    }
+
+    #[test]
+    #[should_panic(expected = "leads elsewhere")]
+    fn what_is_written_down_leads_to_its_ticket() {
+        let mut heir = heir();
+        heir.tickets.insert("a".to_owned(), TicketId(2));
+        heir.check(|_| true, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "is not written down")]
+    fn what_leads_to_a_ticket_is_written_down() {
+        let mut heir = heir();
+        heir.tickets.insert("b".to_owned(), TicketId(2));
+        heir.check(|_| true, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "nothing is left of TicketId(1)")]
+    fn what_is_written_down_is_of_somebody() {
+        heir().check(|_| false, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "awaited for what is not written down")]
+    fn nobody_is_awaited_for_what_is_not_written_down() {
+        let mut heir = heir();
+        heir.awaited.insert(TicketId(2));
+        heir.check(|_| true, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "not counted by host")]
+    fn what_hosts_have_said_early_is_counted() {
+        let mut heir = heir();
+        heir.said.insert(PeerId::new(2), 1);
+        heir.check(|_| true, |_| true);
+    }
+
+    #[test]
+    #[should_panic(expected = "call 7 waits for what never comes")]
+    fn who_waits_to_go_on_waits_for_something() {
+        let mut heir = heir();
+        heir.resumes.push((7, "r".parse().unwrap(), "a".to_owned()));
+        heir.check(|_| true, |_| true);
+    }
 }

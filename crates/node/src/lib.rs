@@ -18,6 +18,8 @@
 //!   Heir         what an earlier process of this host has left, and what we leave    heir.rs, node/heir.rs
 //!   Troubles     what keeps us from a session, as a log was told it                  trouble.rs
 //!   Survey       what was asked about lines                                          survey.rs
+//!   Orders       what people have asked for by hand: to give back, to remove         orders.rs, node/re{voke,move}.rs
+//!   Founding     who is to found a cluster                                           founding.rs, node/cluster.rs
 //!   Membership   where others are                                                    membership.rs
 //!   Contacts     hosts; messages that arrive exactly once                            contacts.rs, link.rs
 //!   Relay        connections by way of the register's leader                         relay.rs, connections.rs
@@ -59,6 +61,7 @@ mod door;
 mod error;
 #[cfg(any(test, feature = "forge"))]
 pub mod forge;
+mod founding;
 mod heir;
 pub mod json;
 mod lease;
@@ -67,6 +70,7 @@ mod membership;
 mod name;
 mod node;
 mod notice;
+mod orders;
 mod parts;
 mod relay;
 mod sabotage;
@@ -94,7 +98,7 @@ pub use peerlock_register::{ClusterId, Refusal, SessionId, Ttl};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use view::{
-    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, Part, PartClient, PeerView,
+    ClientView, ClusterView, Counters, Event, Happening, Health, Inspection, Listing, PartClient, PartView, PeerView,
     Progress, ResourceDetails, ResourceHealth, ResourceView, SlotView, Stall, TicketView, TokenView, Voter, WaiterView,
 };
 pub use wire::Malformed;

@@ -1,15 +1,12 @@
-//! Whom we are linked with, and where we look for others.
+//! Where we look for others, and where they reach us.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use peerlock_base::{PeerId, Span, Time};
-use peerlock_register::Versions;
-
-use crate::contacts::{Contact, Contacts};
+use peerlock_base::PeerId;
 
 /// At most this many addresses are told, and dialled: as many as a network keeps.
-const MOST_ADDRESSES: usize = 4096;
+pub const MOST_ADDRESSES: usize = 4096;
 /// At most this many addresses are dialled by the word of one host at a time …
 const MOST_BY_WORD: usize = 128;
 /// … and each so often, if nobody of ours is found there.
@@ -52,16 +49,14 @@ pub struct Membership {
     dialled: BTreeMap<String, Dialled>,
     /// Where we were told to look, and found somebody whom we do not need now.
     spare: BTreeSet<String>,
-    /// Everybody whom we know.
-    pub contacts: Contacts,
 }
 
 impl Membership {
-    /// Of a process of this host that knows nobody, and understands these versions.
-    pub fn new(me: PeerId, addresses: Vec<String>, process: u64, versions: Versions) -> Self {
+    /// Of a host that listens there, and knows of nobody else.
+    pub fn new(me: PeerId, addresses: Vec<String>) -> Self {
         let mine = Dialled { why: Why::Given, found: Some(me) };
         let dialled = addresses.iter().map(|address| (address.clone(), mine)).collect();
-        Self { me, addresses, dialled, spare: BTreeSet::new(), contacts: Contacts::new(process, versions) }
+        Self { me, addresses, dialled, spare: BTreeSet::new() }
     }
 
     /// Our host, by which everybody knows us.
@@ -190,33 +185,18 @@ impl Membership {
         spare.into_iter().filter(|address| self.dial(address)).collect()
     }
 
-    /// Who is no member any more and was not seen for this long is forgotten.
-    pub fn forget(&mut self, is_member: impl Fn(PeerId) -> bool, now: Time, long: Span) {
-        self.contacts.forget(is_member, now, long);
-    }
-
-    /// Those of the hosts that we are linked with that are to be told, and where we reached them.
-    pub fn linked(&self, is_told: impl Fn(PeerId) -> bool) -> Vec<(PeerId, String)> {
-        let open = self.contacts.open().filter(|(host, _)| is_told(*host));
-        open.map(|(host, contact)| (host, contact.address.clone())).take(MOST_ADDRESSES).collect()
-    }
-
-    /// A host has greeted us, and is linked with these: which addresses to dial.
-    pub fn on_hosts(&mut self, from: PeerId, hosts: &[(PeerId, String)]) -> Vec<String> {
-        let teller = self.contacts.get(from).map(|contact| contact.address.clone()).unwrap_or_default();
-        let unmet = hosts.iter().filter(|(host, _)| *host != self.me && !self.is_linked(*host));
-        let here = unmet.map(|(_, address)| from_here(address, &teller));
+    /// A host that we have reached there has greeted us, and is linked with these, of whom we are not linked with some:
+    /// which addresses to dial.
+    pub fn on_hosts(
+        &mut self,
+        from: PeerId,
+        reached_at: &str,
+        hosts: &[(PeerId, String)],
+        is_linked: impl Fn(PeerId) -> bool,
+    ) -> Vec<String> {
+        let unmet = hosts.iter().filter(|(host, _)| *host != self.me && !is_linked(*host));
+        let here = unmet.map(|(_, address)| from_here(address, reached_at));
         here.collect::<Vec<_>>().into_iter().filter(|address| self.dial_by_word(address, from)).collect()
-    }
-
-    /// Whether there is a connection to a host, greeted or not.
-    pub fn is_connected(&self, host: PeerId) -> bool {
-        self.contacts.get(host).is_some_and(|contact| contact.epoch.is_some())
-    }
-
-    /// Whether messages to a host go out at once.
-    pub fn is_linked(&self, host: PeerId) -> bool {
-        self.contacts.get(host).is_some_and(Contact::is_open)
     }
 }
 
@@ -253,19 +233,23 @@ mod tests {
     /// A member made everybody dial whatever it liked, as long as it liked: a thousand addresses, for ever.
     #[test]
     fn what_a_host_has_named_is_dialled_a_few_times_and_not_too_much_of_it_at_once() {
-        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         let teller = PeerId::new(9);
         let named = |from: u64| (from..from + 1000).map(|at| (PeerId::new(100 + at), format!("host{at}:1"))).collect();
         let hosts: Vec<(PeerId, String)> = named(0);
-        let dialled = membership.on_hosts(teller, &hosts);
+        let dialled = membership.on_hosts(teller, "", &hosts, |_| false);
         assert_eq!(dialled.len(), MOST_BY_WORD);
-        assert!(membership.on_hosts(teller, &named(1000)).is_empty());
-        assert_eq!(membership.on_hosts(PeerId::new(8), &named(2000)).len(), MOST_BY_WORD, "another's word");
+        assert!(membership.on_hosts(teller, "", &named(1000), |_| false).is_empty());
+        assert_eq!(
+            membership.on_hosts(PeerId::new(8), "", &named(2000), |_| false).len(),
+            MOST_BY_WORD,
+            "another's word"
+        );
         for address in &dialled {
             let failures = (0..MOST_FAILURES).filter(|_| membership.on_unreached(address)).count();
             assert_eq!(failures, 1, "it is given up once");
         }
-        assert_eq!(membership.on_hosts(teller, &named(3000)).len(), MOST_BY_WORD);
+        assert_eq!(membership.on_hosts(teller, "", &named(3000), |_| false).len(), MOST_BY_WORD);
         // What a person has named is dialled for good, and so is whoever is needed as long as it is.
         assert!(membership.dial("known") && !(0..100).any(|_| membership.on_unreached("known")));
         let seven = vec!["seven".to_owned()];
@@ -276,7 +260,7 @@ mod tests {
     #[test]
     fn who_is_not_needed_is_not_dialled_and_what_was_given_comes_back() {
         let (me, needed, other) = (PeerId::new(1), PeerId::new(2), PeerId::new(3));
-        let mut membership = Membership::new(me, vec!["me".to_owned()], 7, Versions::OURS);
+        let mut membership = Membership::new(me, vec!["me".to_owned()]);
         for (address, found) in [("given", Some(other)), ("nobody", None)] {
             assert!(membership.dial(address));
             found.into_iter().for_each(|host| membership.on_found(address, host));
@@ -293,7 +277,7 @@ mod tests {
     /// the table by word, until there was no room for anybody else's.
     #[test]
     fn what_the_register_names_has_room_and_ends_with_the_need() {
-        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         let at = |numbers: std::ops::Range<u64>| numbers.map(|at| format!("host{at}:1")).collect::<Vec<_>>();
         for round in 0..1000 {
             let host = PeerId::new(1000 + round);
@@ -304,7 +288,7 @@ mod tests {
         assert_eq!(membership.dialled(), 1);
         for teller in 0..40 {
             let told = at(1000 * teller..1000 * teller + 1000).into_iter().map(|it| (PeerId::new(9), it));
-            membership.on_hosts(PeerId::new(100 + teller), &told.collect::<Vec<_>>());
+            membership.on_hosts(PeerId::new(100 + teller), "", &told.collect::<Vec<_>>(), |_| false);
         }
         assert_eq!(membership.dialled(), MOST_ADDRESSES);
         let (over, due) = membership.dial_host(PeerId::new(7), ["new:1".to_owned()]);
@@ -313,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_address_is_dialled_once_and_there_is_an_end_to_it() {
-        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()], 7, Versions::OURS);
+        let mut membership = Membership::new(PeerId::new(1), vec!["me".to_owned()]);
         assert!(!membership.dial("me"));
         assert!(membership.dial("a") && !membership.dial("a"));
         let dialled = (0..9000).filter(|number| membership.dial(&number.to_string())).count();

@@ -15,7 +15,6 @@ mod revoke;
 mod serve;
 mod session;
 
-use std::collections::BTreeMap;
 use std::mem::take;
 use std::time::Duration;
 
@@ -24,15 +23,15 @@ use peerlock_mutex::{Grant, custody};
 use peerlock_register::Versions;
 use peerlock_register::leases::patience;
 
-use self::remove::Removal;
-use self::revoke::Revocation;
 use crate::clients::{Clients, TicketId};
-use crate::connections::{Packet, Part as Piece};
-use crate::contacts::News;
+use crate::connections::{Packet, Segment};
+use crate::contacts::{Contacts, News};
 use crate::detached::Detached;
+use crate::founding::Founding;
 use crate::heir::Heir;
 use crate::link::Frame;
 use crate::membership::Membership;
+use crate::orders::Orders;
 use crate::parts::Parts;
 use crate::relay::Relay;
 use crate::sight::Sight;
@@ -93,7 +92,7 @@ pub fn describe(bytes: &[u8]) -> String {
         },
         Ok(Frame::Loose { body }) => match decode_body(&body) {
             Ok(Body::Register(letter)) => format!("a letter of {} bytes", letter.len()),
-            Ok(Body::Relay { from, to, packet: Packet { number, part: Piece::Data(at, bytes), .. } }) => {
+            Ok(Body::Relay { from, to, packet: Packet { number, segment: Segment::Data(at, bytes), .. } }) => {
                 format!("relay({from} to {to}, {number}, #{at}: {})", describe(&bytes))
             }
             body => format!("{body:?}"),
@@ -142,18 +141,15 @@ pub struct Node {
     parts: Parts,
     survey: Survey,
     heir: Heir,
+    orders: Orders,
     membership: Membership,
+    contacts: Contacts,
     relay: Relay,
+    founding: Founding,
     standing: Standing,
     sight: Sight,
     detached: Detached,
     troubles: Troubles,
-    /// Grants that somebody here has asked for, by the call.
-    revocations: BTreeMap<u64, Revocation>,
-    /// Names that somebody here wants removed, by the call.
-    removals: BTreeMap<u64, Removal>,
-    /// Whom we have named as the one to found a cluster.
-    founder: Option<PeerId>,
     /// What was heard of hosts and is not dealt with yet. Empty between steps.
     news: Vec<News>,
     phase: Phase,
@@ -201,15 +197,15 @@ impl Node {
             parts: Parts::default(),
             survey: Survey::default(),
             heir,
-            membership: Membership::new(host, addresses, birth.process, config.versions),
+            orders: Orders::default(),
+            membership: Membership::new(host, addresses),
+            contacts: Contacts::new(birth.process, config.versions),
             relay: Relay::new(),
+            founding: Founding::default(),
             standing,
             sight: Sight::default(),
             detached: Detached::default(),
             troubles: Troubles::default(),
-            revocations: BTreeMap::new(),
-            removals: BTreeMap::new(),
-            founder: None,
             news: Vec::new(),
             phase: Phase::Joining,
             draining: Draining::No,
@@ -255,11 +251,9 @@ impl Node {
             Input::Leave => self.leave(),
         }
         self.settle();
-        self.check();
-        let sent = self.membership.contacts.out.iter().filter(|effect| matches!(effect, Effect::Send { .. }));
-        self.counters.sent += sent.count() as u64;
         self.write_down(out);
-        out.append(&mut self.membership.contacts.out);
+        self.check();
+        self.counters.sent += self.contacts.hand_out(out);
         out.append(&mut self.effects);
     }
 
@@ -292,7 +286,7 @@ impl Node {
                 Alarm::Lookers => self.answer_lookers(),
                 Alarm::Caller(call) => self.give_up_register(call),
                 Alarm::Trouble => self.on_trouble_alarm(),
-                Alarm::Acks => self.membership.contacts.ack_all(),
+                Alarm::Acks => self.contacts.ack_all(),
                 Alarm::Relay => self.look_after_relays(),
                 Alarm::Sweep => self.sweep(),
                 Alarm::Join => self.effects.push(Effect::NotJoined),
@@ -314,7 +308,7 @@ impl Node {
                 break;
             }
         }
-        if self.membership.contacts.wants_acks() {
+        if self.contacts.wants_acks() {
             self.timers.set_if_none(Alarm::Acks, self.now + cluster::ACK_AFTER);
         }
         if self.draining == Draining::Yes && !self.has_clients() {
@@ -328,26 +322,28 @@ impl Node {
         }
     }
 
-    /// What must be true between steps. Where nobody counts the time, everything is looked over once in as many steps
-    /// as there are tickets and resources, so that it costs the same whatever their number.
+    /// What must be true between steps. Where nobody counts the time, everything is looked over once in an eighth as
+    /// many steps as there are tickets, resources and hosts, so that it costs the same whatever their number.
     fn check(&mut self) {
         assert!(self.news.is_empty(), "what comes up in a step is dealt with in that step");
         let bound = self.standing.bound();
         assert!(bound.is_none_or(|bound| self.now < bound.until), "the session is over, and still used");
         assert!(bound.is_some() || self.parts.is_empty(), "without a session this process takes part in nothing");
         self.unchecked += 1;
-        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() {
+        if !cfg!(debug_assertions) || self.unchecked * 8 < self.clients.extent() + self.contacts.extent() {
             return;
         }
         self.unchecked = 0;
-        self.clients.check(bound, |ticket| self.timers.is_set(&Alarm::Ticket(ticket)));
-        self.survey.check(|number| self.timers.is_set(&Alarm::Query(number)));
-        for call in self.revocations.keys() {
-            assert!(self.timers.is_set(&Alarm::Revoke(*call)), "call {call} is never answered");
-        }
-        for call in self.removals.keys() {
-            assert!(self.timers.is_set(&Alarm::Remove(*call)), "call {call} is never answered");
-        }
+        let is_set = |alarm| self.timers.is_set(&alarm);
+        self.clients.check(bound, |ticket| is_set(Alarm::Ticket(ticket)));
+        self.survey.check(|number| is_set(Alarm::Query(number)));
+        self.heir.check(|ticket| self.clients.get(ticket).is_some(), |call| is_set(Alarm::Resume(call)));
+        self.parts.check();
+        self.sight.check(is_set(Alarm::Lookers));
+        self.contacts.check(|host, epoch| self.relay.is_up(host, epoch));
+        self.relay.check();
+        self.founding.check(|host| host == self.host() || self.contacts.is_connected(host));
+        self.orders.check(|call| is_set(Alarm::Revoke(call)), |call| is_set(Alarm::Remove(call)));
         for (resource, name, _, waiting) in self.clients.resources().filter(|(.., waiting)| *waiting > 0) {
             assert!(
                 self.timers.is_set(&Alarm::Survey(resource)),
@@ -397,7 +393,7 @@ impl Node {
             Err(malformed) => return self.notice(Notice::Malformed(malformed)),
         };
         if keeps_link(&body) {
-            self.membership.contacts.use_now(from, self.now);
+            self.contacts.use_now(from, self.now);
         }
         match body {
             Body::Part { resource, message } => self.on_part_message(from, resource, message),
@@ -406,7 +402,7 @@ impl Node {
                 self.on_greeting(from, cluster, expects, founder, &hosts);
             }
             Body::Ask { number, question } => self.on_ask(from, number, question),
-            Body::Answer { number, answer } => self.on_answer(from, number, answer),
+            Body::Reply { number, reply } => self.on_reply(from, number, reply),
             Body::Relay { from: origin, to, packet } => self.on_relayed(from, origin, to, packet),
             Body::Idle => self.on_idle(from),
             Body::Seek => self.on_seek(from),
@@ -415,8 +411,8 @@ impl Node {
 
     /// Says something that must arrive.
     fn tell(&mut self, to: PeerId, body: &Body) {
-        let is_connected = self.membership.contacts.send(to, encode_body(body), self.now, &mut self.news);
-        self.membership.contacts.use_now(to, self.now);
+        let is_connected = self.contacts.send(to, encode_body(body), self.now, &mut self.news);
+        self.contacts.use_now(to, self.now);
         if !is_connected {
             self.reach(to);
         }
@@ -426,15 +422,15 @@ impl Node {
     /// Says something that may get lost.
     fn mention(&mut self, to: PeerId, body: &Body) {
         // A session is renewed over a connection, or ends: that is why everybody reaches the leader who has one.
-        let by_any_way = matches!(body, Body::Ask { .. } | Body::Answer { .. });
+        let by_any_way = matches!(body, Body::Ask { .. } | Body::Reply { .. });
         if keeps_link(body) {
-            self.membership.contacts.use_now(to, self.now);
+            self.contacts.use_now(to, self.now);
         }
-        self.membership.contacts.send_loose(to, encode_body(body), by_any_way);
+        self.contacts.send_loose(to, encode_body(body), by_any_way);
     }
 
     fn mention_to_all(&mut self, body: &Body) {
-        let hosts: Vec<PeerId> = self.membership.contacts.open().map(|(host, _)| host).collect();
+        let hosts: Vec<PeerId> = self.contacts.open().map(|(host, _)| host).collect();
         hosts.into_iter().for_each(|host| self.mention(host, body));
     }
 
@@ -450,12 +446,12 @@ impl Node {
 
     /// What people call a host; empty if nothing is known of it.
     fn name_of(&self, host: PeerId) -> String {
-        self.name(host).or_else(|| Some(self.membership.contacts.get(host)?.address.clone())).unwrap_or_default()
+        self.name(host).or_else(|| Some(self.contacts.get(host)?.address.clone())).unwrap_or_default()
     }
 
     /// A host that is waited for, and since when it has not been connected; a connected one since `asked`.
     fn missing(&self, peer: PeerId, asked: Time) -> Missing {
-        let absent = self.membership.contacts.get(peer).filter(|contact| contact.epoch.is_none());
+        let absent = self.contacts.get(peer).filter(|contact| contact.epoch.is_none());
         let since = absent.map_or(asked, |contact| contact.since);
         Missing { peer, name: self.name_of(peer), since: self.now.since(since).into(), ends: None }
     }
@@ -468,7 +464,7 @@ impl Node {
         let ttl = last.map_or(self.standing.ttl(), |(_, ttl)| ttl.span());
         let register = self.config.register;
         let ends = patience(ttl, register.slack) + register.tick * (2 * register.election_ticks as u64);
-        let is_away = self.membership.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
+        let is_away = self.contacts.get(peer).is_none_or(|contact| contact.epoch.is_none());
         Missing { ends: is_away.then(|| Duration::from(ends).saturating_sub(missing.since)), ..missing }
     }
 }

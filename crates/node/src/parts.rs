@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Iter;
 use std::mem::take;
 
-use peerlock_base::{Key, PeerId, Ticket, Time};
+use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_mutex::register::Session;
-use peerlock_mutex::{Custody, Grant, custody};
+use peerlock_mutex::{self as mutex, Custody, Cx, Effect, Grant, Input, custody};
 
 use crate::Name;
 use crate::sabotage::without;
@@ -16,7 +16,7 @@ use crate::sabotage::without;
 /// twice of what its clients can want.
 const RATION: usize = 250_000;
 
-/// Our part in one resource.
+/// Our part in one resource. To be read only: what happens to it are verbs of [`Parts`].
 pub struct Part {
     pub name: Name,
     pub custody: Custody,
@@ -51,10 +51,6 @@ impl Parts {
         self.parts.get(&resource)
     }
 
-    pub fn get_mut(&mut self, resource: Key) -> Option<&mut Part> {
-        self.parts.get_mut(&resource)
-    }
-
     pub fn iter(&self) -> Iter<'_, Key, Part> {
         self.parts.iter()
     }
@@ -70,6 +66,27 @@ impl Parts {
             };
             Part { name: name.clone(), custody, opened: now, recoveries: 0, used: now }
         });
+    }
+
+    /// Hands one input to our part in a resource, if there is one, and returns what that wants done.
+    pub fn step(
+        &mut self,
+        resource: Key,
+        input: Input<custody::Message, custody::Timer>,
+        me: PeerId,
+        now: Time,
+        rng: &mut Rng,
+    ) -> Vec<Effect<custody::Message, custody::Timer>> {
+        let mut effects = Vec::new();
+        let Some(part) = self.parts.get_mut(&resource) else { return effects };
+        let generation = part.custody.generation();
+        mutex::step(&mut part.custody, input, &mut Cx::new(me, now, rng, &mut effects));
+        part.used = now;
+        if part.custody.generation() > generation {
+            part.opened = now;
+            part.recoveries += u64::from(generation > 0);
+        }
+        effects
     }
 
     /// Nothing is kept of our part but its memory. Whether there was one.
@@ -127,9 +144,51 @@ impl Parts {
         self.rations.retain(|host, _| is_there(*host));
     }
 
+    /// What must be true after each step.
+    pub fn check(&self) {
+        for (resource, part) in &self.parts {
+            assert_eq!(part.name.key(), *resource, "our part in {} is under another name", part.name);
+            assert!(!self.given_up.contains_key(resource), "our part in {} is there, and given up", part.name);
+        }
+    }
+
     /// How much is kept because somebody else has said something.
     #[cfg(any(test, feature = "forge"))]
     pub fn kept(&self) -> usize {
         self.parts.values().map(|part| 1 + part.custody.kept(None)).sum::<usize>() + self.rations.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two parts, in "a" and in "b".
+    fn parts() -> (Parts, [Key; 2]) {
+        let mut parts = Parts::default();
+        let names: [Name; 2] = ["a", "b"].map(|name| name.parse().unwrap());
+        names.iter().for_each(|name| parts.open(Session { peer: PeerId::new(1), number: 1 }, name, &[], Time::ZERO));
+        parts.check();
+        (parts, names.map(|name| name.key()))
+    }
+
+    #[test]
+    #[should_panic(expected = "our part in b is there, and given up")]
+    fn a_part_that_is_there_is_not_given_up() {
+        let (mut parts, [one, other]) = parts();
+        assert!(parts.give_up(one));
+        parts.check();
+        let given_up = parts.given_up.remove(&one).unwrap();
+        parts.given_up.insert(other, given_up);
+        parts.check();
+    }
+
+    #[test]
+    #[should_panic(expected = "our part in a is under another name")]
+    fn a_part_is_under_its_own_name() {
+        let (mut parts, [one, other]) = parts();
+        let part = parts.parts.remove(&one).unwrap();
+        parts.parts.insert(other, part);
+        parts.check();
     }
 }

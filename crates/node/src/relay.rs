@@ -31,7 +31,8 @@ use std::collections::BTreeMap;
 
 use peerlock_base::{PeerId, Span, Time};
 
-use crate::connections::{BEAT, Connections};
+use crate::Effect;
+use crate::connections::{BEAT, Change, Connections, Packet};
 
 /// Who has not been linked for this long, or has not confirmed for as long what it was told, is looked for by way of
 /// the leader. Our choice: longer than it takes to connect again where a connection has broken and nothing else is
@@ -59,8 +60,7 @@ pub fn is_due(lost: Time, missed: Time, now: Time) -> bool {
 
 /// The connections of one host by way of others.
 pub struct Relay {
-    /// The connections themselves.
-    pub connections: Connections,
+    connections: Connections,
     /// By whose way each of the other ends was heard last.
     via: BTreeMap<PeerId, PeerId>,
 }
@@ -72,13 +72,65 @@ impl Relay {
     }
 
     /// A packet of this host has come by way of that one.
-    pub fn heard(&mut self, from: PeerId, via: PeerId) {
+    pub fn on_packet(&mut self, from: PeerId, via: PeerId, packet: Packet, me: PeerId, now: Time) {
         self.via.insert(from, via);
+        self.connections.on_packet(from, packet, me, now);
+    }
+
+    /// Does what a contact that is reached by way of another host wants done.
+    pub fn carry_out(&mut self, effect: Effect, now: Time) {
+        match effect {
+            Effect::Send { to, epoch, bytes } => self.connections.send(to, epoch, bytes, now),
+            Effect::HangUp(host) => self.connections.hang_up(host, "we hang up"),
+            effect => unreachable!("contacts send and hang up, and nothing else: {effect:?}"),
+        }
+    }
+
+    /// What has become of connections, in order.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.connections.take_changes().collect()
+    }
+
+    /// What is to go by way of others, and to whom.
+    pub fn take_packets(&mut self) -> Vec<(PeerId, Packet)> {
+        self.connections.take_packets().collect()
+    }
+
+    /// Looks after the connections that there are, and goes on to connect to these. Who is well is not looked for any
+    /// more: a doubt that has passed ends no connection, and who hears of it late would take it for a new one.
+    pub fn beat(
+        &mut self,
+        sought: impl Iterator<Item = PeerId>,
+        is_well: impl Fn(PeerId) -> bool,
+        me: PeerId,
+        now: Time,
+    ) {
+        self.connections.give_up(is_well);
+        self.connections.beat(me, now);
+        sought.for_each(|host| self.connections.connect(host, me, now));
+    }
+
+    /// Whether there is no connection, and nothing to be sent or told.
+    pub fn is_idle(&self) -> bool {
+        self.connections.is_idle()
     }
 
     /// By whose way a host was heard last.
     pub fn via(&self, host: PeerId) -> Option<PeerId> {
         self.via.get(&host).copied()
+    }
+
+    /// Whether that connection to a host is up.
+    pub fn is_up(&self, host: PeerId, epoch: u64) -> bool {
+        self.connections.is_up(host, epoch)
+    }
+
+    /// What must be true after each step.
+    pub fn check(&self) {
+        assert!(
+            self.connections.is_settled(),
+            "what comes of a connection by way of others is dealt with in that step"
+        );
     }
 
     /// Forgets by whose way those were heard that are not connected so, and not looked for either.
@@ -96,5 +148,19 @@ impl Relay {
     pub fn forget(&mut self, host: PeerId) {
         self.via.remove(&host);
         self.connections.forget(host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "dealt with in that step")]
+    fn what_is_to_be_sent_is_not_left_lying() {
+        let mut relay = Relay::new();
+        relay.check();
+        relay.beat([PeerId::new(2)].into_iter(), |_| false, PeerId::new(1), Time::ZERO);
+        relay.check();
     }
 }

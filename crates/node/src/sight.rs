@@ -157,6 +157,11 @@ impl Sight {
         (self.everybody.take(), take(&mut self.lookers))
     }
 
+    /// What must be true after each step.
+    pub fn check(&self, has_alarm: bool) {
+        assert!(self.lookers.is_empty() || has_alarm, "{:?} wait to see the cluster, and nobody answers", self.lookers);
+    }
+
     /// Another round of seeking begins.
     pub fn next_round(&mut self) {
         self.rounds += 1;
@@ -188,6 +193,16 @@ mod tests {
             let soon: BTreeSet<PeerId> = rounds.concat().into_iter().take(count as usize + MOST_SOUGHT).collect();
             assert_eq!(soon, hosts, "one after another, {count}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "[7] wait to see the cluster, and nobody answers")]
+    fn who_waits_to_see_the_cluster_is_answered() {
+        let mut sight = Sight::default();
+        sight.check(false);
+        sight.await_all(7);
+        sight.check(true);
+        sight.check(false);
     }
 
     #[test]

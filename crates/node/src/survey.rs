@@ -7,10 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use peerlock_base::{Key, PeerId, Time};
+use peerlock_base::{Key, PeerId, Ticket, Time};
+use peerlock_mutex::token::Claim;
+use peerlock_mutex::{Custody, custody};
 use peerlock_register::ResourceView;
+use serde::{Deserialize, Serialize};
 
-use crate::wire::{Client, Line};
+use crate::wire::{Client, MOST_TOLD};
 use crate::{ClientView, Name, ResourceDetails, SlotView, WaiterView};
 
 /// How often anybody is asked for a [`Query`].
@@ -21,6 +24,56 @@ const MOST_ASKED: usize = 64;
 
 /// Answers to at most this many questions about a resource are heard.
 const QUESTIONS: usize = 8;
+
+/// Who waits for a resource, and where its tokens are, as its coordinator knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// The resource's generation.
+    pub generation: u64,
+    /// How many may be inside, as that generation has it.
+    pub slots: u32,
+    /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
+    pub waiting: Vec<Claim>,
+    /// The places of those of the asker's clients that wait behind these.
+    pub behind: Vec<(Ticket, u32)>,
+    /// Where each token is.
+    pub seats: Vec<TokenPlace>,
+}
+
+impl Line {
+    /// The line that we keep, for who asks; nothing if we keep none.
+    pub fn of(custody: &Custody, asker: PeerId) -> Option<Self> {
+        let line = custody.line()?;
+        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
+        let behind = line.waiting().zip(0..).skip(MOST_TOLD).filter(|(claim, _)| claim.peer == asker);
+        Some(Self {
+            generation: custody.generation(),
+            slots: custody.slots(),
+            waiting: line.waiting().take(MOST_TOLD).collect(),
+            behind: behind.map(|(claim, place)| (claim.ticket, place)).collect(),
+            seats: line.seats().map(seat).collect(),
+        })
+    }
+
+    /// Nobody takes part: all slots are free, but for detached ones.
+    fn of_nobody(seen: &ResourceView) -> Self {
+        let (generation, slots) = (seen.generation, seen.slots);
+        Self { generation, slots, waiting: Vec::new(), behind: Vec::new(), seats: Vec::new() }
+    }
+}
+
+/// A token as its coordinator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenPlace {
+    /// The slot that it stands for.
+    pub slot: u32,
+    /// Where it is, or is going.
+    pub at: PeerId,
+    /// Nobody uses it.
+    pub free: bool,
+    /// Who gets it next, as far as that is settled.
+    pub next: Option<Claim>,
+}
 
 /// What is known of a resource that clients here wait for.
 #[derive(Clone, Debug, Default)]
@@ -285,11 +338,7 @@ impl Query {
         let seen = seen?;
         let line = match (line, &seen.coordinator) {
             (Some(line), _) => line,
-            // Nobody takes part: all slots are free, but for detached ones.
-            (None, None) => {
-                let (generation, slots) = (seen.generation, seen.slots);
-                Line { generation, slots, waiting: Vec::new(), behind: Vec::new(), seats: Vec::new() }
-            }
+            (None, None) => Line::of_nobody(&seen),
             (None, Some(_)) => return None,
         };
         let find =
@@ -341,12 +390,10 @@ pub fn expected(first: (Time, u32), now: Time, ahead: u32) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use peerlock_base::{Span, Ticket};
-    use peerlock_mutex::token::Claim;
+    use peerlock_base::Span;
     use peerlock_register::{GrantView, Label, SessionId, Ttl};
 
     use super::*;
-    use crate::wire::TokenPlace;
 
     const COORDINATOR: PeerId = PeerId::new(1);
     const HOLDER: PeerId = PeerId::new(2);
@@ -385,6 +432,15 @@ mod tests {
     fn client(ticket: u64, grant: Option<(u32, u64)>) -> Client {
         let (label, ticket) = ("x".into(), Some(Ticket::new(ticket)));
         Client { ticket, label, pid: Some(7), millis: 5, grant, ..Client::default() }
+    }
+
+    #[test]
+    #[should_panic(expected = "question 1 is never given up")]
+    fn a_question_that_nobody_looks_at_again_is_never_given_up() {
+        let mut survey = Survey::default();
+        assert_eq!(survey.query(7, "r".parse().unwrap(), at(0)), 1);
+        survey.check(|number| number == 1);
+        survey.check(|_| false);
     }
 
     #[test]

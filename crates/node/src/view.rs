@@ -299,12 +299,12 @@ pub struct Inspection {
     /// The other peers that it has met.
     pub others: Vec<PeerId>,
     /// Its part in every resource that it knows of, by name.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartView>,
 }
 
 /// A peer's part in one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct PartView {
     /// The resource's name.
     pub name: Name,
     /// How many may be inside at a time; `None` while this peer has no part in it.
@@ -340,7 +340,7 @@ pub struct TokenView {
     pub next: Option<TicketView>,
 }
 
-/// A client of a peer, as [`Part`] has it.
+/// A client of a peer, as [`PartView`] has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartClient {
     /// Its ticket, by which it stands in line.

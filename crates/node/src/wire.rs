@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use peerlock_base::{Key, MOST_SLOTS, PeerId, Span, Ticket, Time};
 use peerlock_mutex::custody::{self, MOST_WAITING};
-use peerlock_mutex::token::Claim;
 use peerlock_register::{ClusterId, Versions};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +20,7 @@ use crate::ClientView;
 use crate::clients::{Entry, Stage};
 use crate::connections::Packet;
 use crate::link::Frame;
+use crate::survey::Line;
 
 /// In the place of a version: a hello.
 const HELLO: u16 = 0;
@@ -49,7 +49,7 @@ pub enum Body {
         /// cluster.
         hosts: Vec<(PeerId, String)>,
     },
-    /// Answered by `Answer` with the same number, unless there is nothing to say. May get lost.
+    /// Answered by `Reply` with the same number, unless there is nothing to say. May get lost.
     Ask {
         /// Which question of the sender's.
         number: u64,
@@ -57,11 +57,11 @@ pub enum Body {
         question: Question,
     },
     /// To who asked. May get lost.
-    Answer {
+    Reply {
         /// As it was in the question.
         number: u64,
         /// Of the kind that the question names.
-        answer: Answer,
+        reply: Reply,
     },
     /// A packet of a connection between two hosts that do not reach each other, by way of a third. May get lost.
     Relay {
@@ -103,7 +103,7 @@ pub enum Question {
 
 /// Answers to [`Question`]s.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum Reply {
     /// To `Question::Line`, by the coordinator.
     Line(Line),
     /// To `Question::Line`, by a coordinator that is still counting.
@@ -120,34 +120,6 @@ pub enum Answer {
     Revoked(Option<u64>),
     /// To `Question::Used`: whether somebody waits or is inside here.
     Used(bool),
-}
-
-/// Who waits for a resource, and where its tokens are, as its coordinator knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// The resource's generation.
-    pub generation: u64,
-    /// How many may be inside, as that generation has it.
-    pub slots: u32,
-    /// Who waits, oldest first: all, or the first of a line that is longer than [`MOST_TOLD`].
-    pub waiting: Vec<Claim>,
-    /// The places of those of the asker's clients that wait behind these.
-    pub behind: Vec<(Ticket, u32)>,
-    /// Where each token is.
-    pub seats: Vec<TokenPlace>,
-}
-
-/// A token as its coordinator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenPlace {
-    /// The slot that it stands for.
-    pub slot: u32,
-    /// Where it is, or is going.
-    pub at: PeerId,
-    /// Nobody uses it.
-    pub free: bool,
-    /// Who gets it next, as far as that is settled.
-    pub next: Option<Claim>,
 }
 
 /// A client as its own peer knows it.
@@ -236,15 +208,15 @@ impl Body {
                 let is_one = |(_, address): &(PeerId, String)| address.len() <= MOST_ADDRESS;
                 within(hosts.len() <= MOST_GREETED && hosts.iter().all(is_one), "hosts that cannot be")
             }
-            Self::Answer { answer: Answer::Line(line), .. } => {
+            Self::Reply { reply: Reply::Line(line), .. } => {
                 let Line { slots, waiting, behind, seats, .. } = line;
                 let is_line = waiting.len() <= MOST_TOLD && behind.len() <= MOST_WAITING;
                 within(is_line && *slots <= MOST_SLOTS && seats.len() <= MOST_SLOTS as usize, "a line that cannot be")
             }
-            Self::Answer { answer: Answer::Counting { missing, .. }, .. } => {
+            Self::Reply { reply: Reply::Counting { missing, .. }, .. } => {
                 within(missing.len() <= MOST_MISSING, "more missing than there can be")
             }
-            Self::Answer { answer: Answer::Here(_) | Answer::Revoked(_) | Answer::Used(_), .. }
+            Self::Reply { reply: Reply::Here(_) | Reply::Revoked(_) | Reply::Used(_), .. }
             | Self::Register(_)
             | Self::Ask { .. }
             | Self::Relay { .. }
@@ -323,10 +295,11 @@ fn part<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), Malfor
 mod tests {
     use peerlock_base::Rng;
     use peerlock_mutex::custody::News;
+    use peerlock_mutex::token::Claim;
 
     use super::*;
     use crate::Purpose;
-    use crate::connections::Part;
+    use crate::connections::Segment;
     use crate::link::Life;
 
     #[test]
@@ -334,7 +307,7 @@ mod tests {
         let news = News::Request(Claim { peer: PeerId::new(7), ticket: Ticket::new(1) });
         let message = custody::Message { generation: 3, body: custody::Body::Tell(news) };
         let greeting = Body::Greeting { cluster: None, expects: true, founder: None, hosts: Vec::new() };
-        let packet = Packet { number: 9, answer: 8, part: Part::Data(1, vec![3]) };
+        let packet = Packet { number: 9, answer: 8, segment: Segment::Data(1, vec![3]) };
         let relay = Body::Relay { from: PeerId::new(7), to: PeerId::new(8), packet };
         for body in [Body::Part { resource: Key::of(b"r"), message }, greeting, Body::Register(vec![1, 2]), relay] {
             let frame = Frame::Data { number: 1, has: 2, body: encode_body(&body) };

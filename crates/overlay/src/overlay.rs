@@ -118,19 +118,19 @@ pub enum Effect<M> {
     Send {
         /// Who shall get it.
         to: PeerId,
-        /// What is said.
+        /// For its [`Overlay::on_message`].
         message: M,
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
     SetTimer {
-        /// The timer's name.
+        /// At most one of this name is pending.
         timer: Timer,
         /// How long from now.
         after: Span,
     },
     /// Forget the timer if it is pending.
     CancelTimer {
-        /// The timer's name.
+        /// As it was set.
         timer: Timer,
     },
     /// Tell the user above: from now on we own these keys, and no others.
@@ -205,7 +205,7 @@ pub enum Input<M> {
     Leave,
     /// A message arrived.
     Message {
-        /// Who sent it.
+        /// The peer at the other end, as the network vouches for it.
         from: PeerId,
         /// The message as it was sent.
         message: M,

@@ -47,7 +47,7 @@ impl Routes {
 pub struct Wire<M> {
     /// For whom it is, and who routed it; `None` if it was sent to this very peer.
     pub route: Option<(Key, PeerId)>,
-    /// What is said.
+    /// As the protocol has sent or routed it.
     pub message: M,
 }
 
@@ -70,33 +70,55 @@ impl<P: Protocol> OnRoutes<P> {
     }
 
     fn run(&mut self, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, Self>) {
-        let (me, now, mut effects) = (cx.me(), cx.now(), Vec::new());
-        let mut inputs = VecDeque::from([input]);
-        while let Some(input) = inputs.pop_front() {
-            step(&mut self.protocol, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
-            for effect in take(&mut effects) {
-                match effect {
-                    Effect::Send { to, message } => cx.send(to, Wire { route: None, message }),
-                    Effect::Route { key, message } => match self.routes.next(key, me) {
-                        Some(next) => cx.send(next, Wire { route: Some((key, me)), message }),
-                        None => {
-                            let hop = Hop { key, origin: me, previous: me, next: None };
-                            inputs.push_back(Input::Routed { hop, message });
-                        }
-                    },
-                    Effect::Forward { hop, message } => {
-                        let next = hop.next.unwrap_or(me); // There is one: else it would have been delivered.
-                        cx.send(next, Wire { route: Some((hop.key, hop.origin)), message });
+        let me = cx.me();
+        run(&mut self.protocol, VecDeque::from([input]), |key| self.routes.next(key, me), cx);
+    }
+}
+
+/// Hands these to a protocol, one after another, and what it tells itself of them. What it routes goes to who is `next`
+/// on the way to a key, or stays here if nobody is.
+pub fn run<P: Protocol, Q: Protocol<Message = Wire<P::Message>, Timer = P::Timer>>(
+    protocol: &mut P,
+    mut inputs: VecDeque<Input<P::Message, P::Timer>>,
+    next: impl Fn(Key) -> Option<PeerId>,
+    cx: &mut Cx<'_, Q>,
+) {
+    let (me, now, mut effects) = (cx.me(), cx.now(), Vec::new());
+    while let Some(input) = inputs.pop_front() {
+        step(protocol, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
+        for effect in take(&mut effects) {
+            match effect {
+                Effect::Send { to, message } => cx.send(to, Wire { route: None, message }),
+                Effect::Route { key, message } => match next(key) {
+                    Some(next) => cx.send(next, Wire { route: Some((key, me)), message }),
+                    None => {
+                        let hop = Hop { key, origin: me, previous: me, next: None };
+                        inputs.push_back(Input::Routed { hop, message });
                     }
-                    Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
-                    Effect::Lost { ticket } => cx.lost(ticket),
-                    Effect::Refused { ticket } => cx.refuse(ticket),
-                    Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
-                    Effect::CancelTimer { timer } => cx.cancel_timer(timer),
-                    Effect::Wish(wish) => cx.wish(wish),
-                    Effect::Strange { why } => cx.strange(why),
+                },
+                Effect::Forward { hop, message } => {
+                    let next = hop.next.unwrap_or(me); // There is one: else it would have been delivered.
+                    cx.send(next, Wire { route: Some((hop.key, hop.origin)), message });
                 }
+                Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
+                Effect::Lost { ticket } => cx.lost(ticket),
+                Effect::Refused { ticket } => cx.refuse(ticket),
+                Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
+                Effect::CancelTimer { timer } => cx.cancel_timer(timer),
+                Effect::Wish(wish) => cx.wish(wish),
+                Effect::Strange { why } => cx.strange(why),
             }
+        }
+    }
+}
+
+impl<M> Wire<M> {
+    /// What a protocol hears that gets this, where that one is `next` on the way to a key.
+    pub fn heard<T>(self, from: PeerId, next: impl Fn(Key) -> Option<PeerId>) -> Input<M, T> {
+        let Self { route, message } = self;
+        match route {
+            None => Input::Message { from, message },
+            Some((key, origin)) => Input::Routed { hop: Hop { key, origin, previous: from, next: next(key) }, message },
         }
     }
 }
@@ -113,15 +135,9 @@ impl<P: Protocol> Protocol for OnRoutes<P> {
         self.run(Input::Release(ticket), cx);
     }
 
-    fn on_message(&mut self, from: PeerId, Wire { route, message }: Self::Message, cx: &mut Cx<'_, Self>) {
-        let input = match route {
-            None => Input::Message { from, message },
-            Some((key, origin)) => {
-                let hop = Hop { key, origin, previous: from, next: self.routes.next(key, cx.me()) };
-                Input::Routed { hop, message }
-            }
-        };
-        self.run(input, cx);
+    fn on_message(&mut self, from: PeerId, wire: Self::Message, cx: &mut Cx<'_, Self>) {
+        let me = cx.me();
+        self.run(wire.heard(from, |key| self.routes.next(key, me)), cx);
     }
 
     fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {

@@ -20,4 +20,4 @@ mod message;
 mod peer;
 
 pub use message::{Effect, Event, Input, Timer, Wire};
-pub use peer::{Config, Cx, Peer, Resources, Room};
+pub use peer::{Buffers, Config, Cx, Peer, Resources};

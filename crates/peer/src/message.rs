@@ -12,7 +12,7 @@ pub enum Wire<O, M> {
     Direct {
         /// The key of the resource's name.
         resource: Key,
-        /// What is said.
+        /// For the instance's [`Protocol::on_message`](peerlock_mutex::Protocol::on_message).
         message: M,
     },
     /// On its way to the owner of a key. Answered by `Got` if it has a receipt and the receiver knows the way.
@@ -27,7 +27,7 @@ pub enum Wire<O, M> {
         hops: u8,
         /// What to confirm to the peer that handed it over.
         receipt: Option<u64>,
-        /// What is said.
+        /// For the owner's [`Protocol::on_routed`](peerlock_mutex::Protocol::on_routed), after each hop's `on_forward`.
         message: M,
     },
     /// A routed message has come to the next hop.
@@ -71,7 +71,7 @@ pub enum Input<O, M, T> {
     },
     /// A message arrived.
     Message {
-        /// Who sent it.
+        /// The last hop, which need not be where it comes from.
         from: PeerId,
         /// The message as it was sent.
         wire: Wire<O, M>,
@@ -105,7 +105,7 @@ pub enum Effect<O, M, T> {
     Send {
         /// Who shall get it.
         to: PeerId,
-        /// What is said.
+        /// For its [`Input::Message`].
         wire: Wire<O, M>,
     },
     /// Tell a client.
@@ -119,14 +119,14 @@ pub enum Effect<O, M, T> {
     },
     /// Wake the peer with `timer` after `after`; a pending timer of the same name is replaced.
     SetTimer {
-        /// The timer's name.
+        /// At most one of this name is pending.
         timer: Timer<T>,
         /// How long from now.
         after: Span,
     },
     /// Forget the timer if it is pending.
     CancelTimer {
-        /// The timer's name.
+        /// As it was set.
         timer: Timer<T>,
     },
     /// The peer owns these keys from now on, and no others. `None` if it is not in the overlay any more.

@@ -70,12 +70,12 @@ pub struct Cx<'a, O: Overlay, P: Protocol> {
     /// Random numbers of this run.
     pub rng: &'a mut Rng,
     /// Where effects go.
-    pub room: &'a mut Room<O, P>,
+    pub buffers: &'a mut Buffers<O, P>,
 }
 
 /// Lists that are made once and used again, so that a step allocates nothing.
 #[derive(Debug)]
-pub struct Room<O: Overlay, P: Protocol> {
+pub struct Buffers<O: Overlay, P: Protocol> {
     /// What the peer wants done, in order; for the driver to take out.
     pub effects: Vec<Effect<O::Message, P::Message, P::Timer>>,
     overlay: Vec<overlay::Effect<O::Message>>,
@@ -83,7 +83,7 @@ pub struct Room<O: Overlay, P: Protocol> {
     here: VecDeque<Here<P>>,
 }
 
-impl<O: Overlay, P: Protocol> Default for Room<O, P> {
+impl<O: Overlay, P: Protocol> Default for Buffers<O, P> {
     fn default() -> Self {
         Self { effects: Vec::new(), overlay: Vec::new(), protocol: Vec::new(), here: VecDeque::new() }
     }
@@ -157,11 +157,11 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Input::Reset { incarnation } => self.tell_all(|| mutex::Input::Reset { incarnation }, cx),
         }
         for _ in 0..MOST_HERE {
-            let Some(here) = cx.room.here.pop_front() else { return };
+            let Some(here) = cx.buffers.here.pop_front() else { return };
             self.protocol_step(here, cx);
         }
-        cx.room.here.clear();
-        cx.room.effects.push(Effect::Strange { why: "a protocol that talks to itself without end" });
+        cx.buffers.here.clear();
+        cx.buffers.effects.push(Effect::Strange { why: "a protocol that talks to itself without end" });
     }
 
     fn tell_all(&self, input: impl Fn() -> mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
@@ -199,22 +199,22 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                 let way = self.way(key);
                 // Unconfirmed, it goes another way; what has gone in circles would only do so again.
                 if let (Some(receipt), Way::Ours | Way::To(_)) = (receipt, &way) {
-                    cx.room.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
+                    cx.buffers.effects.push(Effect::Send { to: from, wire: Wire::Got { receipt } });
                 }
                 let next = match way {
                     Way::Ours => None,
                     Way::To(next) if hops < self.config.longest_way => Some(next),
                     Way::To(_) | Way::Unknown => {
-                        return cx.room.effects.push(Effect::Undelivered { resource, key });
+                        return cx.buffers.effects.push(Effect::Undelivered { resource, key });
                     }
                 };
                 let hop = Hop { key, origin, previous: from, next };
-                cx.room.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
             }
             Wire::Got { receipt } => {
                 if self.hops.holder(receipt) == Some(from) {
                     self.hops.take(receipt);
-                    cx.room.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
+                    cx.buffers.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
                 }
             }
         }
@@ -235,7 +235,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn on_unreachable(&mut self, peer: PeerId, cx: &mut Cx<'_, O, P>) {
         self.overlay_step(overlay::Input::Unreachable(peer), cx);
         for (receipt, passed) in self.hops.take_from(peer) {
-            cx.room.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
+            cx.buffers.effects.push(Effect::CancelTimer { timer: Timer::Hop(receipt) });
             self.route_on(passed, cx);
         }
     }
@@ -247,9 +247,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             Way::To(to) => self.pass(Passed { resource, key, origin, hops, message, to, tries: 1 }, cx),
             Way::Ours => {
                 let hop = Hop { key, origin, previous: self.me(), next: None };
-                cx.room.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
+                cx.buffers.here.push_back(Here { resource, input: mutex::Input::Routed { hop, message }, hops });
             }
-            Way::Unknown => cx.room.effects.push(Effect::Undelivered { resource, key }),
+            Way::Unknown => cx.buffers.effects.push(Effect::Undelivered { resource, key }),
         }
     }
 
@@ -258,17 +258,17 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         let Passed { resource, key, origin, hops, to, .. } = passed;
         let Some(after) = self.config.confirm else {
             let wire = Wire::Routed { resource, key, origin, hops, receipt: None, message: passed.message };
-            return cx.room.effects.push(Effect::Send { to, wire });
+            return cx.buffers.effects.push(Effect::Send { to, wire });
         };
         let message = passed.message.clone();
         let receipt = self.hops.keep(passed);
         let wire = Wire::Routed { resource, key, origin, hops, receipt: Some(receipt), message };
-        cx.room.effects.push(Effect::Send { to, wire });
-        cx.room.effects.push(Effect::SetTimer { timer: Timer::Hop(receipt), after });
+        cx.buffers.effects.push(Effect::Send { to, wire });
+        cx.buffers.effects.push(Effect::SetTimer { timer: Timer::Hop(receipt), after });
     }
 
     fn overlay_step(&mut self, input: overlay::Input<O::Message>, cx: &mut Cx<'_, O, P>) {
-        let mut effects = take(&mut cx.room.overlay);
+        let mut effects = take(&mut cx.buffers.overlay);
         let mut overlay_cx = overlay::Cx::new(self.me(), cx.now, cx.rng, &mut effects);
         overlay::step(&mut self.overlay, input, &mut overlay_cx);
         for effect in effects.drain(..) {
@@ -282,9 +282,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
                     Effect::Owns(range)
                 }
             };
-            cx.room.effects.push(effect);
+            cx.buffers.effects.push(effect);
         }
-        cx.room.overlay = effects;
+        cx.buffers.overlay = effects;
     }
 
     /// Tells the protocols which of the keys that they had messages for are not ours any more.
@@ -299,7 +299,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
     fn protocol_step(&mut self, Here { resource, input, hops }: Here<P>, cx: &mut Cx<'_, O, P>) {
         let me = self.me();
         let Ok(at) = self.find(resource).or_else(|at| self.begin(at, resource).ok_or(at)) else {
-            return cx.room.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
+            return cx.buffers.effects.push(Effect::Strange { why: "a message for a resource that there is not" });
         };
         let Instance { protocol, owned, .. } = &mut self.instances[at];
         let new_key = match &input {
@@ -307,9 +307,9 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
             _ => None,
         };
         if new_key.is_some() && owned.len() >= MOST_OWNED {
-            return cx.room.effects.push(Effect::Strange { why: "more keys than a resource has" });
+            return cx.buffers.effects.push(Effect::Strange { why: "more keys than a resource has" });
         }
-        let mut effects = take(&mut cx.room.protocol);
+        let mut effects = take(&mut cx.buffers.protocol);
         mutex::step(protocol, input, &mut mutex::Cx::new(me, cx.now, cx.rng, &mut effects));
         if let Some(key) = new_key {
             // What a protocol finds strange it does not keep anything of.
@@ -319,7 +319,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         for effect in effects.drain(..) {
             self.carry_out(resource, effect, hops, cx);
         }
-        cx.room.protocol = effects;
+        cx.buffers.protocol = effects;
     }
 
     fn carry_out(
@@ -330,7 +330,7 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
         cx: &mut Cx<'_, O, P>,
     ) {
         let tell = |ticket, event| Effect::Client { resource, ticket, event };
-        cx.room.effects.push(match effect {
+        cx.buffers.effects.push(match effect {
             mutex::Effect::Send { to, message } => Effect::Send { to, wire: Wire::Direct { resource, message } },
             mutex::Effect::Route { key, message } => {
                 let me = self.me();
@@ -356,5 +356,5 @@ impl<O: Overlay, P: Protocol, R: Resources<P>> Peer<O, P, R> {
 
 /// The protocol of this resource shall hear this before the step is over.
 fn hear<O: Overlay, P: Protocol>(resource: Key, input: mutex::Input<P::Message, P::Timer>, cx: &mut Cx<'_, O, P>) {
-    cx.room.here.push_back(Here { resource, input, hops: 0 });
+    cx.buffers.here.push_back(Here { resource, input, hops: 0 });
 }

@@ -18,7 +18,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use peerlock_service::{Error, Listing, PeerView, Request, ResourceDetails, ResourceView};
+use peerlock_service::{
+    ClusterView, Error, Granted, Happening, Listing, PeerId, PeerView, Progress, Request, ResourceDetails, ResourceView,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
@@ -47,6 +49,21 @@ struct Shared {
 pub struct Grant {
     grant: crate::Grant,
     /// Last, so that there is somebody to give it back to.
+    shared: Arc<Shared>,
+}
+
+/// [`crate::Hold`] for threads: a slot whose holder [renews](Self::renew) the lease. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "dropping it gives the slot back"]
+pub struct Hold {
+    hold: crate::Hold,
+    shared: Arc<Shared>,
+}
+
+/// [`crate::Events`] for threads: each [waits](Iterator::next) for the next one, until the peer or agent has stopped.
+#[derive(Debug)]
+pub struct Events {
+    events: crate::Events,
     shared: Arc<Shared>,
 }
 
@@ -93,6 +110,48 @@ impl Client {
         Ok(grant.map(|grant| Grant { grant, shared: self.shared.clone() }))
     }
 
+    /// As [`crate::Client::acquire_showing`]: tells of the place in line whenever it changes, on the thread that waits.
+    ///
+    /// # Errors
+    /// As [`crate::Client::acquire`].
+    pub fn acquire_showing(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Grant, Error> {
+        let grant = self.shared.wait_for(self.shared.client.acquire_showing(request, progress))?;
+        Ok(Grant { grant, shared: self.shared.clone() })
+    }
+
+    /// As [`crate::Client::hold`]: who is frozen loses the slot, since nothing renews it in the background.
+    ///
+    /// # Errors
+    /// As [`crate::Client::hold`].
+    pub fn hold(&self, request: impl Into<Request>, progress: impl FnMut(Progress)) -> Result<Hold, Error> {
+        let hold = self.shared.wait_for(self.shared.client.hold(request, progress))?;
+        Ok(Hold { hold, shared: self.shared.clone() })
+    }
+
+    /// As [`crate::Client::acquire_detached`]: a slot that outlives this process.
+    ///
+    /// # Errors
+    /// As [`crate::Client::acquire_detached`].
+    pub fn acquire_detached(&self, request: impl Into<Request>) -> Result<Granted, Error> {
+        self.shared.wait_for(self.shared.client.acquire_detached(request))
+    }
+
+    /// As [`crate::Client::renew`]: for how long a detached grant stands from before this was called.
+    ///
+    /// # Errors
+    /// As [`crate::Client::renew`].
+    pub fn renew(&self, name: &str, grant: &str) -> Result<Duration, Error> {
+        self.shared.wait_for(self.shared.client.renew(name, grant))
+    }
+
+    /// As [`crate::Client::release`]: gives a detached grant back.
+    ///
+    /// # Errors
+    /// As [`crate::Client::release`].
+    pub fn release(&self, name: &str, grant: &str) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.release(name, grant))
+    }
+
     /// As [`crate::Client::show`].
     ///
     /// # Errors
@@ -123,6 +182,94 @@ impl Client {
     /// As [`crate::Client::peers`].
     pub fn peers(&self) -> Result<Vec<PeerView>, Error> {
         self.shared.wait_for(self.shared.client.peers())
+    }
+
+    /// As [`crate::Client::cluster`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::cluster`].
+    pub fn cluster(&self) -> Result<ClusterView, Error> {
+        self.shared.wait_for(self.shared.client.cluster())
+    }
+
+    /// As [`crate::Client::resize`]: slots that are too many go when they are left.
+    ///
+    /// # Errors
+    /// As [`crate::Client::resize`].
+    pub fn resize(&self, name: &str, slots: u32) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.resize(name, slots))
+    }
+
+    /// As [`crate::Client::remove`]: only a name that nobody uses.
+    ///
+    /// # Errors
+    /// As [`crate::Client::remove`].
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.remove(name))
+    }
+
+    /// As [`crate::Client::revoke`]: returns when the holder has stopped, or its lease has ended.
+    ///
+    /// # Errors
+    /// As [`crate::Client::revoke`].
+    pub fn revoke(&self, name: &str, fencing: u64) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.revoke(name, fencing))
+    }
+
+    /// As [`crate::Client::expel`]: by force, so that only the fencing number protects what is done then.
+    ///
+    /// # Errors
+    /// As [`crate::Client::expel`].
+    pub fn expel(&self, name: &str, peer: PeerId) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.expel(name, peer))
+    }
+
+    /// As [`crate::Client::seats`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::seats`].
+    pub fn seats(&self, hosts: Option<Vec<PeerId>>) -> Result<(), Error> {
+        self.shared.wait_for(self.shared.client.seats(hosts))
+    }
+
+    /// As [`crate::Client::events`]: from now on, of one resource or of everything.
+    ///
+    /// # Errors
+    /// As [`crate::Client::events`].
+    pub fn events(&self, name: Option<&str>) -> Result<Events, Error> {
+        let events = self.shared.wait_for(self.shared.client.events(name))?;
+        Ok(Events { events, shared: self.shared.clone() })
+    }
+}
+
+impl Hold {
+    /// What is held.
+    pub fn granted(&self) -> &Granted {
+        self.hold.granted()
+    }
+
+    /// As [`crate::Hold::renew`]: for how long the lease stands from before this was called.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it does not stand any more.
+    pub fn renew(&self) -> Result<Duration, Error> {
+        self.shared.wait_for(self.hold.renew())
+    }
+
+    /// Gives it back, and tells whether it stood until then.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if it did not.
+    pub fn release(self) -> Result<(), Error> {
+        self.shared.wait_for(self.hold.release())
+    }
+}
+
+impl Iterator for Events {
+    type Item = Result<Happening, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.shared.wait_for(self.events.next()).transpose()
     }
 }
 

@@ -62,7 +62,7 @@ pub enum StartError {
     Network(#[from] net::Error),
     /// The place for files of its own is not known.
     #[error(transparent)]
-    Places(#[from] places::Homeless),
+    Places(#[from] places::NoDataDir),
     /// What the processes before have left in its folder.
     #[error(transparent)]
     Folder(#[from] Unusable),

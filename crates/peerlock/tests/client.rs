@@ -238,6 +238,46 @@ fn threads_have_the_same() {
     assert!(!last.is_lost());
 }
 
+/// Every verb of a client, each for what it is there for.
+#[test]
+fn threads_have_every_verb() {
+    use peerlock::blocking;
+    let builder = Peer::builder().listen(([127, 0, 0, 1], 0).into()).secret(peerlock::Secret::generate());
+    let client = blocking::Client::peer(builder).unwrap();
+    let mut events = client.events(Some("a")).unwrap();
+
+    let hold = client.hold("a", |_| ()).unwrap();
+    assert!(hold.renew().unwrap() > Duration::ZERO);
+    let about = events.next().unwrap().unwrap();
+    assert!(about.event.is_about(&hold.granted().name), "{about:?}");
+    assert!(matches!(client.remove("a"), Err(Error::InUse { .. })));
+    hold.release().unwrap();
+
+    client.resize("a", 2).unwrap();
+    assert_eq!(client.show("a").unwrap().slots, 2);
+    let mut places = Vec::new();
+    let grant = client.acquire_showing("a", |place| places.push(place)).unwrap();
+    let detached = client.acquire_detached(Request::new("a").ttl(LONG)).unwrap();
+    assert_ne!(detached.slot, grant.slot());
+    assert!(client.renew("a", &detached.grant).unwrap() > Duration::ZERO);
+    client.release("a", &detached.grant).unwrap();
+    assert_eq!(client.renew("a", &detached.grant), Err(Error::Lost));
+
+    let (asks, fencing) = (client.clone(), grant.fencing());
+    std::thread::scope(|threads| {
+        threads.spawn(move || asks.revoke("a", fencing).unwrap());
+        assert!(grant.is_lost_within(LONG));
+        drop(grant); // So that who has asked for it need not wait for the end of its lease.
+    });
+    let me = client.peers().unwrap()[0].peer;
+    client.expel("a", me).unwrap();
+    client.seats(None).unwrap();
+    assert_eq!(client.cluster().unwrap().peers.len(), 1);
+    client.acquire_detached("b").map(|it| client.release("b", &it.grant).unwrap()).unwrap();
+    client.remove("b").unwrap();
+    assert!(client.resources().unwrap().iter().all(|it| it.name.as_str() != "b"));
+}
+
 /// Whoever keeps the runtime busy for longer than the lease stands knows before it is told.
 #[tokio::test]
 async fn a_look_at_a_lease_is_one_at_the_clock() {

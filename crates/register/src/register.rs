@@ -47,7 +47,7 @@ pub enum Effect {
         to: PeerId,
         /// In the register's version, or that of the question.
         version: u16,
-        /// What is said.
+        /// For its `on_letter`.
         letter: Letter,
     },
     /// To be written; answered by [`Register::on_written`] with its number.

@@ -26,7 +26,7 @@ pub const MOST_SNAPSHOT: usize = 256 << 20;
 /// At most so many hosts are named as voters: a process that knows none names those that it has met.
 const MOST_NAMED_VOTERS: usize = 64;
 
-/// What is said.
+/// What processes say to voters, voters to processes, and voters to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Letter {
     /// What the consensus engine of one voter says to that of another.

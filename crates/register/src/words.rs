@@ -88,11 +88,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-impl fmt::Debug for ClusterId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(ClusterId);
 
 /// What people call a resource, a host or an address: 1 to 255 bytes of UTF-8 without control characters.
 ///

@@ -117,11 +117,6 @@ impl Network {
         }
     }
 
-    /// How many messages were sent in all.
-    pub fn sent(&self) -> u64 {
-        self.state().sent
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 /// There is neither a home nor anything that says where to put things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no HOME to keep files in: set PEERLOCK_DATA_DIR, or give --data-dir")]
-pub struct Homeless;
+pub struct NoDataDir;
 
 /// The folder for identity and secret: `$PEERLOCK_DATA_DIR`; else `/var/lib/peerlock` for root, and for others
 /// `$XDG_DATA_HOME/peerlock` or `~/.local/share/peerlock`.
 ///
 /// # Errors
-/// [`Homeless`] if none of them is set.
-pub fn data_dir() -> Result<PathBuf, Homeless> {
+/// [`NoDataDir`] if none of them is set.
+pub fn data_dir() -> Result<PathBuf, NoDataDir> {
     data_dir_of(is_root(), said)
 }
 
@@ -54,8 +54,8 @@ pub fn is_data_dir_named() -> bool {
 /// `$XDG_RUNTIME_DIR/peerlock/agent.sock`; where there is no such folder, `agent.sock` in the data folder.
 ///
 /// # Errors
-/// [`Homeless`] if there is none of either.
-pub fn agent_socket() -> Result<PathBuf, Homeless> {
+/// [`NoDataDir`] if there is none of either.
+pub fn agent_socket() -> Result<PathBuf, NoDataDir> {
     agent_socket_of(is_root(), said)
 }
 
@@ -65,7 +65,7 @@ pub fn agent_socket() -> Result<PathBuf, Homeless> {
 ///
 /// # Errors
 /// As [`agent_socket`].
-pub fn agent_in_use() -> Result<PathBuf, Homeless> {
+pub fn agent_in_use() -> Result<PathBuf, NoDataDir> {
     agent_in_use_of(is_root(), said, last_socket, Path::exists)
 }
 
@@ -74,7 +74,7 @@ fn agent_in_use_of(
     variable: impl Fn(&str) -> Option<PathBuf>,
     last: impl Fn(&Path) -> Last,
     exists: impl Fn(&Path) -> bool,
-) -> Result<PathBuf, Homeless> {
+) -> Result<PathBuf, NoDataDir> {
     let usual = agent_socket_of(root, &variable)?;
     let is_named = variable("PEERLOCK_DATA_DIR").is_some();
     if variable("PEERLOCK_RUNTIME_DIR").is_some() || root && !is_named {
@@ -142,7 +142,7 @@ pub fn last_agent(data_dir: &Path) -> std::io::Result<Option<Occupant>> {
     Ok(Occupant::parse(&std::fs::read_to_string(data_dir.join("agent.lock"))?))
 }
 
-fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
+fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, NoDataDir> {
     if let Some(folder) = variable("PEERLOCK_DATA_DIR") {
         return Ok(folder);
     }
@@ -150,10 +150,10 @@ fn data_dir_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result
         return Ok(SYSTEM_DATA_DIR.into());
     }
     let home = || variable("HOME").map(|home| home.join(".local/share"));
-    variable("XDG_DATA_HOME").or_else(home).map(|folder| folder.join("peerlock")).ok_or(Homeless)
+    variable("XDG_DATA_HOME").or_else(home).map(|folder| folder.join("peerlock")).ok_or(NoDataDir)
 }
 
-fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, Homeless> {
+fn agent_socket_of(root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, NoDataDir> {
     if let Some(folder) = variable("PEERLOCK_RUNTIME_DIR").or_else(|| variable("PEERLOCK_DATA_DIR")) {
         return Ok(folder.join("agent.sock"));
     }

@@ -34,7 +34,7 @@ enum Place {
     Memory(UnboundedSender<Stored>),
     Folder {
         register: DiskThread,
-        cluster: mpsc::Sender<Line>,
+        cluster: mpsc::Sender<Change>,
     },
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Stored {
 }
 
 /// What the file `cluster` is to say.
-enum Line {
+enum Change {
     Belongs(ClusterId),
     Members(Vec<String>),
     /// The cluster was recovered, and is this one since …
@@ -68,11 +68,12 @@ pub struct Known {
 
 /// What is in a folder cannot be used. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unusable {
     /// The system does not let us.
     #[error("cannot use {path}: {source}. Make it readable and writable for this user")]
     Io {
-        /// The file.
+        /// What could not be opened, read or written.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -83,13 +84,13 @@ pub enum Unusable {
          its file; it is the same on all hosts of a cluster"
     )]
     Cluster {
-        /// The file.
+        /// The file `cluster` itself.
         path: PathBuf,
     },
     /// The voter's file.
     #[error("{path}: {source}")]
     Register {
-        /// The file.
+        /// The voter's file itself.
         path: PathBuf,
         /// What is wrong with it.
         source: Damage,
@@ -139,16 +140,16 @@ impl Store {
             }
         }
         let (done, stored) = unbounded_channel();
-        let (cluster, lines) = mpsc::channel();
+        let (cluster, changes) = mpsc::channel();
         let (written, removed) = (done.clone(), cluster.clone());
         let done_with = move |number| match number {
-            FOLLOWS => _ = removed.send(Line::Gone),
+            FOLLOWS => _ = removed.send(Change::Gone),
             number => _ = written.send(Stored::Written(number)),
         };
         let register = DiskThread::start(disk, done_with, peerlock_register::disk::Failure::end_process);
         let register = register.map_err(io(folder))?;
         let (id, members) = (known.cluster, known.members.clone());
-        let keep = move || keep(&path, id, members, &lines, &done);
+        let keep = move || keep(&path, id, members, &changes, &done);
         thread::Builder::new().name("cluster".into()).spawn(keep).map_err(io(folder))?;
         Ok((Self { place: Place::Folder { register, cluster }, stored }, known))
     }
@@ -163,13 +164,13 @@ impl Store {
     pub(crate) fn belongs(&self, id: ClusterId) {
         match &self.place {
             Place::Memory(done) => _ = done.send(Stored::Belongs),
-            Place::Folder { cluster, .. } => _ = cluster.send(Line::Belongs(id)),
+            Place::Folder { cluster, .. } => _ = cluster.send(Change::Belongs(id)),
         }
     }
 
     pub(crate) fn members(&self, addresses: Vec<String>) {
         if let Place::Folder { cluster, .. } = &self.place {
-            _ = cluster.send(Line::Members(addresses));
+            _ = cluster.send(Change::Members(addresses));
         }
     }
 
@@ -178,7 +179,7 @@ impl Store {
     /// file.
     pub(crate) fn follow(&self, id: ClusterId) {
         if let Place::Folder { register, cluster } = &self.place {
-            _ = cluster.send(Line::Follows(id));
+            _ = cluster.send(Change::Follows(id));
             // Behind whatever is being written.
             register.write(FOLLOWS, Write::Remove);
         }
@@ -200,25 +201,25 @@ fn keep(
     path: &Path,
     mut id: Option<ClusterId>,
     mut members: Vec<String>,
-    lines: &mpsc::Receiver<Line>,
+    changes: &mpsc::Receiver<Change>,
     done: &UnboundedSender<Stored>,
 ) {
     let mut follows = None;
-    while let Ok(line) = lines.recv() {
-        let is_new = match line {
-            Line::Follows(cluster) => {
+    while let Ok(change) = changes.recv() {
+        let is_new = match change {
+            Change::Follows(cluster) => {
                 follows = Some(cluster);
                 continue;
             }
-            Line::Gone => {
+            Change::Gone => {
                 id = follows.or(id);
                 true
             }
-            Line::Belongs(cluster) => {
+            Change::Belongs(cluster) => {
                 id = Some(cluster);
                 true
             }
-            Line::Members(addresses) => {
+            Change::Members(addresses) => {
                 members = addresses;
                 false
             }

@@ -134,7 +134,7 @@ pub enum Input<A: Actor> {
     },
     /// A message arrived.
     Message {
-        /// Who sent it.
+        /// The peer that had it in an [`Effect::Send`].
         from: PeerId,
         /// The message as it was sent.
         message: A::Message,
@@ -158,7 +158,7 @@ pub enum Effect<A: Actor> {
     Send {
         /// Who shall get it.
         to: PeerId,
-        /// What is said.
+        /// Arrives as [`Input::Message`], if it does.
         message: A::Message,
     },
     /// This client is inside from now on.
@@ -188,14 +188,14 @@ pub enum Effect<A: Actor> {
     },
     /// Wake the peer with `timer` after this long by its clock, instead of any earlier wish of that name.
     SetTimer {
-        /// The timer's name.
+        /// At most one of this name is pending.
         timer: A::Timer,
         /// How long from now.
         after: Span,
     },
     /// Forget the timer if it is pending.
     CancelTimer {
-        /// The timer's name.
+        /// As it was set.
         timer: A::Timer,
     },
     /// Write to the disk. Writes are done one after another, in order.

@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Fencing, Idle, Messages, Order, Recovery, Standstill, Waits, Watch};
+use crate::watch::{Always, Fencing, Idle, Messages, Order, Recovery, Standstill, Waits, Watch, always};
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
 
@@ -82,7 +82,7 @@ impl Custody {
 impl Setting for Custody {
     type Actor = Whole;
     type Workload = ClosedLoop;
-    type Rules = (Exclusion, Fencing);
+    type Rules = (Always, Fencing);
     type Counts = (Messages, Idle, Order, Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
@@ -95,7 +95,7 @@ impl Setting for Custody {
         watch: impl FnOnce(Self::Rules, Self::Counts) -> W,
     ) -> World<'_, Whole, ClosedLoop, W> {
         let &Self { peers, slots, session, ref workload, faults, count_violations, warm_up, .. } = self;
-        let rules = (Exclusion::new(1, slots, count_violations), Fencing::new(1, slots, count_violations));
+        let rules = (always(1, slots, count_violations), Fencing::new(1, slots, count_violations));
         let waits = Waits::new(peers, 0, workload.entries, warm_up);
         let (recovery, standstill) = (Recovery::new(slots), Standstill::new(1, slots));
         let counts = (Messages::of::<Whole>(), Idle::new(slots), Order::default(), waits, recovery, standstill);

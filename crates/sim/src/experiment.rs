@@ -13,7 +13,8 @@ use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
 use crate::watch::{
-    Burden, Exclusion, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch,
+    Always, Burden, Fencing, Idle, Messages, Order, Passing, Recovery, Standstill, Structure, Waits, Watch,
+    always_seeing_instants,
 };
 use crate::workload::{Closed, ClosedLoop};
 use crate::world::{Setup, World};
@@ -87,7 +88,7 @@ where
 {
     type Actor = Bare<P>;
     type Workload = ClosedLoop;
-    type Rules = (Exclusion, Fencing, Structure);
+    type Rules = (Always, Fencing, Structure);
     type Counts = ((Messages, Burden), Idle, (Order, Passing), Waits, Recovery, Standstill);
 
     fn counts(&self) -> bool {
@@ -105,8 +106,8 @@ where
         let residents = (self.peers)(&latency);
         let is_lenient = count_violations || faults != Faults::default();
         let structure = if is_lenient { Structure::none() } else { Structure::of(&residents) };
-        let exclusion = Exclusion::new(1, slots, count_violations).seeing_instants();
-        let rules = (exclusion, Fencing::new(1, slots, count_violations), structure);
+        let always = always_seeing_instants(1, slots, count_violations);
+        let rules = (always, Fencing::new(1, slots, count_violations), structure);
         let waits = Waits::new(peers, servers, workload.entries, warm_up);
         let longest = latency.longest();
         let order = (Order::default(), Passing::new(longest));

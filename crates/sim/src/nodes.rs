@@ -12,7 +12,7 @@ use crate::faults::Faults;
 use crate::latency::Network;
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Exclusion, Generations, InLine, Messages, Standstill, Trace, Watch};
+use crate::watch::{Always, Generations, InLine, Messages, Standstill, Trace, Watch, always};
 use crate::workload::{InVisits, Visits};
 use crate::world::{Setup, World};
 
@@ -84,7 +84,7 @@ fn twice(session: Ttl) -> Ttl {
 impl Setting for Nodes {
     type Actor = Whole;
     type Workload = InVisits;
-    type Rules = (Exclusion, Generations, InLine);
+    type Rules = (Always, Generations, InLine);
     type Counts = (Messages, Standstill);
 
     fn world<W: Watch<Whole>>(
@@ -98,11 +98,8 @@ impl Setting for Nodes {
         let by_force = visits.forces.is_some();
         let hosts = self.hosts + self.guests;
         let clearly = self.clearly.unwrap_or(Span::from_secs(1_000_000));
-        let rules = (
-            Exclusion::new(resources, slots, by_force),
-            Generations::new(resources, by_force),
-            InLine::new(clearly, slots),
-        );
+        let rules =
+            (always(resources, slots, by_force), Generations::new(resources, by_force), InLine::new(clearly, slots));
         // Where people change the number of slots, nobody knows whether one is free.
         let still = if visits.resizes.is_some() { 0 } else { slots };
         let fixed = visits.resizes.is_none().then_some(slots);

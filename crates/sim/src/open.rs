@@ -10,7 +10,7 @@ use crate::latency::Network;
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Costs, Exclusion, Fencing, Idle, Messages, Order, Resets, Watch, Window};
+use crate::watch::{Always, Costs, Fencing, Idle, Messages, Order, Resets, Watch, Window, always_seeing_instants};
 use crate::workload::{OpenWorkload, Poisson};
 use crate::world::{Setup, World};
 
@@ -80,7 +80,7 @@ where
 {
     type Actor = Bare<P>;
     type Workload = OpenWorkload;
-    type Rules = (Exclusion, Fencing);
+    type Rules = (Always, Fencing);
     type Counts = (Messages, Idle, Order, Window, Resets, Costs);
 
     fn counts(&self) -> bool {
@@ -94,8 +94,8 @@ where
     ) -> World<'_, Bare<P>, OpenWorkload, W> {
         let &Open { replicas, workload, ref network, links, faults, lease, count_violations, .. } = self.open;
         let latency = network.latency(replicas as usize, seed);
-        let exclusion = Exclusion::new(1, SLOTS, count_violations).seeing_instants();
-        let rules = (exclusion, Fencing::new(1, SLOTS, count_violations));
+        let always = always_seeing_instants(1, SLOTS, count_violations);
+        let rules = (always, Fencing::new(1, SLOTS, count_violations));
         let window = Window::from(Time::ZERO + workload.settle);
         let (resets, costs) = (Resets::within(lease), Costs::of::<Bare<P>>(replicas));
         let counts = (Messages::of::<Bare<P>>(), Idle::new(SLOTS), Order::default(), window, resets, costs);

@@ -74,11 +74,11 @@ pub enum Came<M> {
     Nothing,
     /// A message has arrived.
     Message {
-        /// Who sent it.
+        /// A peer of another process.
         from: PeerId,
         /// Who shall get it.
         to: PeerId,
-        /// What is said.
+        /// As the other process has sent it.
         message: M,
     },
     /// A process has gone, and these peers with it.
@@ -99,7 +99,7 @@ pub enum Record<M, N> {
     Asked {
         /// Whose client it is.
         peer: PeerId,
-        /// The client.
+        /// New with this record; it stands for this client until it leaves or gives up.
         ticket: Ticket,
         /// The resource, by its number in the run.
         resource: usize,
@@ -108,7 +108,7 @@ pub enum Record<M, N> {
     Entered {
         /// Whose client it is.
         peer: PeerId,
-        /// The client.
+        /// As it has asked.
         ticket: Ticket,
         /// Where, and under which number.
         grant: Grant,
@@ -117,14 +117,14 @@ pub enum Record<M, N> {
     Left {
         /// Whose client it is.
         peer: PeerId,
-        /// The client.
+        /// As it has asked.
         ticket: Ticket,
     },
     /// A client does not wait any more.
     GaveUp {
         /// Whose client it is.
         peer: PeerId,
-        /// The client.
+        /// As it has asked.
         ticket: Ticket,
     },
     /// A peer is about to lose what it keeps for others.
@@ -139,23 +139,23 @@ pub enum Record<M, N> {
         from: PeerId,
         /// The peer that is to hear it.
         to: PeerId,
-        /// What is said.
+        /// As it goes over the socket.
         message: M,
     },
     /// It is on its way, and will arrive then at the soonest.
     OnWay {
-        /// Who sent it.
+        /// The peer whose message it is, the last that it sent.
         from: PeerId,
         /// When it will be there.
         arrives: Time,
     },
     /// A message has arrived.
     Delivered {
-        /// Who sent it.
+        /// As it was in [`Record::Sent`].
         from: PeerId,
         /// Who gets it.
         to: PeerId,
-        /// What is said.
+        /// As it came: under faults perhaps twice.
         message: M,
     },
     /// What only this kind of peer has to tell.

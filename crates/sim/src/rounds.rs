@@ -36,7 +36,7 @@ use crate::names;
 use crate::part::{Drive, Wire};
 use crate::report::Report;
 use crate::trials::{self, Failure, Setting};
-use crate::watch::{Burden, Exclusion, Fencing, Memory, PerRound, Watch};
+use crate::watch::{Always, Burden, Fencing, Memory, PerRound, Watch, always_seeing_instants};
 use crate::workload::{InRounds, Load};
 use crate::world::{Setup, World};
 
@@ -206,7 +206,7 @@ where
 {
     type Actor = OnOverlay<'a, O, P, F>;
     type Workload = InRounds<'a>;
-    type Rules = (Exclusion, Fencing);
+    type Rules = (Always, Fencing);
     type Counts = (Memory, PerRound, Burden);
 
     fn counts(&self) -> bool {
@@ -224,8 +224,8 @@ where
         let peers: Vec<_> =
             settled(rounds.peers, seed).map(|overlay| OnOverlay::new(overlay, catalogue, config)).collect();
         let latency = rounds.network.latency(rounds.peers, seed);
-        let exclusion = Exclusion::new(resources, SLOTS, count_violations).seeing_instants();
-        let rules = (exclusion, Fencing::new(resources, SLOTS, count_violations));
+        let always = always_seeing_instants(resources, SLOTS, count_violations);
+        let rules = (always, Fencing::new(resources, SLOTS, count_violations));
         let ranges = peers.iter().map(Routing::range).collect();
         let memory = Memory::new(catalogue.replicas(), ranges, lease);
         let counts = (memory, PerRound::of::<Self::Actor>(), Burden::default());

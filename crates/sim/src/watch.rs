@@ -132,6 +132,20 @@ pub enum Mark<'a> {
     Drain(&'a [PeerId]),
 }
 
+/// The rules of every world, whatever runs in it: one that is added here is a rule of all of them.
+pub type Always = (Exclusion,);
+
+/// The rules of every world with so many resources of so many slots each; where violations are expected they are
+/// counted, and no reason to fail.
+pub fn always(resources: usize, slots: u32, counts: bool) -> Always {
+    (Exclusion::new(resources, slots, counts),)
+}
+
+/// The same for bare protocols: [`Exclusion::seeing_instants`].
+pub fn always_seeing_instants(resources: usize, slots: u32, counts: bool) -> Always {
+    (Exclusion::new(resources, slots, counts).seeing_instants(),)
+}
+
 /// A run that nobody watches.
 impl<A: Actor> Watch<A> for () {}
 

@@ -20,6 +20,8 @@ mod kills;
 mod namespaces;
 mod network;
 mod recovery;
+#[path = "../run/secret.rs"]
+mod secret;
 mod sites;
 mod strangers;
 mod takeover;

@@ -18,6 +18,7 @@ use tempfile::TempDir;
 
 use super::checker::{Log, Summary};
 use super::client::{ORDERS, Orders, append, now};
+use super::secret::secret_of;
 
 /// Long enough for a machine with ten times the load; a test that waits for it has failed.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -448,15 +449,4 @@ pub fn metric(agent: &Agent, name: &str) -> u64 {
     stream.read_to_string(&mut text).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("peerlock_")?.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{text}")).parse().unwrap()
-}
-
-/// A secret for a name, always the same.
-fn secret_of(name: &str) -> String {
-    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    let part = |number: u8| {
-        let mut hasher = DefaultHasher::new();
-        (name, number).hash(&mut hasher);
-        format!("{:016x}", hasher.finish())
-    };
-    (0..4).map(part).collect::<String>() + "\n"
 }

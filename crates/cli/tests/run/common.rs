@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::folder::line;
 pub use crate::folder::{Folder, eventually};
+use crate::secret::secret_of;
 
 impl Folder {
     /// The program with this folder, away from everything that the machine may have.
@@ -189,15 +190,4 @@ pub fn is_gone(pid: &str) -> bool {
         Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')),
         Err(_) => true,
     }
-}
-
-/// A secret for a name, always the same.
-fn secret_of(name: &str) -> String {
-    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    let part = |number: u8| {
-        let mut hasher = DefaultHasher::new();
-        (name, number).hash(&mut hasher);
-        format!("{:016x}", hasher.finish())
-    };
-    (0..4).map(part).collect::<String>() + "\n"
 }

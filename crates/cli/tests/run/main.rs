@@ -14,5 +14,6 @@ mod doors_users;
 mod folder;
 mod losing;
 mod rotation;
+mod secret;
 mod terminal;
 mod turns;

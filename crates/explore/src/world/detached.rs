@@ -67,11 +67,11 @@ impl<P: Explorable> World<P> {
                 continue;
             }
             let is_detached = |grant: &Grant| register.place_of(grant.fencing).is_some();
-            if cluster.detached > 0 {
+            if cluster.left.detached > 0 {
                 let attached = local.inside.iter().filter(|(_, grant)| !is_detached(grant));
                 attached.for_each(|&(ticket, _)| add(Fate::Detach(at, ticket)));
             }
-            if cluster.renewals > 0 {
+            if cluster.left.renewals > 0 {
                 let here = local.inside.iter().map(|(_, grant)| grant);
                 let known = cluster.alone.iter().filter(|(peer, ..)| *peer == me).map(|(_, _, grant)| grant);
                 let detached = here.chain(known).filter(|grant| is_detached(grant));
@@ -85,10 +85,10 @@ impl<P: Explorable> World<P> {
             }
             let now = self.session(self.place(of.peer));
             let is_later = now != *of && self.is_up(self.place(of.peer)) && register.stands(now);
-            if cluster.renewals > 0 && is_later && cluster.has_client(it, now) {
+            if cluster.left.renewals > 0 && is_later && cluster.has_client(it, now) {
                 add(Fate::Renew(at));
             }
-            if cluster.forces > 0 && !register.is_party(*of) {
+            if cluster.left.forces > 0 && !register.is_party(*of) {
                 add(Fate::Free(at));
             }
         }
@@ -108,7 +108,7 @@ impl<P: Explorable> World<P> {
                 let inside = self.inside(at).iter().find(|(inside, _)| *inside == ticket);
                 let Grant { slot, fencing } = inside.expect("only who is inside can be detached").1;
                 let cluster = self.cluster_mut();
-                cluster.detached -= 1;
+                cluster.left.detached -= 1;
                 cluster.register.detached.push((session, Detached { slot, fencing }));
             }
             Fate::LeaveAlone(at) => _ = self.cluster_mut().alone.remove(at),
@@ -117,7 +117,7 @@ impl<P: Explorable> World<P> {
                 let (of, it) = self.detached()[at];
                 let now = self.session(self.place(of.peer));
                 let cluster = self.cluster_mut();
-                cluster.renewals -= 1;
+                cluster.left.renewals -= 1;
                 cluster.register.detached[at].0 = now;
                 let Cluster { alone, unaware, .. } = cluster;
                 let clients = unaware.extract_if(.., |(_, _, grant)| grant.fencing == it.fencing);
@@ -127,7 +127,7 @@ impl<P: Explorable> World<P> {
             Fate::Free(at) => {
                 let (of, _) = self.detached()[at];
                 let cluster = self.cluster_mut();
-                cluster.forces -= 1;
+                cluster.left.forces -= 1;
                 while let Some(at) = cluster.register.detached.iter().position(|(session, _)| *session == of) {
                     cluster.expire(at);
                 }

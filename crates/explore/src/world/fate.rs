@@ -81,36 +81,20 @@ pub(super) struct Cluster {
     pub(super) alone: Vec<(PeerId, Ticket, Grant)>,
     /// Detached clients that do not know that their grant was taken back, and by which session.
     pub(super) unaware: Vec<(Session, Ticket, Grant)>,
-    stops: u32,
-    sessions: u32,
-    takeovers: u32,
-    pub(super) forces: u32,
-    forgets: u32,
-    removes: u32,
-    pub(super) detached: u32,
-    pub(super) renewals: u32,
-    repeats: u32,
+    /// How often what may happen still may.
+    pub(super) left: Fates,
     /// How often the number of slots has changed.
     resized: usize,
 }
 
 impl Cluster {
     pub(super) fn new(ids: &[PeerId], fates: &Fates, slots: usize) -> Self {
-        let Fates { stops, sessions, takeovers, forces, forgets, removes, detached, renewals, repeats, .. } = *fates;
         Self {
             register: Register::new(ids, fates, slots as u32),
             post: Vec::new(),
             alone: Vec::new(),
             unaware: Vec::new(),
-            stops,
-            sessions,
-            takeovers,
-            forces,
-            forgets,
-            removes,
-            detached,
-            renewals,
-            repeats,
+            left: *fates,
             resized: 0,
         }
     }
@@ -118,6 +102,21 @@ impl Cluster {
     pub(super) fn send(&mut self, post: Post) {
         let place = self.post.partition_point(|other| *other <= post);
         self.post.insert(place, post);
+    }
+
+    /// The register hears what a session wishes: the generation that it opens, if it does.
+    fn on_wish(&mut self, from: Session, wish: Wish, slip: Option<Slip>) -> Option<Word> {
+        let Wish::Quit { generation } = wish else { return self.register.grant(from, &wish, slip) };
+        let [told, opened] = self.register.quit(from, generation, 0, slip);
+        told.into_iter().for_each(|word| self.send(Post::Word(word)));
+        opened
+    }
+
+    /// The register hears that a name is to be removed, and tells nobody of what it does not know.
+    fn remove(&mut self, generation: u64, slip: Option<Slip>) {
+        if self.register.remove(generation, slip) {
+            self.post.retain(|post| !matches!(post, Post::Word(word) if word.fact == Fact::Expelled));
+        }
     }
 }
 
@@ -180,28 +179,28 @@ impl<P: Explorable> World<P> {
         let mut add = |fate| actions.push(Action::Fate(fate));
         let is_new = |at: &usize| *at == 0 || cluster.post[*at] != cluster.post[*at - 1];
         (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Hear(at)));
-        if cluster.repeats > 0 {
+        if cluster.left.repeats > 0 {
             (0..cluster.post.len()).filter(is_new).for_each(|at| add(Fate::Repeat(at)));
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let (local, session) = (&node.local, self.session(at));
             // Who was forced out is mostly one that has died.
-            if cluster.forces > 0 && register.is_party(session) {
+            if cluster.left.forces > 0 && register.is_party(session) {
                 choices().for_each(|choice| add(Fate::Expel(at, choice)));
             }
             if !local.is_up {
-                if cluster.sessions > 0 {
+                if cluster.left.sessions > 0 {
                     add(Fate::Begin(at));
                 }
                 continue;
             }
-            if cluster.stops > 0 {
+            if cluster.left.stops > 0 {
                 add(Fate::Stop(at));
             }
-            if cluster.takeovers > 0 {
+            if cluster.left.takeovers > 0 {
                 choices().for_each(|choice| add(Fate::TakeOver(at, choice)));
             }
-            if cluster.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
+            if cluster.left.forgets > 0 && local.inside.is_empty() && local.waiting.is_empty() {
                 add(Fate::Forget(at));
             }
         }
@@ -215,7 +214,7 @@ impl<P: Explorable> World<P> {
         if fates.resizes.get(cluster.resized).is_some_and(|&slots| slots > 0) {
             choices().for_each(|choice| add(Fate::Resize(choice)));
         }
-        if cluster.removes > 0 && register.is_left() {
+        if cluster.left.removes > 0 && register.is_left() {
             add(Fate::Remove);
         }
         self.fates_of_detached(cluster, add);
@@ -231,26 +230,16 @@ impl<P: Explorable> World<P> {
                     let local = self.nodes[at].local.clone();
                     return if local.is_up { self.step(at, local, Input::Word(word), effects) } else { None };
                 }
-                Post::Wish(from, Wish::Quit { generation }) => {
-                    let cluster = self.cluster_mut();
-                    let [told, opened] = cluster.register.quit(from, generation, 0, slip);
-                    told.into_iter().for_each(|word| cluster.send(Post::Word(word)));
-                    opened
-                }
-                Post::Wish(from, wish) => self.cluster_mut().register.grant(from, &wish, slip),
+                Post::Wish(from, wish) => self.cluster_mut().on_wish(from, wish, slip),
                 Post::Remove(generation) => {
-                    let cluster = self.cluster_mut();
-                    if cluster.register.remove(generation, slip) {
-                        // The register tells nobody of what it does not know.
-                        cluster.post.retain(|post| !matches!(post, Post::Word(word) if word.fact == Fact::Expelled));
-                    }
+                    self.cluster_mut().remove(generation, slip);
                     None
                 }
                 Post::Attach(from, ticket, it) => return self.attach(from, ticket, it, effects),
             },
             Fate::Repeat(at) => {
                 let cluster = self.cluster_mut();
-                cluster.repeats -= 1;
+                cluster.left.repeats -= 1;
                 cluster.post.insert(at, cluster.post[at].clone());
                 None
             }
@@ -280,12 +269,12 @@ impl<P: Explorable> World<P> {
             }
             Fate::Expel(at, choice) => self.expel(at, choice),
             Fate::Forget(at) => {
-                self.cluster_mut().forgets -= 1;
+                self.cluster_mut().left.forgets -= 1;
                 return self.step(at, self.nodes[at].local.clone(), Input::Forget, effects);
             }
             Fate::Remove => {
                 let cluster = self.cluster_mut();
-                cluster.removes -= 1;
+                cluster.left.removes -= 1;
                 cluster.send(Post::Remove(cluster.register.generation));
                 None
             }
@@ -319,7 +308,7 @@ impl<P: Explorable> World<P> {
         let (is_up, is_forced) = (false, false);
         self.set(at, Local { peer, timers, asked, waiting, inside: Vec::new(), retired, session, is_up, is_forced });
         let cluster = self.cluster_mut();
-        cluster.stops -= 1;
+        cluster.left.stops -= 1;
         cluster.leave_alone(me, inside);
     }
 
@@ -328,7 +317,7 @@ impl<P: Explorable> World<P> {
         self.set(at, Local { peer, session, is_up: true, ..self.nodes[at].local.clone() });
         let new = self.session(at);
         let cluster = self.cluster_mut();
-        cluster.sessions -= 1;
+        cluster.left.sessions -= 1;
         cluster.register.begin(new);
     }
 
@@ -340,7 +329,7 @@ impl<P: Explorable> World<P> {
         self.set(at, local);
         let may_be_removed = self.rules.limits.fates.is_some_and(|fates| fates.removes > 0);
         let cluster = self.cluster_mut();
-        cluster.forces -= 1;
+        cluster.left.forces -= 1;
         let [told, opened] = cluster.register.expel(session, choice);
         if may_be_removed {
             cluster.register.note_forced(session);
@@ -361,7 +350,7 @@ impl<P: Explorable> World<P> {
         self.set(at, Local { peer, timers, asked, waiting, inside, retired, session, is_up, is_forced });
         let new = self.session(at);
         let cluster = self.cluster_mut();
-        cluster.takeovers -= 1;
+        cluster.left.takeovers -= 1;
         if slip == Some(Slip::TakeOverUnnoticed) {
             cluster.register.replace(old, new);
             return None;
@@ -399,7 +388,7 @@ impl<P: Explorable> World<P> {
     /// limits want it, from or to a session that is over, or about a generation that the register has left behind.
     pub(super) fn forget_undeliverable(&mut self) {
         let Some(cluster) = &self.cluster else { return };
-        let is_down = |peer: PeerId| cluster.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
+        let is_down = |peer: PeerId| cluster.left.sessions == 0 && !self.nodes[self.place(peer)].local.is_up;
         let is_over = |session: Session| self.session(self.place(session.peer)) != session;
         let is_tidy = self.rules.limits.tidy;
         let is_lost = |post: &Post| match post {
@@ -415,7 +404,7 @@ impl<P: Explorable> World<P> {
             let kept = cluster.post.iter().filter(|post| !is_lost(post));
             kept.cloned().collect()
         });
-        let is_any_down = cluster.sessions == 0 && self.nodes.iter().any(|node| !node.local.is_up);
+        let is_any_down = cluster.left.sessions == 0 && self.nodes.iter().any(|node| !node.local.is_up);
         if is_any_down {
             let mut letters = std::mem::take(&mut self.letters);
             letters.retain(|sealed| self.nodes[self.place(sealed.letter.to)].local.is_up);

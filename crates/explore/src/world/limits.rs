@@ -80,7 +80,7 @@ impl Limits {
 }
 
 /// What may happen where there is a register: how often, in all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fates {
     /// How many of the peers, the first ones, are parties of the resource at the beginning.
     pub parties: usize,
@@ -113,7 +113,7 @@ pub struct Fates {
 }
 
 /// A mistake outside of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Slip {
     /// R3: the end of a party opens no generation, unless it coordinates.
     EndUnnoticed,

@@ -309,8 +309,4 @@ impl fmt::Display for Message {
     }
 }
 
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Message);

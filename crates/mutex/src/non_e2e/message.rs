@@ -177,11 +177,7 @@ impl fmt::Display for Load {
     }
 }
 
-impl fmt::Debug for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Load);
 
 /// The paper's words, with the replica as `R` and its index: `REQUEST(R2, 17@4)`. What goes past the hops, or was only
 /// heard on the way, says so.
@@ -207,8 +203,4 @@ impl fmt::Display for Message {
     }
 }
 
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Message);

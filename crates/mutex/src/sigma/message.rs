@@ -153,11 +153,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-impl fmt::Debug for Stamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Stamp);
 
 /// The grant's number; after a reset also the life: `3`, `1.3`.
 impl fmt::Display for Number {
@@ -169,11 +165,7 @@ impl fmt::Display for Number {
     }
 }
 
-impl fmt::Debug for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Number);
 
 /// The paper's words, with the replica as `R` and its index: `REQUEST(R2, 17@4)`.
 impl fmt::Display for Message {
@@ -191,8 +183,4 @@ impl fmt::Display for Message {
     }
 }
 
-impl fmt::Debug for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+peerlock_base::debug_as_display!(Message);

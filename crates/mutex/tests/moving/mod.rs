@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use peerlock_base::{Key, PeerId, Rng, Span, Ticket, Time};
-use peerlock_mutex::{Cx, Effect, Hop, Input, Observe, Protocol, Quorum, Replicas, step};
-use peerlock_peer::fixed::Wire;
+use peerlock_mutex::{Cx, Input, Observe, Protocol, Quorum, Replicas};
+use peerlock_peer::fixed::{self, Wire};
 use peerlock_sim::{Experiment, Faults, Report};
 
 const SEEDS: u64 = 100;
@@ -156,39 +156,15 @@ impl<P: Protocol> Moving<P> {
     }
 
     fn run(&mut self, input: Input<P::Message, P::Timer>, cx: &mut Cx<'_, Self>) {
-        let (me, now, plan, mut effects) = (cx.me(), cx.now(), self.plan.clone(), Vec::new());
+        let (me, now, plan) = (cx.me(), cx.now(), self.plan.clone());
         if plan.is_dead(me.get(), now) {
             return;
         }
         let owned: Vec<Key> = plan.owners.keys().copied().filter(|&key| plan.owner(key, now) == me.get()).collect();
         let lost = self.owned.iter().filter(|key| !owned.contains(key));
-        let mut inputs: VecDeque<_> = lost.map(|&key| Input::Disowned(key)).chain([input]).collect();
+        let inputs: VecDeque<_> = lost.map(|&key| Input::Disowned(key)).chain([input]).collect();
         self.owned = owned;
-        while let Some(input) = inputs.pop_front() {
-            step(&mut self.protocol, input, &mut Cx::new(me, now, cx.rng(), &mut effects));
-            for effect in std::mem::take(&mut effects) {
-                match effect {
-                    Effect::Send { to, message } => cx.send(to, Wire { route: None, message }),
-                    Effect::Route { key, message } => match plan.next(key, me.get(), now) {
-                        Some(next) => cx.send(next, Wire { route: Some((key, me)), message }),
-                        None => {
-                            let hop = Hop { key, origin: me, previous: me, next: None };
-                            inputs.push_back(Input::Routed { hop, message });
-                        }
-                    },
-                    Effect::Forward { hop, message } => {
-                        cx.send(hop.next.unwrap_or(me), Wire { route: Some((hop.key, hop.origin)), message });
-                    }
-                    Effect::Grant { ticket, grant } => cx.grant(ticket, grant),
-                    Effect::Lost { ticket } => cx.lost(ticket),
-                    Effect::Refused { ticket } => cx.refuse(ticket),
-                    Effect::SetTimer { timer, after } => cx.set_timer(timer, after),
-                    Effect::CancelTimer { timer } => cx.cancel_timer(timer),
-                    Effect::Wish(wish) => cx.wish(wish),
-                    Effect::Strange { why } => cx.strange(why),
-                }
-            }
-        }
+        fixed::run(&mut self.protocol, inputs, |key| plan.next(key, me.get(), now), cx);
     }
 }
 
@@ -204,15 +180,9 @@ impl<P: Protocol> Protocol for Moving<P> {
         self.run(Input::Release(ticket), cx);
     }
 
-    fn on_message(&mut self, from: PeerId, Wire { route, message }: Self::Message, cx: &mut Cx<'_, Self>) {
-        let input = match route {
-            None => Input::Message { from, message },
-            Some((key, origin)) => {
-                let next = self.plan.next(key, cx.me().get(), cx.now());
-                Input::Routed { hop: Hop { key, origin, previous: from, next }, message }
-            }
-        };
-        self.run(input, cx);
+    fn on_message(&mut self, from: PeerId, wire: Self::Message, cx: &mut Cx<'_, Self>) {
+        let (me, now) = (cx.me().get(), cx.now());
+        self.run(wire.heard(from, |key| self.plan.next(key, me, now)), cx);
     }
 
     fn on_timer(&mut self, timer: P::Timer, cx: &mut Cx<'_, Self>) {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use peerlock_base::{Key, PeerId, Span, Time};
-use peerlock_mutex::custody;
 use peerlock_mutex::token::Claim;
 use peerlock_register::{Look, MOST_HOSTS, Page, View};
 
@@ -11,8 +10,8 @@ use super::session::label;
 use super::{Alarm, Effect, Node};
 use crate::clients::{Entry, TicketId, Wait};
 use crate::standing::Ask;
-use crate::survey::{Next, expected};
-use crate::wire::{Answer, Body, Client, Line, MOST_TOLD, Question, TokenPlace, that_fit};
+use crate::survey::{Line, Next, expected};
+use crate::wire::{Body, Client, Question, Reply, that_fit};
 use crate::{Error, Event, Missing, Name, Progress};
 
 /// How often a client's place is asked for at most, and how often when it will not wait.
@@ -98,7 +97,7 @@ impl Node {
             return self.on_ask(to, number, question);
         }
         let body = Body::Ask { number, question };
-        let contact = self.membership.contacts.get(to);
+        let contact = self.contacts.get(to);
         // Whoever is not connected gets one question when it is: further ones are put again, if that was in vain.
         match contact.is_some_and(|contact| contact.is_connected() || contact.keeps()) {
             true => self.mention(to, &body),
@@ -108,38 +107,29 @@ impl Node {
 
     /// Answers a question, if there is something to say.
     pub(super) fn on_ask(&mut self, asker: PeerId, number: u64, question: Question) {
-        let answer = match question {
-            Question::Here(resource) => Some(Answer::Here(that_fit(self.clients_of(resource, self.now)))),
+        let reply = match question {
+            Question::Here(resource) => Some(Reply::Here(that_fit(self.clients_of(resource, self.now)))),
             Question::Line(resource) => self.line_of(resource, asker),
-            Question::Used { resource, give_up } => Some(Answer::Used(self.is_used(resource, give_up))),
+            Question::Used { resource, give_up } => Some(Reply::Used(self.is_used(resource, give_up))),
             // Who has just begun may still hear of clients that it has from before.
             Question::Revoke { .. } if !self.knows_returned() => None,
-            Question::Revoke { resource, fencing } => Some(Answer::Revoked(self.ask_to_stop(resource, fencing))),
+            Question::Revoke { resource, fencing } => Some(Reply::Revoked(self.ask_to_stop(resource, fencing))),
         };
-        match answer {
-            Some(answer) if asker == self.host() => self.on_answer(asker, number, answer),
-            Some(answer) => self.mention(asker, &Body::Answer { number, answer }),
+        match reply {
+            Some(reply) if asker == self.host() => self.on_reply(asker, number, reply),
+            Some(reply) => self.mention(asker, &Body::Reply { number, reply }),
             None => {}
         }
     }
 
     /// The line of a resource that we coordinate, for who asks.
-    fn line_of(&self, resource: Key, asker: PeerId) -> Option<Answer> {
+    fn line_of(&self, resource: Key, asker: PeerId) -> Option<Reply> {
         let part = self.parts.get(resource)?;
         if let Some(missing) = part.custody.missing() {
             let missing = missing.iter().map(|session| session.peer).collect();
-            return Some(Answer::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
+            return Some(Reply::Counting { missing, millis: self.now.since(part.opened).as_nanos() / 1_000_000 });
         }
-        let line = part.custody.line()?;
-        let seat = |&custody::Seat { slot, at, free, next, .. }: &_| TokenPlace { slot, at, free, next };
-        let behind = line.waiting().zip(0..).skip(MOST_TOLD).filter(|(claim, _)| claim.peer == asker);
-        Some(Answer::Line(Line {
-            generation: part.custody.generation(),
-            slots: part.custody.slots(),
-            waiting: line.waiting().take(MOST_TOLD).collect(),
-            behind: behind.map(|(claim, place)| (claim.ticket, place)).collect(),
-            seats: line.seats().map(seat).collect(),
-        }))
+        Line::of(&part.custody, asker).map(Reply::Line)
     }
 
     /// The clients here: those inside, then those who wait.
@@ -147,21 +137,21 @@ impl Node {
         self.clients.of(resource).map(move |entry| Client::of(entry, now))
     }
 
-    pub(super) fn on_answer(&mut self, from: PeerId, number: u64, answer: Answer) {
-        match answer {
-            Answer::Line(line) if self.survey.is_query(number) => {
+    pub(super) fn on_reply(&mut self, from: PeerId, number: u64, reply: Reply) {
+        match reply {
+            Reply::Line(line) if self.survey.is_query(number) => {
                 let Some((resource, named)) = self.survey.on_query_line(number, line) else { return };
                 self.timers.set(Alarm::Query(number), self.now + QUERY);
                 self.ask_for_names(number);
                 named.into_iter().for_each(|peer| self.ask(peer, number, Question::Here(resource)));
                 self.try_to_finish(number);
             }
-            Answer::Line(line) => {
+            Reply::Line(line) => {
                 if let Some((resource, true)) = self.survey.on_line(number) {
                     self.on_line(resource, &line);
                 }
             }
-            Answer::Counting { missing, millis } => {
+            Reply::Counting { missing, millis } => {
                 let long = Span::from_millis(millis.min(self.now.as_nanos() / 1_000_000));
                 let since = Time::from_nanos(self.now.as_nanos() - long.as_nanos());
                 self.note_mentioned(&missing);
@@ -169,9 +159,9 @@ impl Node {
                     self.survey.on_counting(number, since, missing);
                 }
             }
-            Answer::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
-            Answer::Used(is_used) => self.on_used(from, number, is_used),
-            Answer::Here(clients) => {
+            Reply::Revoked(left) => self.on_asked_to_stop(from, number, left.is_some()),
+            Reply::Used(is_used) => self.on_used(from, number, is_used),
+            Reply::Here(clients) => {
                 self.survey.on_query_clients(from, number, clients);
                 self.try_to_finish(number);
             }

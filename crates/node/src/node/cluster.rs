@@ -42,13 +42,13 @@ impl Node {
                 self.membership.on_found(&address, peer);
                 self.relay.forget(peer);
                 let ours = self.standing.cluster();
-                self.membership.contacts.up(peer, epoch, address, ours, self.now);
+                self.contacts.up(peer, epoch, address, ours, self.now);
             }
             NetEvent::Down { peer, epoch, why } => self.on_down(peer, epoch, why),
             NetEvent::Message { from, epoch, bytes } => {
                 self.counters.received += 1;
                 let ours = self.standing.cluster();
-                self.membership.contacts.on_bytes(from, epoch, &bytes, ours, self.now, &mut self.news);
+                self.contacts.on_bytes(from, epoch, &bytes, ours, self.now, &mut self.news);
             }
             NetEvent::Unreached { address, why } => {
                 if self.membership.on_unreached(&address) {
@@ -65,10 +65,10 @@ impl Node {
 
     /// A connection is over. Nothing happens if it was not the last that began.
     pub(super) fn on_down(&mut self, peer: PeerId, epoch: u64, why: String) {
-        if self.membership.contacts.down(peer, epoch, self.now) {
+        if self.contacts.down(peer, epoch, self.now) {
             self.standing.part(peer);
             self.on_link_down(peer);
-            self.founder = self.founder.filter(|founder| *founder != peer);
+            self.founding.on_down(peer);
             self.effects.push(Effect::Event(Event::PeerDown { peer, why }));
             self.try_to_found();
             self.relay_soon();
@@ -88,7 +88,7 @@ impl Node {
 
     fn on_met(&mut self, host: PeerId) {
         // Who is reached by way of another is not one to tell others of.
-        let Some(contact) = self.membership.contacts.get(host).filter(|contact| contact.is_open()) else { return };
+        let Some(contact) = self.contacts.get(host).filter(|contact| contact.is_open()) else { return };
         let (address, cluster) = (contact.address.clone(), contact.cluster);
         self.effects.push(Effect::Event(Event::PeerUp { peer: host, address: address.clone() }));
         let greeting = self.greeting(self.told_of());
@@ -98,7 +98,7 @@ impl Node {
         if self.standing.cluster().is_none() || self.sight.is_seated(host) {
             let newcomer = self.greeting(vec![(host, address)]);
             let is_recent = |since| self.now.since(since) < RECENT;
-            let open = self.membership.contacts.open();
+            let open = self.contacts.open();
             let recent = open.filter(|(other, contact)| *other != host && is_recent(contact.since));
             let recent: Vec<PeerId> = recent.map(|(other, _)| other).collect();
             recent.into_iter().for_each(|other| self.mention(other, &newcomer));
@@ -114,12 +114,12 @@ impl Node {
     /// Whom we tell others of: who votes, or everybody as long as nobody knows a cluster.
     pub(super) fn told_of(&self) -> Vec<(PeerId, String)> {
         let all = self.standing.cluster().is_none();
-        self.membership.linked(|host| all || self.sight.is_seated(host))
+        self.contacts.linked(|host| all || self.sight.is_seated(host))
     }
 
     pub(super) fn greeting(&self, hosts: Vec<(PeerId, String)>) -> Body {
         let expects = self.standing.expects().is_some();
-        Body::Greeting { cluster: self.standing.cluster(), expects, founder: self.founder, hosts }
+        Body::Greeting { cluster: self.standing.cluster(), expects, founder: self.founding.founder(), hosts }
     }
 
     fn greet_all(&mut self) {
@@ -135,15 +135,14 @@ impl Node {
         founder: Option<PeerId>,
         hosts: &[(PeerId, String)],
     ) {
-        if let Some(contact) = self.membership.contacts.get_mut(from) {
-            (contact.cluster, contact.expects, contact.founder) = (cluster, expects, founder);
-        }
+        self.contacts.greeted(from, cluster, expects, founder);
         if let Some(cluster) = cluster {
             self.on_cluster(from, cluster);
         }
         // Who has a session knows from the register whom it needs, and where they are.
         if self.standing.session().is_none() {
-            let addresses = self.membership.on_hosts(from, hosts);
+            let reached_at = self.contacts.get(from).map_or("", |contact| contact.address.as_str());
+            let addresses = self.membership.on_hosts(from, reached_at, hosts, |host| self.contacts.is_linked(host));
             self.effects.extend(addresses.into_iter().map(Effect::Dial));
         }
         self.try_to_found();
@@ -152,7 +151,7 @@ impl Node {
     /// A host that can be reached belongs to this cluster.
     fn on_cluster(&mut self, host: PeerId, cluster: ClusterId) {
         match self.standing.cluster() {
-            Some(ours) if ours != cluster => self.membership.contacts.refuse(host, cluster, &mut self.news),
+            Some(ours) if ours != cluster => self.contacts.refuse(host, cluster, &mut self.news),
             Some(_) => self.standing.meet(host, self.now),
             None => {
                 if self.standing.learn(cluster) {
@@ -163,7 +162,7 @@ impl Node {
     }
 
     fn on_foreign(&mut self, host: PeerId, theirs: ClusterId) {
-        let (Some(ours), Some(contact)) = (self.standing.cluster(), self.membership.contacts.get(host)) else { return };
+        let (Some(ours), Some(contact)) = (self.standing.cluster(), self.contacts.get(host)) else { return };
         let address = contact.address.clone();
         let is_recovered = theirs.follows(ours) && self.could_recover(host);
         // Nobody recovers a cluster that has its majority: who says so is wrong, or will say it again.
@@ -199,7 +198,7 @@ impl Node {
     }
 
     fn on_incompatible(&mut self, host: PeerId, theirs: Versions) {
-        let (ours, contact) = (self.config.versions, self.membership.contacts.get(host));
+        let (ours, contact) = (self.config.versions, self.contacts.get(host));
         let address = contact.map(|contact| contact.address.clone()).unwrap_or_default();
         let other = Notice::OtherVersion { host, address: address.clone(), ours, theirs };
         let (here, there) = (ours.to_string(), theirs.to_string());
@@ -214,28 +213,23 @@ impl Node {
         self.timers.cancel(&Alarm::Join);
         self.standing.on_kept(self.now);
         self.greet_all();
-        let known = self.membership.contacts.open().filter_map(|(host, contact)| Some((host, contact.cluster?)));
+        let known = self.contacts.open().filter_map(|(host, contact)| Some((host, contact.cluster?)));
         for (host, cluster) in known.collect::<Vec<_>>() {
             self.on_cluster(host, cluster);
         }
     }
 
-    /// Where nobody knows a cluster and enough have met, all name the one with the smallest number, and when all have
-    /// named it that one founds. Who has named somebody stays with it as long as it is there: then no two can be named
-    /// by everybody they have met, as long as these are more than half of all who expect each other.
+    /// Where nobody knows a cluster, and enough have met who expect that, one of them founds it.
     fn try_to_found(&mut self) {
         let Some((enough, cluster)) = self.standing.expects() else { return };
-        let me = self.host();
-        let others: Vec<(PeerId, Option<PeerId>)> = {
-            let open = self.membership.contacts.open();
-            open.filter(|(_, contact)| contact.expects).map(|(host, contact)| (host, contact.founder)).collect()
-        };
-        if self.founder.is_none() && others.len() + 1 >= enough {
-            self.founder = others.iter().map(|(host, _)| *host).chain([me]).min();
+        let (me, others) = (self.host(), self.contacts.expecting());
+        if others.len() + 1 < enough {
+            return;
+        }
+        if self.founding.name(me, &others) {
             self.greet_all();
         }
-        let is_named = others.len() + 1 >= enough && others.iter().all(|(_, founder)| *founder == Some(me));
-        if self.founder == Some(me) && is_named {
+        if self.founding.is_for(me, &others) {
             self.standing.found(cluster, self.now);
         }
     }
@@ -263,7 +257,7 @@ impl Node {
         if self.phase == Phase::Leaving {
             self.phase = Phase::Left;
             self.timers.cancel(&Alarm::Leave);
-            self.membership.contacts.ack_all();
+            self.contacts.ack_all();
             self.effects.push(Effect::Left { told });
         }
     }

@@ -62,17 +62,7 @@ impl Node {
                 self.end(ticket, Error::Lost);
             }
             (Outcome::Done, Some((false, _))) => self.let_in(ticket, at),
-            (Outcome::Done, Some((true, _))) => {
-                let renewed = self.clients.renew_from(ticket, at);
-                if let Some(lease) = renewed {
-                    self.timers.set(Alarm::Ticket(ticket), lease.next());
-                    self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
-                }
-                if let Some(call) = call {
-                    let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
-                    self.answer_caller(call, renewed.ok_or(Error::Lost));
-                }
-            }
+            (Outcome::Done, Some((true, _))) => self.on_detached_renewed(ticket, at, call),
             // Its client has gone, or the session under which it was to be granted. One that was renewed was given back
             // then; or we leave, and it is its client's.
             (Outcome::Done, None) => match call {
@@ -84,17 +74,7 @@ impl Node {
                 self.end(ticket, Error::Refused { class: Class::Busy, message });
             }
             // We are no party any more, as word to come will say: what is here is worth nothing.
-            (outcome, Some((false, _))) => match self.clients.refuse(ticket) {
-                0..MOST_REFUSED => self.request_again(ticket),
-                times => {
-                    let why = match outcome {
-                        Outcome::Refused(why) => why.to_string(),
-                        outcome => format!("{outcome:?}"),
-                    };
-                    let message = format!("the register has refused to enter {times} grants of {of}: {why}");
-                    self.end(ticket, Error::Refused { class: Class::Unavailable, message });
-                }
-            },
+            (outcome, Some((false, _))) => self.on_not_entered(ticket, &of, outcome),
             (Outcome::Refused(Refusal::NoSession), Some((true, _))) => {
                 // Renewed under a session that was over: it stands as before.
                 if let Some(call) = call {
@@ -112,6 +92,34 @@ impl Node {
                 call.into_iter().for_each(|call| self.answer_caller(call, Err(why.clone())));
             }
             (_, None) => call.into_iter().for_each(|call| self.answer_gone(call)),
+        }
+    }
+
+    /// The register has renewed a grant, as it was asked to then.
+    fn on_detached_renewed(&mut self, ticket: TicketId, at: Time, call: Option<u64>) {
+        let renewed = self.clients.renew_from(ticket, at);
+        if let Some(lease) = renewed {
+            self.timers.set(Alarm::Ticket(ticket), lease.next());
+            self.effects.push(Effect::Renewed { ticket, until: lease.deadline() });
+        }
+        if let Some(call) = call {
+            let renewed = renewed.map(|lease| Answer::Renewed(lease.deadline()));
+            self.answer_caller(call, renewed.ok_or(Error::Lost));
+        }
+    }
+
+    /// The register has not entered a grant: its ticket asks for another one, but not for ever.
+    fn on_not_entered(&mut self, ticket: TicketId, of: &Name, outcome: Outcome) {
+        match self.clients.refuse(ticket) {
+            0..MOST_REFUSED => self.request_again(ticket),
+            times => {
+                let why = match outcome {
+                    Outcome::Refused(why) => why.to_string(),
+                    outcome => format!("{outcome:?}"),
+                };
+                let message = format!("the register has refused to enter {times} grants of {of}: {why}");
+                self.end(ticket, Error::Refused { class: Class::Unavailable, message });
+            }
         }
     }
 

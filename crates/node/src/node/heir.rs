@@ -85,7 +85,7 @@ impl Node {
 
     /// Whatever clients are told in this step is written down before they are told it.
     pub(super) fn write_down(&mut self, out: &mut Vec<Effect>) {
-        let late = std::mem::take(&mut self.heir.out);
+        out.extend(self.heir.take_out().into_iter().map(Effect::Keep));
         for effect in &self.effects {
             match *effect {
                 Effect::Granted { ticket, until } | Effect::Renewed { ticket, until } => {
@@ -95,11 +95,8 @@ impl Node {
                 _ => {}
             }
         }
-        let now = std::mem::take(&mut self.heir.out);
-        out.extend(late.into_iter().map(Effect::Keep));
-        match makes(Sabotage::ToldBeforeKept) {
-            true => self.heir.out = now,
-            false => out.extend(now.into_iter().map(Effect::Keep)),
+        if !makes(Sabotage::ToldBeforeKept) {
+            out.extend(self.heir.take_out().into_iter().map(Effect::Keep));
         }
     }
 }

@@ -5,12 +5,12 @@ use peerlock_mutex::token::Claim;
 
 use super::Node;
 use crate::wire::Client;
-use crate::{Inspection, Part, PartClient, TicketView, TokenView};
+use crate::{Inspection, PartClient, PartView, TicketView, TokenView};
 
 impl Node {
     /// This peer from the inside.
     pub fn inspect(&self, now: Time) -> Inspection {
-        let others = self.membership.contacts.all().map(|(host, _)| host);
+        let others = self.contacts.all().map(|(host, _)| host);
         let parts = self.resources().into_iter().map(|view| {
             let resource = view.name.key();
             let part = self.parts.get(resource).map(|part| &part.custody);
@@ -25,7 +25,7 @@ impl Node {
                 .collect();
             tokens.sort_by_key(|token| token.slot);
             let line = part.and_then(|part| part.line());
-            Part {
+            PartView {
                 name: view.name,
                 slots: view.slots,
                 keeper: part.filter(|part| part.is_party()).map(|part| part.coordinator()),
@@ -44,9 +44,9 @@ impl Node {
     /// How many things are kept here because somebody else has said something: hosts, addresses, unconfirmed messages,
     /// connections by way of others, questions, early news, lines.
     pub fn kept(&self) -> usize {
-        let contacts: usize = self.membership.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
+        let contacts: usize = self.contacts.all().map(|(_, contact)| 1 + contact.kept()).sum();
         let register = self.standing.register().map_or(0, peerlock_register::Register::kept);
-        let asked = self.survey.kept() + self.revocations.len() + self.detached.orphans() + self.troubles.kept();
+        let asked = self.survey.kept() + self.orders.kept() + self.detached.orphans() + self.troubles.kept();
         let asked = asked + self.parts.kept() + self.heir.kept();
         contacts + register + asked + self.relay.kept() + self.membership.dialled()
     }

@@ -41,9 +41,7 @@ impl Node {
     /// Whether it is, whatever the resources in use need.
     fn needs_anyway(&self, host: PeerId) -> bool {
         let is_used = |it: &Contact| it.is_used(self.now, self.config.idle);
-        self.standing.session().is_none()
-            || self.sight.is_seated(host)
-            || self.membership.contacts.get(host).is_some_and(is_used)
+        self.standing.session().is_none() || self.sight.is_seated(host) || self.contacts.get(host).is_some_and(is_used)
     }
 
     fn needs_now(&self, host: PeerId) -> bool {
@@ -67,10 +65,10 @@ impl Node {
 
     /// Dials a host that is needed, or asks the register where it is.
     pub(super) fn reach(&mut self, host: PeerId) {
-        if host == self.host() || self.membership.is_linked(host) || self.phase == Phase::Left {
+        if host == self.host() || self.contacts.is_linked(host) || self.phase == Phase::Left {
             return;
         }
-        let met_at = self.membership.contacts.get(host).map(|contact| contact.address.clone());
+        let met_at = self.contacts.get(host).map(|contact| contact.address.clone());
         self.dial_host(host, met_at.filter(|address| !address.is_empty()));
         match self.listens_at(host) {
             Some(addresses) => self.dial_host(host, addresses),
@@ -138,7 +136,7 @@ impl Node {
     pub(super) fn reach_who_is_lonely(&mut self) {
         let Some(register) = self.standing.register().filter(|register| register.is_leader()) else { return };
         let hosts = register.state().sessions().values().map(|session| session.host);
-        let is_lonely = |host: &PeerId| *host != self.host() && !self.membership.is_connected(*host);
+        let is_lonely = |host: &PeerId| *host != self.host() && !self.contacts.is_connected(*host);
         let lonely: BTreeSet<PeerId> = hosts.filter(is_lonely).collect();
         self.sight.next_round();
         self.sight.in_turn(&lonely).into_iter().for_each(|host| self.reach(host));
@@ -151,16 +149,16 @@ impl Node {
         self.effects.extend(spare.into_iter().map(Effect::Dial));
         self.sight.next_round();
         let members = self.sight.members().map(|(host, _)| host);
-        let unmet: BTreeSet<PeerId> = members.filter(|host| !self.membership.is_linked(*host)).collect();
+        let unmet: BTreeSet<PeerId> = members.filter(|host| !self.contacts.is_linked(*host)).collect();
         // Who votes knows best, and the others have their turn.
         let sought: BTreeSet<PeerId> = self.sight.seated().iter().copied().chain(self.sight.in_turn(&unmet)).collect();
         for host in sought {
-            if let Some(addresses) = self.listens_at(host).filter(|_| !self.membership.is_linked(host)) {
+            if let Some(addresses) = self.listens_at(host).filter(|_| !self.contacts.is_linked(host)) {
                 self.dial_host(host, addresses);
             }
         }
         if self.standing.cluster().is_some() {
-            let met = self.membership.contacts.open().map(|(host, _)| host).collect();
+            let met = self.contacts.open().map(|(host, _)| host).collect();
             self.sight.in_turn(&met).into_iter().for_each(|host| self.mention(host, &Body::Seek));
         }
     }
@@ -187,11 +185,11 @@ impl Node {
         // Who votes waits until others let it go: they need it, and it has as many links as there are members.
         let votes = self.sight.is_seated(self.host());
         let unneeded: Vec<PeerId> = {
-            let open = self.membership.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
+            let open = self.contacts.open().filter(|(host, _)| !votes && !self.needs(*host, &in_use));
             open.map(|(host, _)| host).collect()
         };
         for host in unneeded {
-            match self.membership.contacts.let_go(host) {
+            match self.contacts.let_go(host) {
                 true => self.end_link(host),
                 false => self.mention(host, &Body::Idle),
             }
@@ -203,12 +201,12 @@ impl Node {
     fn stop_dialling_unneeded(&mut self, in_use: &BTreeSet<PeerId>) {
         let hosts = self.membership.hosts_dialled();
         let unneeded = hosts.iter().copied().filter(|host| !self.needs(*host, in_use));
-        let unneeded: BTreeSet<PeerId> = unneeded.filter(|host| !self.membership.is_connected(*host)).collect();
+        let unneeded: BTreeSet<PeerId> = unneeded.filter(|host| !self.contacts.is_connected(*host)).collect();
         let known: BTreeMap<PeerId, Vec<String>> =
             hosts.into_iter().filter_map(|host| Some((host, self.listens_at(host)?))).collect();
         let has_moved =
             |host: PeerId, address: &str| known.get(&host).is_some_and(|at| at.iter().all(|it| it != address));
-        let linked: BTreeSet<PeerId> = known.keys().copied().filter(|it| self.membership.is_connected(*it)).collect();
+        let linked: BTreeSet<PeerId> = known.keys().copied().filter(|it| self.contacts.is_connected(*it)).collect();
         let gone = self.membership.stop(|host, needed_at| {
             let moved = needed_at.is_some_and(|address| has_moved(host, address));
             unneeded.contains(&host) || moved && !linked.contains(&host)
@@ -219,13 +217,11 @@ impl Node {
     /// A host does not need the link with us any more.
     pub(super) fn on_idle(&mut self, from: PeerId) {
         let needs = self.needs_now(from) && !makes(Sabotage::IdleForgets);
-        if let Some(contact) = self.membership.contacts.get_mut(from) {
-            contact.is_let_go = true;
-        }
-        if !needs && self.membership.is_linked(from) {
-            self.membership.contacts.let_go(from);
+        self.contacts.let_go_by(from);
+        if !needs && self.contacts.is_linked(from) {
+            self.contacts.let_go(from);
             if makes(Sabotage::IdleForgets) {
-                self.membership.contacts.drop_unconfirmed(from);
+                self.contacts.drop_unconfirmed(from);
             }
             self.end_link(from);
         }

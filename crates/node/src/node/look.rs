@@ -47,7 +47,7 @@ impl Node {
 
     /// Whom we are linked with or have something for, ourselves, and of whom people here have been told.
     fn dealt_with(&self) -> BTreeSet<PeerId> {
-        let contacts = self.membership.contacts.all().map(|(host, _)| host);
+        let contacts = self.contacts.all().map(|(host, _)| host);
         self.sight.wanted(std::iter::once(self.host()).chain(contacts))
     }
 
@@ -244,15 +244,15 @@ impl Node {
             self.effects.push(Effect::Members(addresses));
         }
         let gone = self.sight.on_told(view);
-        self.membership.forget(|host| !gone.contains(&host), self.now, FORGET);
-        self.parts.keep_rations(|host| self.membership.contacts.get(host).is_some());
+        self.contacts.forget(|host| !gone.contains(&host), self.now, FORGET);
+        self.parts.keep_rations(|host| self.contacts.get(host).is_some());
         // Who is on its way in will be seen in a moment.
-        if self.membership.contacts.open().any(|(host, _)| gone.contains(&host)) {
+        if self.contacts.open().any(|(host, _)| gone.contains(&host)) {
             self.look_soon();
         }
         self.look_who_votes();
-        let mut cut_off = self.membership.contacts.awaited();
-        cut_off.retain(|host| !self.membership.is_connected(*host));
+        let mut cut_off = self.contacts.awaited();
+        cut_off.retain(|host| !self.contacts.is_connected(*host));
         let members: BTreeSet<PeerId> = self.sight.members().map(|(host, _)| host).collect();
         for host in cut_off {
             match members.contains(&host) {
@@ -303,9 +303,9 @@ impl Node {
         let mine = self.peer_view(&known_of, me, address, now.since(Time::ZERO));
         let known: std::collections::BTreeSet<PeerId> = {
             let members = view.into_iter().flat_map(|view| view.members.iter().map(|(host, _)| *host));
-            members.chain(self.membership.contacts.all().map(|(host, _)| host)).filter(|host| *host != me).collect()
+            members.chain(self.contacts.all().map(|(host, _)| host)).filter(|host| *host != me).collect()
         };
-        let others = known.into_iter().map(|host| match self.membership.contacts.get(host) {
+        let others = known.into_iter().map(|host| match self.contacts.get(host) {
             Some(contact) => self.peer_view(&known_of, host, contact.address.clone(), now.since(contact.since)),
             None => self.peer_view(&known_of, host, String::new(), now.since(Time::ZERO)),
         });
@@ -321,7 +321,7 @@ impl Node {
             Some(_) | None => Voter::No,
         };
         let session = known.sessions.get(&peer).copied();
-        let contact = self.membership.contacts.get(peer);
+        let contact = self.contacts.get(peer);
         // Who has a session is there, unless we were linked and have lost it. But with those who vote we would be
         // linked, and without a session of our own we know nothing new of others.
         let is_told = self.standing.session().is_some() && !self.sight.is_seated(peer);

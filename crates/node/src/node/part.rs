@@ -104,20 +104,11 @@ impl Node {
 
     /// Hands one input to our part in a resource, if we have one, and does what it wants done.
     pub(super) fn part_step(&mut self, resource: Key, input: mutex::Input<custody::Message, custody::Timer>) {
-        let me = self.host();
-        let Some(part) = self.parts.get_mut(resource) else { return };
         let is_force = matches!(input, mutex::Input::Word(Word { fact: Fact::Expelled, .. }));
         if is_force && makes(Sabotage::ForceUnheard) {
             return;
         }
-        let generation = part.custody.generation();
-        part.used = self.now;
-        let mut effects = Vec::new();
-        mutex::step(&mut part.custody, input, &mut mutex::Cx::new(me, self.now, &mut self.rng, &mut effects));
-        if part.custody.generation() > generation {
-            part.opened = self.now;
-            part.recoveries += u64::from(generation > 0);
-        }
+        let effects = self.parts.step(resource, input, self.host(), self.now, &mut self.rng);
         effects.into_iter().for_each(|effect| self.carry_out(resource, effect));
     }
 

@@ -1,13 +1,10 @@
 //! What goes by way of another host: our own packets, and those that others send by way of us.
 
-use std::mem::take;
-
 use peerlock_base::PeerId;
 use peerlock_register::Register;
 
 use super::{Alarm, Effect, Node, Phase};
-use crate::connections::{BEAT, Change, Packet, Part};
-use crate::relay::is_relayed;
+use crate::connections::{BEAT, Change, Packet, Segment};
 use crate::sabotage::{Sabotage, makes};
 use crate::wire::Body;
 
@@ -19,7 +16,7 @@ impl Node {
 
     /// There is something for a host: if it is known to be cut off, it is looked for at once.
     pub(super) fn relay_for(&mut self, host: PeerId) {
-        match !self.membership.is_connected(host) && self.membership.contacts.is_due(host, self.now) {
+        match !self.contacts.is_connected(host) && self.contacts.is_due(host, self.now) {
             true => self.timers.set(Alarm::Relay, self.now),
             false => self.relay_soon(),
         }
@@ -31,15 +28,13 @@ impl Node {
             return;
         }
         let (me, now) = (self.host(), self.now);
-        let awaited = self.membership.contacts.awaited();
+        let awaited = self.contacts.awaited();
         let is_looking = self.standing.session().is_some() && !makes(Sabotage::Relay);
-        let is_due = |host: &&PeerId| is_looking && self.membership.contacts.is_due(**host, now);
-        // A doubt that has passed ends no connection: who hears of it late would take it for a new one.
-        self.relay.connections.give_up(|host| self.membership.contacts.is_well(host, now));
-        self.relay.connections.beat(me, now);
-        awaited.iter().filter(is_due).for_each(|host| self.relay.connections.connect(*host, me, now));
+        let is_due = |host: &PeerId| is_looking && self.contacts.is_due(*host, now);
+        let sought = awaited.iter().copied().filter(is_due);
+        self.relay.beat(sought, |host| self.contacts.is_well(host, now), me, now);
         self.relay.prune(|host| awaited.binary_search(&host).is_ok());
-        if !awaited.is_empty() || !self.relay.connections.is_idle() {
+        if !awaited.is_empty() || !self.relay.is_idle() {
             self.relay_soon();
         }
     }
@@ -53,7 +48,7 @@ impl Node {
         }
         if to != me {
             // Only over connections: there is one host on the way, and no circle.
-            if sender == from && self.membership.is_linked(to) {
+            if sender == from && self.contacts.is_linked(to) {
                 self.mention(to, &Body::Relay { from, to, packet });
             }
             return;
@@ -65,8 +60,8 @@ impl Node {
         }
         // It has not noticed yet that we are connected; or we that we are not any more: where the connection rests
         // nobody else would tell us for a while.
-        if matches!(packet.part, Part::Knock | Part::Open)
-            && let Some(contact) = self.membership.contacts.get(from)
+        if matches!(packet.segment, Segment::Knock | Segment::Open)
+            && let Some(contact) = self.contacts.get(from)
             && contact.epoch.is_some()
         {
             if contact.is_trusted(self.now) {
@@ -74,15 +69,14 @@ impl Node {
             }
             self.give_up_connection(from);
         }
-        self.relay.heard(from, sender);
-        self.relay.connections.on_packet(from, packet, me, self.now);
+        self.relay.on_packet(from, sender, packet, me, self.now);
         self.relay_soon();
     }
 
     /// The other end has given up a connection that we took for good. It is over for us from now on: the transport may
     /// tell us so late, or never, and what comes by way of another is heard at once.
     fn give_up_connection(&mut self, host: PeerId) {
-        if let Some(epoch) = self.membership.contacts.get(host).and_then(|contact| contact.epoch) {
+        if let Some(epoch) = self.contacts.get(host).and_then(|contact| contact.epoch) {
             self.effects.push(Effect::HangUp(host));
             self.on_down(host, epoch, "it is reached by way of another host only".to_owned());
         }
@@ -96,23 +90,15 @@ impl Node {
 
     /// Hands over between the contacts and the connections by way of others.
     pub(super) fn detour(&mut self) {
-        if self.relay.connections.is_idle() {
+        if self.relay.is_idle() {
             return;
         }
         loop {
-            for effect in take(&mut self.membership.contacts.out) {
-                match effect {
-                    Effect::Send { to, epoch, bytes } if is_relayed(epoch) => {
-                        self.counters.relayed += 1;
-                        self.relay.connections.send(to, epoch, bytes, self.now);
-                    }
-                    Effect::HangUp(host) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
-                        self.relay.connections.hang_up(host, "we hang up");
-                    }
-                    effect => self.membership.contacts.out.push(effect),
-                }
+            for effect in self.contacts.take_relayed() {
+                self.counters.relayed += u64::from(matches!(effect, Effect::Send { .. }));
+                self.relay.carry_out(effect, self.now);
             }
-            let changes = take(&mut self.relay.connections.changes);
+            let changes = self.relay.take_changes();
             if changes.is_empty() {
                 break;
             }
@@ -121,20 +107,20 @@ impl Node {
                 match change {
                     Change::Up(host, epoch) => {
                         self.give_up_connection(host); // Which was in doubt.
-                        self.membership.contacts.relayed_up(host, epoch, ours, now);
+                        self.contacts.relayed_up(host, epoch, ours, now);
                     }
-                    Change::Down(host, epoch, _) => self.membership.contacts.relayed_down(host, epoch, now),
+                    Change::Down(host, epoch, _) => self.contacts.relayed_down(host, epoch, now),
                     Change::Message(host, epoch, bytes) => {
-                        self.membership.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.news);
+                        self.contacts.on_bytes(host, epoch, &bytes, ours, now, &mut self.news);
                     }
                     Change::Unreached(_) => {} // Nobody is wanted here but for as long as there is something for it.
                 }
             }
         }
         let (from, leader) = (self.host(), self.standing.leader());
-        for (to, packet) in take(&mut self.relay.connections.packets) {
+        for (to, packet) in self.relay.take_packets() {
             let mut ways = [leader, self.relay.via(to)].into_iter().flatten();
-            if let Some(way) = ways.find(|way| *way != to && self.membership.is_linked(*way)) {
+            if let Some(way) = ways.find(|way| *way != to && self.contacts.is_linked(*way)) {
                 self.mention(way, &Body::Relay { from, to, packet });
             }
         }

@@ -12,11 +12,12 @@
 //! detached grant has no process that could be told: it ends at once, and who renews it hears why; its host says so
 //! when the register knows. If its host does not answer it is taken out of the register from here.
 
-use peerlock_base::{Key, PeerId, Span, Time};
+use peerlock_base::{Key, PeerId, Span};
 use peerlock_register::{Command, Look, Page};
 
 use super::session::label;
 use super::{Alarm, Answer, Node};
+use crate::orders::Revocation;
 use crate::standing::Ask;
 use crate::wire::Question;
 use crate::{Class, Error, Name};
@@ -26,26 +27,16 @@ const AGAIN: Span = Span::from_millis(200);
 /// After this long without an answer it is taken for away, and after this long again the register, too.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// A grant that somebody here has asked for.
-pub(super) struct Revocation {
-    name: Name,
-    peer: PeerId,
-    fencing: u64,
-    /// When its host last answered; before that, when it was first asked.
-    heard: Time,
-}
-
 impl Node {
     pub(super) fn revoke(&mut self, call: u64, name: Name, peer: PeerId, fencing: u64) {
-        self.revocations.insert(call, Revocation { name, peer, fencing, heard: self.now });
+        self.orders.revoke(call, name, peer, fencing, self.now);
         self.on_revoke_alarm(call);
     }
 
     /// Asks the holder's host once more; or the register, when that host is away.
     pub(super) fn on_revoke_alarm(&mut self, call: u64) {
-        let Some(revocation) = self.revocations.get(&call) else { return };
-        let (name, peer, fencing) = (revocation.name.clone(), revocation.peer, revocation.fencing);
-        let silent = self.now.since(revocation.heard);
+        let Some(Revocation { name, peer, fencing, heard }) = self.orders.revocation(call).cloned() else { return };
+        let silent = self.now.since(heard);
         self.timers.set(Alarm::Revoke(call), self.now + AGAIN);
         if silent < PATIENCE {
             return self.ask(peer, call, Question::Revoke { resource: name.key(), fencing });
@@ -84,9 +75,7 @@ impl Node {
 
     /// The holder's host has answered.
     pub(super) fn on_asked_to_stop(&mut self, from: PeerId, call: u64, is_inside: bool) {
-        let Some(revocation) = self.revocations.get_mut(&call).filter(|it| it.peer == from) else { return };
-        revocation.heard = self.now;
-        if !is_inside {
+        if self.orders.on_answered(call, from, self.now) && !is_inside {
             self.finish_revocation(call, Ok(Answer::Revoked));
         }
     }
@@ -94,7 +83,7 @@ impl Node {
     /// What the register knows of a grant whose host does not answer. Nobody stops a detached one: it can be taken out
     /// if nothing else goes with it.
     pub(super) fn on_revoke_seen(&mut self, call: u64, page: Page) {
-        let Some(revocation) = self.revocations.get(&call) else { return };
+        let Some(revocation) = self.orders.revocation(call) else { return };
         let (resource, fencing) = (label(&revocation.name), revocation.fencing);
         let given = page.resources.first().and_then(|seen| {
             let session = seen.detached.iter().find(|grant| grant.fencing == fencing)?.session;
@@ -104,7 +93,7 @@ impl Node {
         });
         match given {
             Some(session) => {
-                self.revocations.remove(&call);
+                self.orders.end(call);
                 self.timers.cancel(&Alarm::Revoke(call));
                 self.wait_for_register(call);
                 self.standing.ask(Command::Expel { resource, session }, Ask::Revoke(call), self.now);
@@ -114,7 +103,7 @@ impl Node {
     }
 
     fn give_up(&mut self, call: u64) {
-        let Some(revocation) = self.revocations.get(&call) else { return };
+        let Some(revocation) = self.orders.revocation(call) else { return };
         let (name, host) = (&revocation.name, self.missing(revocation.peer, revocation.heard));
         let error = self.trouble().unwrap_or_else(|| {
             let who = if host.name.is_empty() { host.peer.to_string() } else { host.name.clone() };
@@ -130,7 +119,7 @@ impl Node {
     }
 
     fn finish_revocation(&mut self, call: u64, answer: Result<Answer, Error>) {
-        self.revocations.remove(&call);
+        self.orders.end(call);
         self.timers.cancel(&Alarm::Revoke(call));
         self.answer(call, answer);
     }

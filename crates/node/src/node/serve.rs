@@ -312,7 +312,7 @@ impl Node {
     /// What this peer has counted.
     pub fn counters(&self) -> Counters {
         let holding = self.clients.holding() as u64;
-        let links = self.membership.contacts.open().count() as u64;
+        let links = self.contacts.open().count() as u64;
         Counters { links, holding, waiting: self.clients.len() as u64 - holding, ..self.counters }
     }
 

@@ -127,7 +127,7 @@ impl Node {
         if self.standing.session().is_some() {
             return None;
         }
-        if self.membership.contacts.open().next().is_none()
+        if self.contacts.open().next().is_none()
             && let Some(other) = self.troubles.other()
         {
             return Some(other.clone());
@@ -146,7 +146,7 @@ impl Node {
             self.sight.voters().chain(self.standing.voters(self.now)).filter(|host| *host != self.host()).collect();
         voters.sort_unstable();
         voters.dedup();
-        voters.retain(|host| !self.membership.is_linked(*host));
+        voters.retain(|host| !self.contacts.is_linked(*host));
         voters.into_iter().map(|host| self.missing(host, since)).collect()
     }
 

@@ -406,7 +406,7 @@ fn what_a_link_loses_is_counted_anew() {
         world.disconnect(2);
         world.queue.retain(|(to, input)| *to == 1 || !matches!(input, Input::Net(NetEvent::Message { .. })));
         let node = world.machines.get_mut(&1).unwrap().node.as_mut().unwrap();
-        node.membership.contacts.break_link(PeerId::new(2), goes_on, &mut node.news);
+        node.contacts.break_link(PeerId::new(2), goes_on, &mut node.news);
         world.input(1, Input::Wake);
         world.frozen.clear();
         world.run(Span::from_secs(2));

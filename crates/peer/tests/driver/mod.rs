@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use peerlock_base::{Key, PeerId, Rng, Ticket, Time};
 use peerlock_mutex::{Cx, Hop, Never, Protocol};
 use peerlock_overlay::{self as overlay, Node, Overlay};
-use peerlock_peer::{self as peer, Config, Effect, Input, Peer, Room, Timer, Wire};
+use peerlock_peer::{self as peer, Buffers, Config, Effect, Input, Peer, Timer, Wire};
 
 /// What the peers of the tests say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub struct Net<O: Overlay> {
     pub undelivered: Vec<(Key, Key)>,
     pub strange: Vec<&'static str>,
     rng: Rng,
-    room: Room<O, Courier>,
+    buffers: Buffers<O, Courier>,
 }
 
 /// `count` peers in the order of the ring.
@@ -139,7 +139,7 @@ impl<O: Overlay> Net<O> {
             undelivered: Vec::new(),
             strange: Vec::new(),
             rng: Rng::new(1),
-            room: Room::default(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -153,9 +153,9 @@ impl<O: Overlay> Net<O> {
     /// One step: what the peer wants done, which is not done.
     pub fn step(&mut self, at: PeerId, input: Input<O::Message, Parcel, Never>) -> Effects<O> {
         let Some(peer) = &mut self.peers[at.index()] else { return Vec::new() };
-        let (rng, room) = (&mut self.rng, &mut self.room);
-        peer.step(input, &mut peer::Cx { now: Time::ZERO, rng, room });
-        std::mem::take(&mut self.room.effects)
+        let (rng, buffers) = (&mut self.rng, &mut self.buffers);
+        peer.step(input, &mut peer::Cx { now: Time::ZERO, rng, buffers });
+        std::mem::take(&mut self.buffers.effects)
     }
 
     /// One step, with all it asks for.

@@ -3,7 +3,7 @@ use peerlock_mutex::{Never, Observe, Quorum, Replicas};
 use peerlock_overlay::chord::Chord;
 use peerlock_overlay::pastry::Pastry;
 use peerlock_overlay::{self as overlay, KeyRange, Overlay};
-use peerlock_peer::{self as peer, Event, Peer, Room, Timer, Wire};
+use peerlock_peer::{self as peer, Buffers, Event, Peer, Timer, Wire};
 use serde::{Deserialize, Serialize};
 
 use super::{Actor, Cx, Effect, Hands, Input};
@@ -59,7 +59,7 @@ where
     type Note = OverlayNote;
     type Disk = ();
     type Write = Never;
-    type Buffers = Room<O, P>;
+    type Buffers = Buffers<O, P>;
 
     const KINDS: &'static [&'static str] = P::KINDS;
 
@@ -71,7 +71,7 @@ where
         }
     }
 
-    fn step(&mut self, input: Input<Self>, cx: Cx<'_>, room: &mut Self::Buffers) {
+    fn step(&mut self, input: Input<Self>, cx: Cx<'_>, buffers: &mut Self::Buffers) {
         let name = |resource: usize| self.catalogue.resources[resource].0;
         let input = match input {
             Input::Request { resource, ticket } => peer::Input::Request { resource: name(resource), ticket },
@@ -82,11 +82,11 @@ where
             Input::Written => unreachable!("a peer on an overlay writes nothing"),
             Input::Command(via) => peer::Input::Join(Some(via)),
         };
-        self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, room });
+        self.peer.step(input, &mut peer::Cx { now: cx.now, rng: cx.rng, buffers });
     }
 
-    fn effects(room: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
-        let mut effects = room.effects.drain(..).map(|effect| match effect {
+    fn effects(buffers: &mut Self::Buffers, hands: &mut impl Hands<Self>) -> Result<(), Broken> {
+        let mut effects = buffers.effects.drain(..).map(|effect| match effect {
             peer::Effect::Send { to, wire } => Effect::Send { to, message: wire },
             peer::Effect::Client { ticket, event: Event::Granted(grant), .. } => Effect::Grant { ticket, grant },
             peer::Effect::Client { ticket, event: Event::Lost, .. } => Effect::Lost { ticket },

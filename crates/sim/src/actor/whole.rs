@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use peerlock_base::{PeerId, Rng, Span, Ticket, Time};
-use peerlock_node::connections::{self, BEAT, Change, Connections, Part};
+use peerlock_node::connections::{self, BEAT, Change, Connections, Segment};
 use peerlock_node::{
     self as node, Answer, Birth, ClusterId, Error, Name, NetEvent, Node, Notice, Origin, Purpose, TicketId, Ttl, Wait,
     Wanted,
@@ -229,16 +229,16 @@ impl Whole {
     /// Hands what has happened to the node, and does what it wants done.
     fn settle(&mut self, input: Option<node::Input>, cx: &mut Cx<'_>, out: &mut Vec<Effect<Self>>) {
         let mut inputs: Vec<node::Input> = input.into_iter().collect();
-        inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
+        inputs.extend(self.connections.take_changes().rev().map(as_input));
         let mut effects = Vec::new();
         while let Some(input) = inputs.pop() {
             self.node.step(input, cx.now, &mut effects);
             for effect in effects.drain(..) {
                 self.carry_out(effect, cx, &mut inputs, out);
             }
-            inputs.extend(self.connections.changes.drain(..).rev().map(as_input));
+            inputs.extend(self.connections.take_changes().rev().map(as_input));
         }
-        for (to, packet) in self.connections.packets.drain(..) {
+        for (to, packet) in self.connections.take_packets() {
             out.push(Effect::Send { to, message: Packet(packet) });
         }
         let wake = self.node.next_wake();
@@ -296,23 +296,8 @@ impl Whole {
                     inputs.push(node::Input::Release { call: None, ticket: id });
                 }
             }
-            node::Effect::Ended(id, error) => {
-                let Some(ticket) = self.tickets.get(&id).copied() else { return };
-                let inside = self.visits.get(&ticket).is_some_and(|visit| visit.is_inside);
-                self.forget(ticket);
-                out.push(Effect::Note(Note::Told(ticket, error)));
-                out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
-            }
-            node::Effect::Returned { ticket: id, note, .. } => {
-                let ticket = Ticket::new(note.parse().expect("it was written here"));
-                if self.visits.contains_key(&ticket) {
-                    // Its client never heard of it, and has asked again.
-                    return inputs.push(node::Input::Release { call: None, ticket: id });
-                }
-                self.tickets.insert(id, ticket);
-                self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
-                out.push(Effect::Note(Note::Returned(ticket)));
-            }
+            node::Effect::Ended(id, error) => self.on_ended(id, error, out),
+            node::Effect::Returned { ticket, note, .. } => self.on_returned(ticket, &note, inputs, out),
             node::Effect::Notice(Notice::OtherCluster { ours, theirs, .. }) => {
                 out.push(Effect::Note(Note::OtherCluster(ours, theirs)));
             }
@@ -323,6 +308,25 @@ impl Whole {
             | node::Effect::Progress(..)
             | node::Effect::Event(_) => {}
         }
+    }
+
+    fn on_returned(&mut self, id: TicketId, note: &str, inputs: &mut Vec<node::Input>, out: &mut Vec<Effect<Self>>) {
+        let ticket = Ticket::new(note.parse().expect("it was written here"));
+        if self.visits.contains_key(&ticket) {
+            // Its client never heard of it, and has asked again.
+            return inputs.push(node::Input::Release { call: None, ticket: id });
+        }
+        self.tickets.insert(id, ticket);
+        self.visits.insert(ticket, Visit { ticket: Some(id), is_inside: true, renews: None });
+        out.push(Effect::Note(Note::Returned(ticket)));
+    }
+
+    fn on_ended(&mut self, id: TicketId, error: node::Error, out: &mut Vec<Effect<Self>>) {
+        let Some(ticket) = self.tickets.get(&id).copied() else { return };
+        let inside = self.visits.get(&ticket).is_some_and(|visit| visit.is_inside);
+        self.forget(ticket);
+        out.push(Effect::Note(Note::Told(ticket, error)));
+        out.push(if inside { Effect::Lost { ticket } } else { Effect::Refused { ticket } });
     }
 
     fn write(&mut self, write: Write, answer: Option<node::Input>, out: &mut Vec<Effect<Self>>) {
@@ -387,8 +391,8 @@ pub struct Packet(connections::Packet);
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.part {
-            Part::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
+        match &self.0.segment {
+            Segment::Data(number, bytes) => write!(f, "#{number}: {}", node::describe(bytes)),
             part => write!(f, "{part:?}"),
         }
     }
@@ -408,8 +412,8 @@ impl Actor for Whole {
 
     /// What keeps connections up is upkeep.
     fn kind(message: &Self::Message) -> Option<usize> {
-        match &message.0.part {
-            Part::Data(_, bytes) => Some(match node::purpose(bytes) {
+        match &message.0.segment {
+            Segment::Data(_, bytes) => Some(match node::purpose(bytes) {
                 Purpose::Resource => 0,
                 Purpose::Register => 1,
                 Purpose::Link => 2,

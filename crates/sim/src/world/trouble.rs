@@ -16,51 +16,28 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
             return Ok(());
         }
         match fault {
-            Fault::First => {
-                if let Some((share, after)) = self.fate.catastrophe() {
-                    self.fault(after, Fault::Catastrophe(share));
-                }
-                self.next_crash();
-                self.next_death();
-                self.next_freeze();
-                self.next_partition();
-                self.next_disk_loss();
-                self.next_outage();
-                self.next_slow_disk();
-                self.next_full_disk();
-                Ok(())
-            }
+            Fault::First => self.first_faults(),
             Fault::Crash(down) => {
                 self.next_crash();
                 if self.fate.takes_another() {
                     self.crash_any(down)?;
                 }
-                self.crash_any(down)
+                self.crash_any(down)?;
             }
             Fault::Death => {
                 self.next_death();
-                let victim = self.hosts.any(self.fate.victims());
-                let Some(peer) = victim.filter(|peer| L::may_lose(self, *peer)) else { return Ok(()) };
-                L::on_losing(self, peer);
-                self.crash_by_chance(peer)
-            }
-            Fault::Catastrophe(share) => {
-                let mut all: Vec<PeerId> = self.all_there().collect();
-                for _ in 0..(share * all.len() as f64).round() as usize {
-                    let peer = all.swap_remove(self.fate.victims().below(all.len() as u64) as usize);
+                if let Some(peer) = self.lose_any() {
                     self.crash_by_chance(peer)?;
                 }
-                Ok(())
             }
+            Fault::Catastrophe(share) => self.crash_many(share)?,
             Fault::DiskLoss(down) => {
                 self.next_disk_loss();
-                let victim = self.hosts.any(self.fate.victims());
-                let Some(peer) = victim.filter(|peer| L::may_lose(self, *peer)) else { return Ok(()) };
-                L::on_losing(self, peer);
-                self.tally.disks_lost += 1;
-                self.go_down(peer, down)?;
-                self.hosts.lose_disk(peer);
-                Ok(())
+                if let Some(peer) = self.lose_any() {
+                    self.tally.disks_lost += 1;
+                    self.go_down(peer, down)?;
+                    self.hosts.lose_disk(peer);
+                }
             }
             Fault::Outage => {
                 self.next_outage();
@@ -70,7 +47,6 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     let down = self.fate.outage_lasts();
                     self.go_down(peer, down)?;
                 }
-                Ok(())
             }
             Fault::Freeze(last) => {
                 self.next_freeze();
@@ -79,14 +55,12 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     self.fate.freeze(self.now, peer, last);
                     self.detect(Event::Gone(peer));
                 }
-                Ok(())
             }
             Fault::Partition(last) => {
                 self.next_partition();
                 self.tally.parted += 1;
                 let number = self.fate.part(self.now + last);
                 self.detect(Event::Parted { number, from: PeerId::new(0) });
-                Ok(())
             }
             Fault::SlowDisk(last) => {
                 self.next_slow_disk();
@@ -94,16 +68,48 @@ impl<A: Actor, L: Workload<A>, W: Watch<A>> World<'_, A, L, W> {
                     self.tally.disks_slow += 1;
                     self.fate.slow_down(peer, self.now + last);
                 }
-                Ok(())
             }
             Fault::FullDisk => {
                 self.next_full_disk();
                 if let Some(peer) = self.hosts.any(self.fate.victims()) {
                     self.fate.fill_up(peer);
                 }
-                Ok(())
             }
         }
+        Ok(())
+    }
+
+    /// Puts in line the first of each kind that there is.
+    fn first_faults(&mut self) {
+        if let Some((share, after)) = self.fate.catastrophe() {
+            self.fault(after, Fault::Catastrophe(share));
+        }
+        self.next_crash();
+        self.next_death();
+        self.next_freeze();
+        self.next_partition();
+        self.next_disk_loss();
+        self.next_outage();
+        self.next_slow_disk();
+        self.next_full_disk();
+    }
+
+    /// This share of all that are there crash at once.
+    fn crash_many(&mut self, share: f64) -> Result<(), Broken> {
+        let mut all: Vec<PeerId> = self.all_there().collect();
+        for _ in 0..(share * all.len() as f64).round() as usize {
+            let peer = all.swap_remove(self.fate.victims().below(all.len() as u64) as usize);
+            self.crash_by_chance(peer)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody is to be lost for good, or with its disk, if the workload can spare whom chance has picked.
+    fn lose_any(&mut self) -> Option<PeerId> {
+        let victim = self.hosts.any(self.fate.victims());
+        let peer = victim.filter(|peer| L::may_lose(self, *peer))?;
+        L::on_losing(self, peer);
+        Some(peer)
     }
 
     /// Puts in line that peers find out about something.

@@ -4,7 +4,7 @@ use peerlock_mutex::custody::MOST_WAITING;
 
 use super::*;
 use crate::Progress;
-use crate::connections::{Packet, Part};
+use crate::connections::{Packet, Segment};
 use crate::contacts::News;
 use crate::link::Frame;
 use crate::wire::{Body, encode, encode_body};
@@ -138,7 +138,7 @@ fn a_packet_from_somebody_to_itself_goes_nowhere() {
     world.spoils = Some((3, Box::new(|bytes| bytes)));
     for (to, from) in [(1, 1), (1, 3), (2, 2)] {
         let from = PeerId::new(from);
-        let packet = Packet { number: 0, answer: 0, part: Part::Knock };
+        let packet = Packet { number: 0, answer: 0, segment: Segment::Knock };
         let body = encode_body(&Body::Relay { from, to: from, packet });
         world.inject(3, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
     }

@@ -6,19 +6,19 @@ use peerlock_register::{Register, Versions};
 use super::super::*;
 use super::world::{World, wanted};
 use crate::Origin;
-use crate::connections::{Packet, Part};
+use crate::connections::{Packet, Segment};
 use crate::link::Frame;
 use crate::wire::{Body, encode, encode_body};
 
 impl World {
     /// The connection of one with another, as it knows it.
     fn epoch(&self, one: u64, other: u64) -> Option<u64> {
-        self.node(one).membership.contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
+        self.node(one).contacts.get(PeerId::new(other)).and_then(|contact| contact.epoch)
     }
 
     /// A packet by way of the leader, whoever it is from.
-    fn relay(&mut self, from: u64, to: u64, part: Part) {
-        let packet = Packet { number: 0, answer: 0, part };
+    fn relay(&mut self, from: u64, to: u64, segment: Segment) {
+        let packet = Packet { number: 0, answer: 0, segment };
         let body = encode_body(&Body::Relay { from: PeerId::new(from), to: PeerId::new(to), packet });
         self.inject(1, to, encode(&Frame::Loose { body }, 1, Versions::OURS));
     }
@@ -136,7 +136,7 @@ fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
         world.run(Span::from_secs(seconds));
         let two = world.epoch(2, 3);
         assert!(two.is_some());
-        world.relay(3, 2, Part::Knock);
+        world.relay(3, 2, Segment::Knock);
         assert_eq!(world.epoch(2, 3) != two, is_over, "after {seconds} s");
     }
 }
@@ -147,8 +147,8 @@ fn who_is_heard_by_way_of_another_is_not_connected_any_more() {
 fn nothing_else_that_comes_by_way_of_another_ends_a_connection() {
     let (mut world, _) = one_inside(2);
     let before = world.epoch(2, 3);
-    for part in [Part::Close, Part::Accept, Part::Beat(7), Part::Ask(7), Part::Data(1, vec![7])] {
-        world.relay(3, 2, part);
+    for segment in [Segment::Close, Segment::Accept, Segment::Beat(7), Segment::Ask(7), Segment::Data(1, vec![7])] {
+        world.relay(3, 2, segment);
         assert_eq!(world.epoch(2, 3), before);
     }
 }
@@ -159,8 +159,9 @@ fn nothing_is_left_of_those_who_were_heard_by_way_of_another() {
     let (mut world, _) = one_inside(2);
     let before = world.node(2).kept();
     for from in 0..500 {
-        let part = [Part::Knock, Part::Open, Part::Close, Part::Data(1, vec![7])][from as usize % 4].clone();
-        world.relay(1000 + from, 2, part);
+        let segment =
+            [Segment::Knock, Segment::Open, Segment::Close, Segment::Data(1, vec![7])][from as usize % 4].clone();
+        world.relay(1000 + from, 2, segment);
     }
     world.run(Span::from_secs(10));
     assert_eq!(world.node(2).relay.kept(), 0);
