@@ -1,6 +1,7 @@
 //! Whoever does not know the secret.
 
 use peerlock_net::Refusal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::test as tokio_test;
 
@@ -105,6 +106,27 @@ async fn another_version_is_said_to_be_one() {
     tcp.writable().await.unwrap();
     tcp.try_write(b"peerlock/4\n and whatever that says").unwrap();
     assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Version));
+}
+
+/// A peer and a later one, which are two of this version with somebody between them who changes that: both say so.
+#[tokio_test]
+async fn two_versions_that_meet_know_it_on_both_sides() {
+    let (mut old, new) = (start(config()).await, start(config()).await);
+    let between = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    old.dial(between.local_addr().unwrap()).unwrap();
+    let (mut from_old, _) = timeout(DEADLINE, between.accept()).await.unwrap().unwrap();
+    let mut to_new = TcpStream::connect(new.address()).await.unwrap();
+    // The dialler's greeting and its first message.
+    let mut said = [0; 11 + 2 + 32];
+    from_old.read_exact(&mut said).await.unwrap();
+    said[..11].copy_from_slice(b"peerlock/2\n");
+    to_new.write_all(&said).await.unwrap();
+    let mut answer = [0; 11];
+    to_new.read_exact(&mut answer).await.expect("a greeting");
+    assert_eq!(&answer, b"peerlock/3\n");
+    from_old.write_all(b"peerlock/4\n").await.unwrap();
+    assert_eq!(unreached(&mut old).await.1, Unreached::Refused(Refusal::Version));
+    until(&new, |metrics| metrics.refused.get(&Refusal::Version) == Some(&1)).await;
 }
 
 /// Whoever does not have the key that it names, or says that of another connection, is nobody.
