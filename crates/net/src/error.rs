@@ -153,7 +153,7 @@ impl fmt::Display for Why {
 /// Why a connection never became a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Error)]
 pub enum Refusal {
-    /// The other side does not know the secret; or it closed when it had seen our proof, which says the same of us.
+    /// The other side does not know the secret, or says that we do not.
     #[error("the cluster secrets differ: compare the two secret files")]
     Secret,
     /// The proof took too long.
