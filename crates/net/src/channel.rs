@@ -21,6 +21,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -68,6 +69,8 @@ pub(crate) struct Reader<R> {
     taken: usize,
     filled: usize,
     plain: Vec<u8>,
+    /// How many bytes have come, for whoever wants to know whether any do.
+    came: Arc<AtomicUsize>,
 }
 
 /// What goes.
@@ -200,7 +203,13 @@ fn open_message(message: &[u8], noise: &mut HandshakeState) -> Result<Vec<u8>, R
 
 impl<R: AsyncRead + Unpin> Reader<R> {
     fn new(from: R, keys: Arc<StatelessTransportState>) -> Self {
-        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new() }
+        let came = Arc::default();
+        Self { from, keys, opened: 0, sealed: Vec::new(), taken: 0, filled: 0, plain: Vec::new(), came }
+    }
+
+    /// How many bytes have come since somebody last looked: also of a message that is not whole yet.
+    pub fn came(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.came)
     }
 
     /// What the next message says.
@@ -245,6 +254,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             more => {
                 self.filled += more;
+                self.came.fetch_add(more, Ordering::Relaxed);
                 Ok(())
             }
         }
