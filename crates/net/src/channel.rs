@@ -80,6 +80,8 @@ pub(crate) struct Writer<W> {
     /// How many messages have gone.
     sealed: u64,
     buffer: Vec<u8>,
+    /// The last of them has not gone whole, so that nothing can follow it.
+    is_torn: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Channel<R, W> {
@@ -263,7 +265,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
 impl<W: AsyncWrite + Unpin> Writer<W> {
     fn new(to: W, keys: Arc<StatelessTransportState>) -> Self {
-        Self { to, keys, sealed: 0, buffer: Vec::new() }
+        Self { to, keys, sealed: 0, buffer: Vec::new(), is_torn: false }
     }
 
     /// Says this, in as many messages as it takes.
@@ -274,10 +276,22 @@ impl<W: AsyncWrite + Unpin> Writer<W> {
             self.buffer[..LENGTH].copy_from_slice(&(length as u16).to_be_bytes());
             self.keys.write_message(self.sealed, piece, &mut self.buffer[LENGTH..]).map_err(not_sealed)?;
             self.sealed += 1;
+            self.is_torn = true;
             self.to.write_all(&self.buffer).await?;
+            self.is_torn = false;
         }
         self.buffer.shrink_to(CHUNK);
         Ok(())
+    }
+
+    /// Whether something was being said when whoever wrote it gave up.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// Says that nothing follows.
+    pub async fn finish(&mut self) -> io::Result<()> {
+        self.to.shutdown().await
     }
 }
 

@@ -129,6 +129,8 @@ pub enum Why {
     Malformed,
     /// The application could make nothing of what the peer said ([`crate::Net::hang_up`]).
     HungUp,
+    /// The application does not need the link any more ([`crate::Net::hang_up`]).
+    Unneeded,
     /// A newer connection with the same peer took its place: it restarted, or lost this one before we did.
     Replaced,
     /// The cluster secret was replaced, and the link is to be proved anew ([`crate::Keyring`]).
@@ -144,6 +146,7 @@ impl fmt::Display for Why {
             Self::Slow => "it did not read what it was sent",
             Self::Malformed => "it sent a malformed frame",
             Self::HungUp => "what it said made no sense",
+            Self::Unneeded => "neither side needs it",
             Self::Replaced => "a newer connection took its place",
             Self::Secret => "the cluster secret was replaced, and it has to prove that it knows the new one",
         })

@@ -220,10 +220,11 @@ impl Net {
         self.table.flush();
     }
 
-    /// Ends the link with a peer who makes no sense, unless that epoch is over already. It may come back: with what it
-    /// says on the next link, it begins anew.
-    pub fn hang_up(&self, peer: PeerId, epoch: Epoch) {
-        self.table.end(peer, epoch, Why::HungUp);
+    /// Ends the link with a peer who makes no sense, or is not needed, unless that epoch is over already. What was queued
+    /// before is still sent, for a bounded time. The peer may come back: with what it says on the next link, it begins
+    /// anew.
+    pub fn hang_up(&self, peer: PeerId, epoch: Epoch, why: Why) {
+        self.table.hang_up(peer, epoch, why);
     }
 
     /// The next event. Nothing is lost if the future is dropped.

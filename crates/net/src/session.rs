@@ -162,7 +162,26 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Session<R, W> {
         if why == Why::Malformed {
             log::malformed(guard.address);
         }
+        let (last_words, cost) = guard.last_words();
+        if !last_words.is_empty() && !writer.is_torn() {
+            let count = last_words.len();
+            let said = timeout(shared.config.goodbye, part(&mut writer, &mut incoming, last_words)).await;
+            if said.is_ok() {
+                guard.written(count, cost);
+            }
+        }
         guard.end(why);
+    }
+}
+
+/// Says what was still to be said, and waits until the other has gone away: closing first could overtake it.
+async fn part<R, W>(writer: &mut Writer<W>, incoming: &mut Incoming<R>, last_words: VecDeque<Bytes>)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    if write_all(writer, last_words, &mut Vec::new()).await.is_ok() && writer.finish().await.is_ok() {
+        while incoming.reader.next().await.is_ok() {}
     }
 }
 

@@ -11,7 +11,7 @@ use peerlock_register::{ClusterId, Versions};
 use crate::link::{Frame, Heard, Link};
 use crate::relay::{PATIENCE, is_due};
 use crate::wire::{MOST_BYTES, Malformed, decode, encode};
-use crate::{Effect, Notice};
+use crate::{Effect, Notice, Parting};
 
 /// What we know of one host: its address, its link, and what it has said of itself.
 #[derive(Clone, Debug)]
@@ -332,11 +332,11 @@ impl Contacts {
             Heard::Forgotten { lost } => {
                 news.push(News::Notice(Notice::Broken { host, messages: lost.len() }));
                 news.push(News::Lost { host, bodies: lost, goes_on: true });
-                self.out.push(Effect::HangUp(host));
+                self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
             Heard::Strange(why) => {
                 news.push(News::Notice(Notice::Strange(why)));
-                self.out.push(Effect::HangUp(host));
+                self.out.push(Effect::HangUp(host, Parting::Nonsense));
             }
         }
         again.iter().for_each(|frame| self.post(host, epoch, frame));
@@ -358,7 +358,7 @@ impl Contacts {
             contact.is_foreign = true;
             contact.link.down();
         }
-        self.out.push(Effect::HangUp(host));
+        self.out.push(Effect::HangUp(host, Parting::Nonsense));
         news.push(why);
     }
 
@@ -385,7 +385,7 @@ impl Contacts {
             (Err(broken), _) => {
                 news.push(News::Notice(Notice::Broken { host: to, messages: broken.lost.len() }));
                 news.push(News::Lost { host: to, bodies: broken.lost, goes_on: true });
-                self.out.push(Effect::HangUp(to));
+                self.out.push(Effect::HangUp(to, Parting::Nonsense));
             }
         }
         epoch.is_some()
@@ -403,7 +403,7 @@ impl Contacts {
     pub fn break_link(&mut self, host: PeerId, goes_on: bool, news: &mut Vec<News>) {
         let bodies = self.hosts.get_mut(&host).expect("it was met").link.begin_anew();
         news.push(News::Lost { host, bodies, goes_on });
-        self.out.push(Effect::HangUp(host));
+        self.out.push(Effect::HangUp(host, Parting::Nonsense));
     }
 
     /// Sends what may get lost, and does if the host is not connected, or only by way of another where that is not good

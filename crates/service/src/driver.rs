@@ -388,7 +388,7 @@ impl<T: Transport> Driver<T> {
                 self.transport.send(to, epoch, bytes);
                 self.hurried = true;
             }
-            Effect::HangUp(peer) => self.transport.hang_up(peer),
+            Effect::HangUp(peer, why) => self.transport.hang_up(peer, why),
             Effect::Dial(address) => self.transport.dial(&address),
             Effect::Forget(address) => self.transport.forget(&address),
             Effect::Write { number, write } => self.store.write(number, write),

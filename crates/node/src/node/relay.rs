@@ -6,6 +6,7 @@ use peerlock_base::PeerId;
 use peerlock_register::Register;
 
 use super::{Alarm, Effect, Node, Phase};
+use crate::Parting;
 use crate::connections::{BEAT, Change, Packet, Part};
 use crate::relay::is_relayed;
 use crate::sabotage::{Sabotage, makes};
@@ -83,7 +84,7 @@ impl Node {
     /// tell us so late, or never, and what comes by way of another is heard at once.
     fn give_up_connection(&mut self, host: PeerId) {
         if let Some(epoch) = self.membership.contacts.get(host).and_then(|contact| contact.epoch) {
-            self.effects.push(Effect::HangUp(host));
+            self.effects.push(Effect::HangUp(host, Parting::Broken));
             self.on_down(host, epoch, "it is reached by way of another host only".to_owned());
         }
     }
@@ -106,7 +107,7 @@ impl Node {
                         self.counters.relayed += 1;
                         self.relay.connections.send(to, epoch, bytes, self.now);
                     }
-                    Effect::HangUp(host) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
+                    Effect::HangUp(host, _) if self.membership.contacts.get(host).is_some_and(|it| it.is_relayed()) => {
                         self.relay.connections.hang_up(host, "we hang up");
                     }
                     effect => self.membership.contacts.out.push(effect),
