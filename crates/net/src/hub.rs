@@ -57,7 +57,8 @@ struct Hub {
 /// Runs until the application is gone.
 pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let rng = Rng::new(u64::from_ne_bytes(random()));
-    let dials = Dials::new(shared.config.redial, shared.config.redial_most, rng);
+    let config = &shared.config;
+    let dials = Dials::new(config.max_dials, (config.redial, config.redial_most), rng);
     let (reports, mut outcomes) = mpsc::unbounded_channel();
     let mut hub = Hub { shared, dials, connections: JoinSet::new(), last: 0, reports };
     loop {
@@ -69,7 +70,7 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
             }
         };
         tokio::select! {
-            (stream, address) = accept(&listener) => {
+            (stream, address) = accept(&listener, &hub.shared) => {
                 let report = hub.report();
                 hub.connections.spawn(answer(stream, address, report, Arc::clone(&hub.shared)));
             }
@@ -86,12 +87,17 @@ pub(crate) async fn run(listener: TcpListener, shared: Arc<Shared>, mut commands
 }
 
 /// The next who has come.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+async fn accept(listener: &TcpListener, shared: &Shared) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(came) => return came,
-            // Nobody came after all, or we cannot take them now.
-            Err(_) => sleep(PAUSE).await,
+            // Nobody came after all.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                shared.table.not_accepted();
+                shared.log.not_accepted(&error);
+                sleep(PAUSE).await;
+            }
         }
     }
 }

@@ -414,6 +414,11 @@ impl Table {
         *self.lock().metrics.refused.entry(refusal).or_default() += 1;
     }
 
+    /// Counts that somebody could not be let in.
+    pub fn not_accepted(&self) {
+        self.lock().metrics.not_accepted += 1;
+    }
+
     /// Counts a dial.
     pub fn dialled(&self, again: bool) {
         let mut state = self.lock();

@@ -184,6 +184,59 @@ async fn a_member_joins_however_many_strangers_say_nothing() {
     drop(silent);
 }
 
+/// A member that is one too many is refused and told, and nobody else loses its link for it.
+#[tokio_test]
+async fn a_member_too_many_is_refused_and_told() {
+    let mut net = start(Config { max_peers: 2, ..config() }).await;
+    let mut members = Vec::new();
+    for _ in 0..2 {
+        let mut member = start(config()).await;
+        member.dial(net.address()).unwrap();
+        up(&mut member).await;
+        up(&mut net).await;
+        members.push(member);
+    }
+    let mut another = start(config()).await;
+    another.dial(net.address()).unwrap();
+    assert_eq!(unreached(&mut another).await.1, Unreached::Refused(Refusal::Crowded));
+    net.dial(another.address()).unwrap();
+    assert_eq!(unreached(&mut net).await.1, Unreached::Refused(Refusal::Crowded));
+    assert_eq!((net.metrics().up, net.metrics().ups), (2, 2));
+    drop(members.pop());
+    down(&mut net).await;
+    another.dial(net.address()).unwrap();
+    assert_eq!(up(&mut another).await.0, net.me(), "there is room again");
+}
+
+/// In a process of its own, which may have few files: this very test again.
+#[test]
+fn who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later() {
+    const IS_CHILD: &str = "PEERLOCK_TEST_FEW_FILES";
+    if std::env::var_os(IS_CHILD).is_none() {
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", "ulimit -n 40; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        let this = "strangers::who_cannot_be_let_in_for_want_of_a_descriptor_is_counted_and_comes_in_later";
+        let output = child.args([this, "--exact", "--nocapture"]).env(IS_CHILD, "").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (mut net, member) = (start(config()).await, start(config()).await);
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            files.push(file);
+        }
+        // One is for the dial, and none for who hears it.
+        files.pop();
+        member.keep(net.address()).unwrap();
+        until(&net, |metrics| metrics.not_accepted > 0).await;
+        assert_eq!(net.metrics().ups, 0);
+        drop(files);
+        assert_eq!(up(&mut net).await.0, member.me());
+    });
+}
+
 /// The image of a machine was copied with its data folder. The second comes in, as one that was started again; the
 /// first is told, and so is whoever watches the peer in between.
 #[tokio_test]
