@@ -5,22 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
-use peerlock_base::{PeerId, Rng, Time};
+use peerlock_base::{Rng, Time};
 use peerlock_clock::{Clock, Moment};
-use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId, Wanted};
+use peerlock_node::{Answer, Effect, Input, NetEvent, Node, Notice, TicketId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::awake::Awake;
+use crate::command::{Call, Command, Found, Reply, TicketClients, Waiter};
 use crate::grant::{Grant, GrantId, LeaseStatus};
 use crate::grants::{GrantFile, on_clock};
 use crate::store::{Store, Stored};
 use crate::transport::Transport;
-use crate::{
-    ClusterView, Counters, Error, Happening, Health, Inspection, Listing, Name, PeerView, Progress, ResourceDetails,
-    ResourceView,
-};
+use crate::{Counters, Error, Happening, Name};
 
 /// Of so many detached grants that were taken away we still know why.
 const REVOKED: usize = 1000;
@@ -28,150 +26,6 @@ const REVOKED: usize = 1000;
 /// After so many commands in a row the sockets are looked at. Our choice: as many as tasks are polled between two looks
 /// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
 const IN_A_ROW: u32 = 8;
-
-/// What clients want.
-pub enum Command {
-    Acquire {
-        wanted: Wanted,
-        waiter: Waiter,
-    },
-    /// A client of an earlier process goes on here.
-    Resume {
-        name: Name,
-        note: String,
-        waiter: Waiter,
-    },
-    /// The future of this waiter was dropped.
-    Forget {
-        waiter: u64,
-    },
-    /// A handle of this grant was dropped.
-    Drop {
-        ticket: TicketId,
-    },
-    Release {
-        ticket: TicketId,
-        reply: Reply<()>,
-    },
-    Renew {
-        ticket: TicketId,
-        reply: Reply<Moment>,
-    },
-    Detach {
-        ticket: TicketId,
-    },
-    /// Which ticket a detached grant has.
-    Find {
-        note: String,
-        reply: oneshot::Sender<Found>,
-    },
-    Show {
-        name: Name,
-        reply: Reply<ResourceDetails>,
-    },
-    Cluster {
-        reply: Reply<ClusterView>,
-    },
-    Resize {
-        name: Name,
-        slots: u32,
-        reply: Reply<()>,
-    },
-    Remove {
-        name: Name,
-        reply: Reply<()>,
-    },
-    Expel {
-        name: Name,
-        peer: PeerId,
-        reply: Reply<()>,
-    },
-    Revoke {
-        name: Name,
-        peer: PeerId,
-        fencing: u64,
-        reply: Reply<()>,
-    },
-    Seats {
-        hosts: Option<Vec<PeerId>>,
-        reply: Reply<()>,
-    },
-    Resources {
-        listing: Listing,
-        reply: Reply<Vec<ResourceView>>,
-    },
-    Peers {
-        reply: oneshot::Sender<Vec<PeerView>>,
-    },
-    Counters {
-        reply: oneshot::Sender<Counters>,
-    },
-    Health {
-        reply: oneshot::Sender<Health>,
-    },
-    Inspect {
-        reply: oneshot::Sender<Inspection>,
-    },
-    HasClients {
-        reply: oneshot::Sender<bool>,
-    },
-    Drain {
-        reply: oneshot::Sender<()>,
-    },
-    Close {
-        reply: oneshot::Sender<()>,
-    },
-    Leave {
-        reply: oneshot::Sender<bool>,
-    },
-}
-
-/// Where an answer goes.
-pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
-
-/// Where a detached grant is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    Here(TicketId),
-    /// It was taken away from its client.
-    Revoked(Error),
-    /// Those of earlier processes may not all be known yet.
-    NotYet,
-    Nowhere,
-}
-
-/// One who waits for a grant.
-pub struct Waiter {
-    pub number: u64,
-    pub reply: Reply<Grant>,
-    pub progress: watch::Sender<Progress>,
-    /// Whether it goes on with what it has: then that stands also without it, until its end.
-    pub resumes: bool,
-}
-
-/// Who has asked the node something, and is answered as soon as it knows.
-enum Call {
-    /// With what a grant is to be called that may outlive this process.
-    Acquire(Name, Option<String>, Waiter),
-    /// Whatever is only done.
-    Done(Reply<()>),
-    Renew(Reply<Moment>),
-    Show(Reply<ResourceDetails>),
-    Cluster(Reply<ClusterView>),
-    Resources(Reply<Vec<ResourceView>>),
-}
-
-/// Whoever has asked with one request id: several may wait for the same grant.
-struct TicketClients {
-    name: Name,
-    waiters: Vec<Waiter>,
-    /// What a grant is called that may outlive this process.
-    note: Option<String>,
-    /// How many handles there are of the grant; none of them matters once it is detached.
-    handles: usize,
-    detached: bool,
-    lease: Option<watch::Sender<LeaseStatus>>,
-}
 
 /// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
