@@ -27,6 +27,11 @@ const REVOKED: usize = 1000;
 /// (`peerlock::runtime`). Without it a client that asks again and again keeps word of the others out for 128 of them.
 const IN_A_ROW: u32 = 8;
 
+/// After so many turns of the loop, of whatever kind, what is due has one, what waits to be sent, and other tasks. Our
+/// choice: as many as tokio lets a task have, which cannot count messages. Without it timers wait as long as there is
+/// always one more who only asks.
+const TURNS: u32 = 128;
+
 /// The task's state: the node, its transport, and whoever waits for an answer.
 pub struct Driver<T> {
     transport: T,
@@ -116,7 +121,7 @@ impl<T: Transport> Driver<T> {
         // Set anew only when it changes: most of what happens does not change what is next.
         let mut set = None;
         let mut alarm = pin!(sleep(Duration::ZERO));
-        let mut in_a_row = 0;
+        let (mut in_a_row, mut turns) = (0, 0);
         while !self.left {
             let wake = self.node.next_wake();
             if let Some(wake) = wake.filter(|_| wake != set) {
@@ -148,9 +153,7 @@ impl<T: Transport> Driver<T> {
                 () = alarm.as_mut(), if wake.is_some() => {
                     // It has gone off, perhaps only for a look at the clock: the next may be for the same time.
                     set = None;
-                    if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
-                        self.step(Input::Wake);
-                    }
+                    self.wake();
                 }
                 // Everybody who could say something has had a turn.
                 () = yield_now(), if self.unhurried.is_some() => {
@@ -167,6 +170,11 @@ impl<T: Transport> Driver<T> {
             }
             if self.unhurried.is_some_and(|steps| steps > IN_A_ROW) {
                 self.flush();
+            }
+            turns += 1;
+            if turns >= TURNS {
+                (turns, in_a_row) = (0, IN_A_ROW);
+                self.catch_up();
             }
             if in_a_row >= IN_A_ROW {
                 in_a_row = 0;
@@ -215,6 +223,21 @@ impl<T: Transport> Driver<T> {
         }
         self.effects = effects; // Made once and used again.
         self.unhurried = self.unhurried.map(|steps| steps + 1);
+    }
+
+    /// Does what is due.
+    fn wake(&mut self) {
+        if self.node.next_wake().is_some_and(|wake| wake <= self.now()) {
+            self.step(Input::Wake);
+        }
+    }
+
+    /// What nobody has come to because there was always something else.
+    fn catch_up(&mut self) {
+        self.wake();
+        if self.unhurried.is_some() {
+            self.flush();
+        }
     }
 
     fn flush(&mut self) {
