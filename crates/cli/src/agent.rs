@@ -516,7 +516,7 @@ mod tests {
     fn whoever_connects_leaves_enough_files_to_go_on_with() {
         for files in LEAST_FILES..100_000 {
             let config = peerlock_net::Config::new("127.0.0.1:0".parse().unwrap()).within(for_peers(files));
-            let peers = config.max_peers + 2 * config.max_strangers + config.max_dials;
+            let peers = config.max_peers + config.max_entries() + config.max_dials;
             assert!(for_clients(files) + for_tcp(files) + peers + OWN_FILES <= files, "{files}: {config:?}");
             assert!(config.max_peers >= 4, "{files}: {config:?}");
         }

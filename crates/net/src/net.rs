@@ -79,14 +79,20 @@ impl Config {
     }
 
     /// No more than this many descriptors are for connections with others, however many want to come or are to be
-    /// dialled. Of few a sixth are for those who have proved nothing yet, and a twelfth for dials.
+    /// dialled. Of few a quarter are for those who have proved nothing yet, and a twelfth for dials.
     pub fn within(mut self, descriptors: usize) -> Self {
         let part = (descriptors / 12).max(1);
         self.max_strangers = self.max_strangers.min(part);
         self.max_dials = self.max_dials.min(part);
-        let others = 2 * self.max_strangers + self.max_dials;
+        let others = self.max_entries() + self.max_dials;
         self.max_peers = self.max_peers.min(descriptors.saturating_sub(others).max(1));
         self
+    }
+
+    /// How many connections there can be that others have made, and on which nothing is proved: those who have a place,
+    /// of both kinds, and those who have just come or have to go.
+    pub fn max_entries(&self) -> usize {
+        3 * self.max_strangers.max(1)
     }
 }
 
@@ -337,15 +343,15 @@ mod tests {
     #[test]
     fn however_few_descriptors_there_are_they_are_enough() {
         let usual = Config::new("127.0.0.1:0".parse().unwrap());
-        for descriptors in (4..20_000).chain([1 << 20, usize::MAX]) {
+        for descriptors in (5..20_000).chain([1 << 20, usize::MAX]) {
             let config = usual.clone().within(descriptors);
             let (strangers, dials, peers) = (config.max_strangers, config.max_dials, config.max_peers);
-            assert!(2 * strangers + dials + peers <= descriptors, "of {descriptors}: {config:?}");
+            assert!(config.max_entries() + dials + peers <= descriptors, "of {descriptors}: {config:?}");
             assert!(strangers > 0 && dials > 0 && peers > 0, "of {descriptors}: {config:?}");
         }
         let config = usual.clone().within(1 << 20);
         assert_eq!((config.max_peers, config.max_strangers), (usual.max_peers, usual.max_strangers));
         assert_eq!(config.max_dials, usual.max_dials);
-        assert_eq!(usual.within(360).max_peers, 270);
+        assert_eq!(usual.within(360).max_peers, 240);
     }
 }
